@@ -38,8 +38,10 @@ def checked_ahead(
     """
     checks = [place for place, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
     aliasing = alias_sets(bsyms, aliases)
-    given = {aliasing.representative(proxy.name): proxy for proxy in inputs}
-    first = next((place for place, bsym in enumerate(bsyms) if _writes(bsym, given.keys(), aliasing)), len(bsyms))
+    inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
+    first = next(
+        (place for place, bsym in enumerate(bsyms) if _writes(bsym, inputs_by_storage.keys(), aliasing)), len(bsyms)
+    )
     late = [place for place in checks if place > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
@@ -50,7 +52,9 @@ def checked_ahead(
     tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
     protected = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
     copied = {
-        proxy.name: proxy for bsym in bsyms[: late[-1]] for proxy in _written_inputs(bsym, tensors, given, aliasing)
+        proxy.name: proxy
+        for bsym in bsyms[: late[-1]]
+        for proxy in _written_inputs(bsym, tensors, inputs_by_storage, aliasing)
     }
     if sum(proxy.bytes for proxy in protected) > sum(proxy.bytes for proxy in copied.values()):
         return tuple(bsyms)
@@ -63,9 +67,11 @@ def _writes(bsym: BoundSymbol, representatives: Collection[str], aliasing: Alias
 
 
 def _written_inputs(
-    bsym: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], aliasing: AliasSets
+    bsym: BoundSymbol, tensors: Mapping[str, TensorProxy], inputs_by_storage: Mapping[str, Proxy], aliasing: AliasSets
 ) -> Iterable[TensorProxy]:
-    return (tensors[name] for name in bsym.mutates if aliasing.representative(name) in given and name in tensors)
+    return (
+        tensors[name] for name in bsym.mutates if aliasing.representative(name) in inputs_by_storage and name in tensors
+    )
 
 
 def _is_other_check(bsym: BoundSymbol) -> bool:

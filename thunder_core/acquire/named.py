@@ -74,14 +74,14 @@ def named_values(
     if not wanted:
         return []
     parameters = parameters_of(subject) or []
-    given = dict(_given(parameters, args, kwargs))
-    known = dict.fromkeys((*given, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
+    arguments_by_name = dict(_given(parameters, args, kwargs))
+    known = dict.fromkeys((*arguments_by_name, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
     values: dict[str, NamedValue] = {}
     for argument in sorted(wanted, key=lambda one: not one.required):
         companion = argument.path.companion
-        if companion is not None and given.get(companion, ("", None))[1] is None:
+        if companion is not None and arguments_by_name.get(companion, ("", None))[1] is None:
             continue
-        for value in _found(argument, known, given):
+        for value in _found(argument, known, arguments_by_name):
             if value.path in values and not argument.required:
                 continue
             if value.path in values:
@@ -92,16 +92,16 @@ def named_values(
 
 
 def _found(
-    argument: SymbolicArgument, known: Iterable[str], given: Mapping[str, tuple[str, Any]]
+    argument: SymbolicArgument, names: Iterable[str], arguments_by_name: Mapping[str, tuple[str, Any]]
 ) -> Iterator[NamedValue]:
     """The values that a name leads to in a call; raises `BadSymbolicArgument` if it is required and leads nowhere."""
     try:
-        _require_known(argument, known)
+        _require_known(argument, names)
     except BadSymbolicArgument:
         if argument.required:
             raise
         return
-    yield from _values(argument, *given.get(argument.path.argument, ("", None)), argument.path.items)
+    yield from _values(argument, *arguments_by_name.get(argument.path.argument, ("", None)), argument.path.items)
 
 
 def _given(

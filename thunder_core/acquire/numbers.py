@@ -112,10 +112,10 @@ class OutsideNumbers:
             return lambda *operands: numbers.compute(function, operands)
         if hands_on(function) or takes_numbers(function):
             return None
-        given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
-        if not given:
+        outside_numbers = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
+        if not outside_numbers:
             return None
-        if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in given):
+        if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
             self.are_needed = True
             raise NeedsValues  # within a container, which others may hold, too
         if isinstance(function, functools._lru_cache_wrapper):  # what it calls is interpreted

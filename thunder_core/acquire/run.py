@@ -119,8 +119,10 @@ class Run(Acquisition):
         for item, holds in zip(items, symbolic, strict=True):
             if not holds:
                 self.outside.read(item, item.value)
-        given = (self._with_symbols(item) if holds else item.value for item, holds in zip(items, symbolic, strict=True))
-        return type(value)(given)
+        items_with_symbols = (
+            self._with_symbols(item) if holds else item.value for item, holds in zip(items, symbolic, strict=True)
+        )
+        return type(value)(items_with_symbols)
 
     def _symbol_at(self, path: Path) -> Any:
         """Symbols in place of the number, or the tuple of numbers, at a path; None where none of them is symbolic."""

@@ -188,8 +188,8 @@ OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = 
 
 def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`template.format(...)`."""
-    given = (*args, *kwargs.values())
-    text = texts.formatted(function.__self__, args, kwargs) if any(map(texts.is_unknown, given)) else None
+    arguments = (*args, *kwargs.values())
+    text = texts.formatted(function.__self__, args, kwargs) if any(map(texts.is_unknown, arguments)) else None
     return texts.natively(function, args, kwargs) if text is None else text
 
 

@@ -61,8 +61,8 @@ def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
         return
     for place, argument in enumerate(schema.arguments):
         if argument.alias_info is not None:
-            given = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
-            yield from (leaf for leaf in leaves(given) if isinstance(leaf, Proxy))
+            value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            yield from (leaf for leaf in leaves(value) if isinstance(leaf, Proxy))
 
 
 def is_view(bsym: BoundSymbol) -> bool:
@@ -104,5 +104,5 @@ def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:
         return
     for place, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            given = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
-            yield from (leaf for leaf in leaves(given) if isinstance(leaf, TensorProxy))
+            value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            yield from (leaf for leaf in leaves(value) if isinstance(leaf, TensorProxy))

@@ -44,7 +44,7 @@ def copied_names(operations: Iterable[BoundSymbol]) -> set[str]:
     """The names that aten operations give to copies, and to what shares memory with these."""
     names: set[str] = set()
     for operation in operations:
-        views = shares_storage(operation) and any(given.name in names for given in operation.inputs)
+        views = shares_storage(operation) and any(proxy.name in names for proxy in operation.inputs)
         if views or is_copy(operation):
             names.update(out.name for out in operation.outputs)
     return names

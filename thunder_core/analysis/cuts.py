@@ -94,14 +94,14 @@ class _Values:
         return {id(value): value for value in self.known.values()}.values()
 
     def _note(self, operation: BoundSymbol, place: int) -> None:
-        given = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
-        depth = max((value.depth for value in given), default=0)
-        for value in given:
+        inputs_known = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
+        depth = max((value.depth for value in inputs_known), default=0)
+        for value in inputs_known:
             value.last_read_at = place
             if value.depth == depth and not is_extern_call(operation) and not is_view(operation):
                 value.last_fusible_read_at = place
         for proxy in operation.defines:
-            if is_view(operation) and given:
-                self.known[proxy.name] = given[0]
+            if is_view(operation) and inputs_known:
+                self.known[proxy.name] = inputs_known[0]
             elif isinstance(proxy, TensorProxy):
                 self.known[proxy.name] = _Value(place, depth + is_extern_call(operation), proxy.bytes)

@@ -84,17 +84,19 @@ class Bridge:
                 fix="leave the part that writes out of the compiled program",
             )
         with torch.enable_grad():
-            given = [one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in inputs]
+            aliases = [
+                one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in inputs
+            ]
         randomness = nullcontext() if state is None else drawing_from(state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
-            outputs = self.recorded(*given)
+            outputs = self.recorded(*aliases)
         pairs = [
             (outputs[place], one)
             for place, one in zip(self.signature.results, incoming, strict=True)
             if one is not None
         ]
         results, gradients = zip(*pairs, strict=True)
-        wanted = [given[place] for place in self.signature.requires_grad_inputs]
+        wanted = [aliases[place] for place in self.signature.requires_grad_inputs]
         with self.mode():
             return torch.autograd.grad(results, wanted, gradients, create_graph=create_graph, allow_unused=True)
 
@@ -116,7 +118,7 @@ class Compiled(torch.autograd.Function):
         ctx.save_for_backward(*(without_base(one) for one in kept if isinstance(one, torch.Tensor)))
         ctx.numbers = [one for one in kept if not isinstance(one, torch.Tensor)]
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in signature.results))
-        ctx.bridge, ctx.inputs = bridge, [(given, version_of(given)) for given in inputs]
+        ctx.bridge, ctx.inputs = bridge, [(value, version_of(value)) for value in inputs]
         return results
 
     @staticmethod
@@ -175,9 +177,9 @@ def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.
     return [tensor for tensor, _ in inputs]
 
 
-def version_of(given: Any) -> int:
+def version_of(value: Any) -> int:
     """The number of writes to an input so far; none for a number."""
-    return given._version if isinstance(given, torch.Tensor) else 0
+    return value._version if isinstance(value, torch.Tensor) else 0
 
 
 def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -203,8 +205,8 @@ def without_base(saved: torch.Tensor) -> torch.Tensor:
 def are_vectorized(gradients: Gradients) -> bool:
     """Whether gradients stand for many each (`is_grads_batched`, `vectorize=True`), which no kernel can take."""
     functorch = torch._C._functorch
-    given = [one for one in gradients if one is not None]
-    return any(functorch.is_legacy_batchedtensor(one) or functorch.is_functorch_wrapped_tensor(one) for one in given)
+    present = [one for one in gradients if one is not None]
+    return any(functorch.is_legacy_batchedtensor(one) or functorch.is_functorch_wrapped_tensor(one) for one in present)
 
 
 def strides_for(layout: Strides | DimensionOrder, shape: Sequence[int]) -> tuple[int, ...]:

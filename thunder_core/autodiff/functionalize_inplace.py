@@ -100,8 +100,8 @@ def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
     symbols = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
     floats = {name: value for name, value in symbols.items() if isinstance(value, torch.SymFloat)}
     numbers = {**symbols, **with_stand_ins_alone(floats)}
-    given = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
-    return {**values, **numbers, **given}
+    fakes = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
+    return {**values, **numbers, **fakes}
 
 
 def _asks_for_values(bsym: BoundSymbol) -> bool:

@@ -86,7 +86,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
     for proxy in bsym.inputs:
         if isinstance(proxy, TensorProxy):
             tape.bind(inputs[proxy.name], proxy)
-    given = {name: tape.name(fake) for name, fake in moving.items()}
+    tangent_names = {name: tape.name(fake) for name, fake in moving.items()}
     tangent_proxies: dict[str, TensorProxy] = {}
     with _dual_level() as level:
         with mode, tape:
@@ -99,7 +99,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:
                 tangent_proxies[proxy.name] = tape.proxy(tangent)
-    return _pruned(bsym, given, tape.unwritten(), tangent_proxies)
+    return _pruned(bsym, tangent_names, tape.unwritten(), tangent_proxies)
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
@@ -111,7 +111,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     with torch.inference_mode(False), mode:
         moving = [empty(tangents[proxy.name]) for proxy in derivation.wanted]
         dummies = [torch.empty_like(output, requires_grad=True) for output in derivation.outputs]
-    given = {proxy.name: tape.name(fake) for proxy, fake in zip(derivation.wanted, moving, strict=True)}
+    tangent_names = {proxy.name: tape.name(fake) for proxy, fake in zip(derivation.wanted, moving, strict=True)}
     zeros = [tape.name(dummy) for dummy in dummies]
     try:
         with torch.inference_mode(False), torch.enable_grad(), mode, tape:
@@ -129,7 +129,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     results_with_tangents = zip(derivation.results, results, strict=True)
     tangent_proxies = {proxy.name: tape.proxy(one) for proxy, one in results_with_tangents if one is not None}
     filled = [_zeros(name, proxy) for name, proxy in zip(zeros, derivation.results, strict=True)]
-    return _pruned(bsym, given, [*derivation.bsyms, *filled, *tape.unwritten()], tangent_proxies)
+    return _pruned(bsym, tangent_names, [*derivation.bsyms, *filled, *tape.unwritten()], tangent_proxies)
 
 
 def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
@@ -137,15 +137,18 @@ def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
 
 
 def _pruned(
-    bsym: BoundSymbol, given: Mapping[str, TensorProxy], bsyms: Sequence[BoundSymbol], found: Mapping[str, TensorProxy]
+    bsym: BoundSymbol,
+    tangents: Mapping[str, TensorProxy],
+    bsyms: Sequence[BoundSymbol],
+    found: Mapping[str, TensorProxy],
 ) -> JVP:
     """The product with no more than leads to the tangents, and to the results where the bound symbol will not do."""
     results = {proxy.name for proxy in bsym.outputs}
     kept = list(_reaching(bsyms, {proxy.name for proxy in found.values()}, results))
     if any(one.has_effect or any(proxy.name in results for proxy in one.defines) for one in kept):
         kept = list(_reaching(bsyms, {proxy.name for proxy in found.values()} | results))
-        return JVP(given, tuple(kept), found, computes_results=True)
-    return JVP(given, tuple(kept), found, computes_results=False)
+        return JVP(tangents, tuple(kept), found, computes_results=True)
+    return JVP(tangents, tuple(kept), found, computes_results=False)
 
 
 def _reaching(bsyms: Sequence[BoundSymbol], wanted: Iterable[str], known: Iterable[str] = ()) -> Iterator[BoundSymbol]:

@@ -36,9 +36,9 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
         for name, proxy in read.items()
         if name not in defined and name not in inputs and not isinstance(proxy, NumberProxy)
     )
-    given = tuple(proxy for proxy in trace.inputs if proxy.name in read)
+    inputs_read = tuple(proxy for proxy in trace.inputs if proxy.name in read)
     body = trace.having(viewed.remaining(bases), made_by="part views", output=bases)
-    ends = Trace("tail", (*given, *bases), tuple(tail), trace.output, "part views", trace.origins)
+    ends = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, "part views", trace.origins)
     return body, ends
 
 

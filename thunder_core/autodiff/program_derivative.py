@@ -133,47 +133,49 @@ class ProgramDerivative:
     def _all(self) -> tuple[bool, ...]:
         return (True,) * len(self.differentiated.results)
 
-    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
+    def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """The backward for the results that are given; None where autograd has to record the body for it."""
-        if given not in self._compiled:
+        if has_cotangent not in self._compiled:
             with self._lock:
-                if given not in self._compiled:
-                    self._compiled[given] = self._compiled_or_left(given)
-        return self._compiled[given]
+                if has_cotangent not in self._compiled:
+                    self._compiled[has_cotangent] = self._compiled_or_left(has_cotangent)
+        return self._compiled[has_cotangent]
 
-    def _compiled_or_left(self, given: tuple[bool, ...]) -> Backward | None:
+    def _compiled_or_left(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         try:
-            return self._compile(given)
+            return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
             zeros = self.signature.writes and environment_of(self.body.output) is None
-            return self._with_zeros(given) if zeros else None
+            return self._with_zeros(has_cotangent) if zeros else None
 
-    def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
+    def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
         """The backward for all results, with zeros for the gradients that are not given: the body cannot run again."""
         run = self._compile(self._all)
         results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
-        reached = self.differentiated.reached(given)
+        reached = self.differentiated.reached(has_cotangent)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
-            rest = [saved.pop() for _ in range(sum(given))]
-            saved += [rest.pop() if taken else zeros_like(one) for taken, one in zip(given, results, strict=True)]
+            rest = [saved.pop() for _ in range(sum(has_cotangent))]
+            saved += [
+                rest.pop() if taken else zeros_like(one) for taken, one in zip(has_cotangent, results, strict=True)
+            ]
             return [one if there else None for one, there in zip(run(saved), reached, strict=True)]
 
         return backward
 
-    def _compile(self, given: tuple[bool, ...]) -> Backward:
+    def _compile(self, has_cotangent: tuple[bool, ...]) -> Backward:
         before = time.perf_counter()
         stages: list[Stage] = []
 
         def note(trace: Trace) -> Trace:
             nonlocal before
             now = time.perf_counter()
-            stages.append(Stage(trace, now - before, given))
+            stages.append(Stage(trace, now - before, has_cotangent))
             self.sink.write(trace)
             before = time.perf_counter()
             return trace
 
-        trace = note(check_trace(self.differentiated.backward(given)))
+        trace = note(check_trace(self.differentiated.backward(has_cotangent)))
         for transform in self.transforms:
             trace = note(check_trace(transform(trace)))
         with torch.no_grad(), torch._C._DisableAutocast():
@@ -237,8 +239,8 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
         return body, tail
     taken = {proxy.name for proxy in body.inputs}
     inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in taken))
-    given = {proxy.name for proxy in (*body.inputs, *numbers)}
-    bases = [proxy for proxy in tail.inputs if proxy.name not in given]
+    defined = {proxy.name for proxy in (*body.inputs, *numbers)}
+    bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
     read = {proxy.name for proxy in (*tail.inputs, *numbers)}
     tail = replace(tail, inputs=(*(proxy for proxy in inputs if proxy.name in read), *bases))
     return replace(body, inputs=inputs), tail

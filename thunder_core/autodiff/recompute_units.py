@@ -113,10 +113,10 @@ def _changes(name: str, units: Units) -> bool:
 
 def _is_repeatable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol draws its numbers from a generator whose state can be had: the default one of a device."""
-    given = any(isinstance(leaf, torch.Generator) for leaf in leaves((bsym.args, dict(bsym.kwargs))))
+    takes_generator = any(isinstance(leaf, torch.Generator) for leaf in leaves((bsym.args, dict(bsym.kwargs))))
     tensors = [proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy)]
     devices = {proxy.device for proxy in tensors}
-    return not given and len(devices) == 1 and devices.pop().type in STATES
+    return not takes_generator and len(devices) == 1 and devices.pop().type in STATES
 
 
 # For each kind of device how the state of its generator is read and set.

@@ -68,13 +68,13 @@ class Differentiated:
         """The tensors that the backward takes besides the gradients of the results."""
         return self.rematerialized.saved
 
-    def backward(self, given: Sequence[bool]) -> Trace:
-        """Return the backward for the results that are marked in `given`.
+    def backward(self, has_cotangent: Sequence[bool]) -> Trace:
+        """Return the backward for the results that are marked in `has_cotangent`.
 
         Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient for each of
         `requires_grad_inputs`, None where there is none. Raises `Underivable` if it would read what was not saved.
         """
-        swept = self.full_backward if all(given) else self.sweep.backward(given)
+        swept = self.full_backward if all(has_cotangent) else self.sweep.backward(has_cotangent)
         taking = swept.having(
             swept.bound_symbols,
             made_by=MADE_BY,
@@ -87,9 +87,9 @@ class Differentiated:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
         return trace
 
-    def reached(self, given: Sequence[bool]) -> list[bool]:
+    def reached(self, has_cotangent: Sequence[bool]) -> list[bool]:
         """For each gradient that goes out, whether it depends on some of those that come in."""
-        starts = (proxy.name for proxy, taken in zip(self.full_backward.inputs, given, strict=True) if taken)
+        starts = (proxy.name for proxy, taken in zip(self.full_backward.inputs, has_cotangent, strict=True) if taken)
         reachable = computed_from(starts, self.full_backward)
         return [proxy is not None and proxy.name in reachable for proxy in self.full_backward.output]
 
@@ -214,12 +214,12 @@ class ReverseSweep:
 
     # ---- backward -------------------------------------------------------------------------------------------
 
-    def backward(self, given: Sequence[bool]) -> Trace:
-        """Return the backward for the results that are marked in `given`.
+    def backward(self, has_cotangent: Sequence[bool]) -> Trace:
+        """Return the backward for the results that are marked in `has_cotangent`.
 
         Its inputs are their gradients alone: what it reads besides has to be added to them.
         """
-        chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
+        chosen = [proxy for proxy, taken in zip(self.results, has_cotangent, strict=True) if taken]
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs)
         requires_grad_inputs = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
@@ -229,9 +229,9 @@ class ReverseSweep:
         )
         return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(wanted), MADE_BY, origins)
 
-    def apply_vjps(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+    def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
         """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
-        gradients = dict(given)
+        gradients = dict(cotangents)
         bsyms: list[BoundSymbol] = []
         for step in reversed(self.steps):
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):

@@ -97,8 +97,8 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
         versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
 
         def apart(leaf: Any) -> Any:
-            given = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
-            return leaf.view_as(leaf) if given else leaf
+            unchanged = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
+            return leaf.view_as(leaf) if unchanged else leaf
 
         return replace_leaves(kind.apply(*args, **kwargs), apart)  # type: ignore[no-untyped-call]
 

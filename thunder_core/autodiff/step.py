@@ -50,8 +50,8 @@ class Step:
 def same_derivative(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable:
     """A key that is equal for bound symbols that share a derivation."""
     numbers: dict[str, int] = {}
-    given = [leaf.name for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Proxy)]
-    same = tuple(numbers.setdefault(name, len(numbers)) for name in given)
+    input_names = [leaf.name for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Proxy)]
+    same = tuple(numbers.setdefault(name, len(numbers)) for name in input_names)
     returned = tuple(numbers.get(proxy.name, -1) for proxy in bsym.outputs)
     return (structural_key(bsym), same, returned, tuple(name in requires_grad_names for name in numbers))
 

@@ -329,8 +329,8 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
 
 def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the rule of a bound symbol if it has one, and else its target."""
-    function, given, named = for_all_sizes(target_of(bsym), args, kwargs)
-    return function(*given, **named)
+    function, arguments, named = for_all_sizes(target_of(bsym), args, kwargs)
+    return function(*arguments, **named)
 
 
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:

@@ -56,8 +56,8 @@ class CallsForAllSizes(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make the call that replaces a given one."""
-        function, given, named = for_all_sizes(func, args, kwargs or {})
-        return function(*given, **named)
+        function, arguments, named = for_all_sizes(func, args, kwargs or {})
+        return function(*arguments, **named)
 
 
 def size_oblivious() -> AbstractContextManager[Any]:
@@ -126,9 +126,9 @@ def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format 
 def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """A view where there is one for all sizes, and else one of a copy; None for sizes that do not fit."""
     tensor, *rest = (kwargs["input"], *args) if "input" in kwargs else args
-    given = kwargs.get("shape", rest)
+    shape_asked = kwargs.get("shape", rest)
     try:
-        shape = infer_size(extract_shape_from_varargs(given, validate=False), tensor.numel())
+        shape = infer_size(extract_shape_from_varargs(shape_asked, validate=False), tensor.numel())
     except (RuntimeError, ValueError):
         return None
     return reshaped, (tensor, shape), {}
@@ -151,9 +151,9 @@ def view_of_copy(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 @rewrites(torch.Tensor.flatten, torch.flatten)
 def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """The `reshape` that puts dimensions into one; None where it does not, and for dimensions that are not there."""
-    given = dict(zip(FLATTEN, args, strict=False)) | dict(kwargs)
-    tensor, ends = given.get("input"), (given.get("start_dim", 0), given.get("end_dim", -1))
-    if tensor is None or given.keys() - set(FLATTEN) or not all(type(end) is int for end in ends):
+    arguments = dict(zip(FLATTEN, args, strict=False)) | dict(kwargs)
+    tensor, ends = arguments.get("input"), (arguments.get("start_dim", 0), arguments.get("end_dim", -1))
+    if tensor is None or arguments.keys() - set(FLATTEN) or not all(type(end) is int for end in ends):
         return None
     start, end = (place + tensor.dim() if place < 0 else place for place in ends)
     if not 0 <= start < end < tensor.dim():
@@ -198,19 +198,19 @@ def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """The products of matrices, as `matmul` computes them: all dimensions before the matrices' are put into one."""
     count, shape = math.prod(one.shape[:-MATRIX]), (*one.shape[:-1], other.shape[-1])
-    given = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
-    product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*given), shape)
+    batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
+    product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*batches), shape)
     return product
 
 
 @rewrites(torch.nn.functional.linear)
 def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """The product of a batch of matrices with a matrix of weights, for which all rows are put into one matrix."""
-    given = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
-    dimensions = [one.dim() if isinstance(one, torch.Tensor) else 0 for one in map(given.get, LINEAR[:2])]
-    if given.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
+    arguments = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
+    dimensions = [one.dim() if isinstance(one, torch.Tensor) else 0 for one in map(arguments.get, LINEAR[:2])]
+    if arguments.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
         return None
-    return linear_of_rows, (), given
+    return linear_of_rows, (), arguments
 
 
 def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - PyTorch's name

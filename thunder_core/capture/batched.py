@@ -46,7 +46,7 @@ class Batches:
         self._has_rule = has_rule
         self._refuse = refuse
 
-    def vmap(self, vmap: Callable[..., Any], called: Callable[..., Any], given: Sequence[Any]) -> Any:
+    def vmap(self, vmap: Callable[..., Any], called: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Run vmap of a function: what it does to whole batches is recorded."""
 
         def element(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ class Batches:
 
         self.depth += 1
         try:
-            return self.run(vmap, (element, *given), {})
+            return self.run(vmap, (element, *arguments), {})
         finally:
             self.depth -= 1
 

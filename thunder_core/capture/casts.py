@@ -46,8 +46,8 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _may_be_lesser(into: torch.Tensor, given: Any) -> bool:
+def _may_be_lesser(into: torch.Tensor, value: Any) -> bool:
     """Whether an update may compute numbers that are more than what it updates: any for integers, else complex ones."""
     if not into.is_floating_point():
         return not into.is_complex()
-    return any(leaf.is_complex() if isinstance(leaf, torch.Tensor) else type(leaf) is complex for leaf in leaves(given))
+    return any(leaf.is_complex() if isinstance(leaf, torch.Tensor) else type(leaf) is complex for leaf in leaves(value))

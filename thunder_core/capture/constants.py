@@ -23,9 +23,9 @@ def has_symbolic_numbers(tree: Any) -> bool:
 
 
 @contextmanager
-def constants_set_aside(given: Any) -> Iterator[None]:
+def constants_set_aside(arguments: Any) -> Iterator[None]:
     """While this lasts, tensors without data among nested arguments do not know the constants that they are."""
-    constants = [(tensor, tensor.constant) for tensor in fakes_in(given) if tensor.constant is not None]
+    constants = [(tensor, tensor.constant) for tensor in fakes_in(arguments) if tensor.constant is not None]
     for tensor, _ in constants:
         tensor.constant = None
     try:
@@ -35,17 +35,17 @@ def constants_set_aside(given: Any) -> Iterator[None]:
             tensor.constant = constant
 
 
-def constants_for(given: Any) -> AbstractContextManager[None]:
+def constants_for(arguments: Any) -> AbstractContextManager[None]:
     """While this lasts, tensors without data are no constants to an operation that takes symbolic numbers."""
-    return constants_set_aside(given) if has_symbolic_numbers(given) else nullcontext()
+    return constants_set_aside(arguments) if has_symbolic_numbers(arguments) else nullcontext()
 
 
-def forget_constants(given: Any, output: Any, written: Container[int]) -> None:
+def forget_constants(arguments: Any, output: Any, written: Container[int]) -> None:
     """Have tensors that a call made, or whose memories it has `written` to, not be known as constants any more.
 
     Nor are those that share memory with them.
     """
-    for tensor in fakes_in(given):
+    for tensor in fakes_in(arguments):
         if tensor.constant is not None and memory_of(tensor) in written:
             forget_constant(tensor)
     for tensor in fakes_in(output):

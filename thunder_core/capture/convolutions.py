@@ -45,9 +45,9 @@ def kernel_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, **options: 
     The latter constrains the sizes.
     """
     layouts: dict[Layout, Any] = {}
-    for one, other, given in examples_of((tensor, weight, options)):
+    for one, other, settings in examples_of((tensor, weight, options)):
         with suppress(RuntimeError):  # of images that are smaller than what is laid on them
-            kernel = kernel_of(one, other, **given)
+            kernel = kernel_of(one, other, **settings)
             layouts.setdefault(layout(format_of(one, other, kernel), kernel), kernel)
     return layouts.popitem()[1] if len(layouts) == 1 else kernel_of(tensor, weight, **options)
 

@@ -59,10 +59,10 @@ class FaithfulMode(FakeTensorMode):
             output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         if self.shape_env is not None and self.shape_env.decides_ones:  # type: ignore[attr-defined]
             decide_ones(output)
-        strides, given = rule_of(func, args), tensors_of(args, kwargs)
-        if strides is not None and given and all(tensor.layout is torch.strided for tensor in given):
+        strides, tensors = rule_of(func, args), tensors_of(args, kwargs)
+        if strides is not None and tensors and all(tensor.layout is torch.strided for tensor in tensors):
             results = [leaf for leaf in leaves(output) if type(leaf) is FakeTensor]
-            if any(map(is_symbolic, (*given, *results))):
+            if any(map(is_symbolic, (*tensors, *results))):
                 for tensor in results:
                     self._lay_out_symbolic(tensor, strides, args, kwargs)
                 return output
@@ -79,9 +79,9 @@ class FaithfulMode(FakeTensorMode):
         for value_of in (generic_hint_of, hint_of):
             valued: Callable[[Any], Any] = functools.partial(example_of, mode=self, value_of=value_of)
             example = valued(tensor)
-            given = replace_leaves((tuple(args), dict(kwargs)), valued)
+            arguments = replace_leaves((tuple(args), dict(kwargs)), valued)
             with suppress(RuntimeError):
-                strides = rule(given[0], given[1], example) if example.numel() else None
+                strides = rule(arguments[0], arguments[1], example) if example.numel() else None
                 if strides is not None and strides != example.stride():
                     with no_dispatch():
                         tensor.as_strided_(tensor.shape, symbolic_dense_strides(strides, example.shape, tensor.shape))

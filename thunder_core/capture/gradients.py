@@ -134,9 +134,9 @@ class Gradients:
             with torch._C.DisableTorchFunction():
                 if not leaves:  # the engine says what is wrong
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
-                held, given = self._tensors.to_fake((wanted, gradient))
+                held, cotangents = self._tensors.to_fake((wanted, gradient))
                 gradients = _sequence(
-                    torch.autograd.grad(roots, held, given, retain_graph, create_graph, allow_unused=True)
+                    torch.autograd.grad(roots, held, cotangents, retain_graph, create_graph, allow_unused=True)
                 )
             shared = shared_memory(gradients, memory)
             for leaf, grad in zip(leaves, gradients, strict=True):
@@ -154,13 +154,13 @@ class Gradients:
         **options: Any,
     ) -> Any:
         """`torch.autograd.grad`: the gradients are returned."""
-        roots, wanted, given = self._tensors.to_fake((_sequence(outputs), _held(inputs), grad_outputs))
+        roots, wanted, cotangents = self._tensors.to_fake((_sequence(outputs), _held(inputs), grad_outputs))
         leaves = _sequence(wanted)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             self._reached(roots, graph, but=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
-            gradients = torch.autograd.grad(roots, wanted, given, retain_graph, create_graph, **options)
+            gradients = torch.autograd.grad(roots, wanted, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:

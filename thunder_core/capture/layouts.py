@@ -59,8 +59,8 @@ def takes_number(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
     if func in PARAMETERS:
         return False
     name = func._overloadname
-    given = any(isinstance(arg, NUMBERS) for arg in args[:2])
-    return "scalar" in name.lower() or (name.startswith("Tensor") and given)
+    has_number = any(isinstance(arg, NUMBERS) for arg in args[:2])
+    return "scalar" in name.lower() or (name.startswith("Tensor") and has_number)
 
 
 def rule(*operators: object) -> Callable[[Rule], Rule]:

@@ -55,9 +55,9 @@ class Memory:
     @property
     def fresh(self) -> list[torch.Tensor]:
         """The tensors of the result that the call made, in the order of `made`."""
-        given = {id(tensor) for tensor, _ in self.read}
+        ids_read = {id(tensor) for tensor, _ in self.read}
         returned = {id(leaf): leaf for leaf in leaves(self.result) if isinstance(leaf, torch.Tensor)}
-        return [tensor for number, tensor in returned.items() if number not in given]
+        return [tensor for number, tensor in returned.items() if number not in ids_read]
 
 
 def metadata(proxy: TensorProxy) -> Metadata:
@@ -120,7 +120,7 @@ def remember(
     tensors = [tensor for number, tensor in returned.items() if number not in known]
     if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
         return None
-    outputs = tuple(_made(tensor, [given for given, _ in read], proxy_of(tensor)) for tensor in tensors)
+    outputs = tuple(_made(tensor, [tensor_read for tensor_read, _ in read], proxy_of(tensor)) for tensor in tensors)
     if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in outputs if m.view_of is None):
         return None  # results that share memory with each other
     outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in outputs}
@@ -133,7 +133,7 @@ def remember(
 def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
     """A result, with the first of the tensors read that it is a view of, or else shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
-    sharing = [number for number, given in enumerate(read) if given.untyped_storage()._cdata == storage]
+    sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
     place = next(iter(viewed or sharing), None)
     return Made(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))

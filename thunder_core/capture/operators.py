@@ -101,8 +101,8 @@ class OperatorLevel:
     def _noted(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         renames = (is_reshaping(operator) or takes_out(operator)) and not unknown
-        given = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
-        plain = out_of_place(operator) if given and call.makes(given[0][0]) else None
+        arguments = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
+        plain = out_of_place(operator) if arguments and call.makes(arguments[0][0]) else None
         output = operator(*args, **kwargs)
         if plain is not None:
             self._tensors.renew(args[0])
@@ -111,7 +111,7 @@ class OperatorLevel:
         if unknown:
             call.opaque = True
             return output
-        args, kwargs = given or self._tensors.to_proxies((tuple(args), dict(kwargs)))
+        args, kwargs = arguments or self._tensors.to_proxies((tuple(args), dict(kwargs)))
         symbol, results = symbol_of(plain or operator), self._tensors.to_proxies(output)
         call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
         return output

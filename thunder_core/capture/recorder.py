@@ -332,10 +332,10 @@ class Recorder:
         try:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
-            called, given, named = for_all_sizes(function, args, kwargs)
+            called, arguments, named = for_all_sizes(function, args, kwargs)
             call.opaque = call.opaque or (called is not function and function in WHOLE)
-            with constants_for((given, named)), self._shape_changes.around(function, given, named):
-                return called(*given, **named)
+            with constants_for((arguments, named)), self._shape_changes.around(function, arguments, named):
+                return called(*arguments, **named)
         except Exception as error:
             if isinstance(error, ThunderError):
                 raise

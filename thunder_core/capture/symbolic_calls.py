@@ -107,16 +107,16 @@ def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> t
 @rewrites(torch.linspace, always=True)
 def linspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """`torch.linspace(0, 1, n)`: so many floats."""
-    given = dict(zip(("start", "end", "steps"), args, strict=False)) | dict(kwargs)
-    ends = (given.get("start"), given.get("end"))
+    arguments = dict(zip(("start", "end", "steps"), args, strict=False)) | dict(kwargs)
+    ends = (arguments.get("start"), arguments.get("end"))
     plain = all(type(end) in (int, float) or isinstance(end, torch.SymInt) for end in ends)
     if (
-        not isinstance(given.get("steps"), torch.SymInt)
+        not isinstance(arguments.get("steps"), torch.SymInt)
         or not plain
-        or given.keys() - {"start", "end", "steps", *OPTIONS}
+        or arguments.keys() - {"start", "end", "steps", *OPTIONS}
     ):
         return None
-    return torch.empty, ((given["steps"],),), {name: given[name] for name in OPTIONS & given.keys()}
+    return torch.empty, ((arguments["steps"],),), {name: arguments[name] for name in OPTIONS & arguments.keys()}
 
 
 @rewrites(torch._C._nn.one_hot, always=True)

@@ -268,10 +268,10 @@ def sgn(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 @rewrites(torch.hash_tensor, torch.Tensor.hash_tensor)
 def hash_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """One number for each part of a tensor; `any` has as many."""
-    given = dict(zip(("input", "dim"), args, strict=False)) | dict(kwargs)
-    if given.keys() - {"input", "dim", "keepdim"} or given.get("input") is None:
+    arguments = dict(zip(("input", "dim"), args, strict=False)) | dict(kwargs)
+    if arguments.keys() - {"input", "dim", "keepdim"} or arguments.get("input") is None:
         return None
-    return hashes, (given["input"], given.get("dim") or None, given.get("keepdim", False)), {}
+    return hashes, (arguments["input"], arguments.get("dim") or None, arguments.get("keepdim", False)), {}
 
 
 def hashes(tensor: Tensor, dim: Any, keepdim: bool) -> Tensor:
@@ -311,10 +311,10 @@ def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 @rewrites(torch.combinations)
 def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """The single elements of a vector, or its pairs; None for more, whose number has no simple formula."""
-    given = dict(zip(("input", "r", "with_replacement"), args, strict=False)) | dict(kwargs)
-    if given.get("input") is None or given["input"].dim() != 1 or given.get("r", PAIR) not in (1, PAIR):
+    arguments = dict(zip(("input", "r", "with_replacement"), args, strict=False)) | dict(kwargs)
+    if arguments.get("input") is None or arguments["input"].dim() != 1 or arguments.get("r", PAIR) not in (1, PAIR):
         return None
-    return chosen, (given["input"], given.get("r", PAIR), given.get("with_replacement", False)), {}
+    return chosen, (arguments["input"], arguments.get("r", PAIR), arguments.get("with_replacement", False)), {}
 
 
 def chosen(tensor: Tensor, count: int, repeated: bool) -> Tensor:
@@ -329,11 +329,11 @@ def chosen(tensor: Tensor, count: int, repeated: bool) -> Tensor:
 @rewrites(torch.gradient)
 def gradient(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Estimated derivatives of samples at equal distances; None where distances or coordinates are given."""
-    given = dict(zip(("input",), args, strict=False)) | dict(kwargs)
-    unusual = given.get("spacing") is not None or given.keys() - {"input", "spacing", "dim", "edge_order"}
-    if unusual or len(args) > 1 or given.get("edge_order", 1) != 1:
+    arguments = dict(zip(("input",), args, strict=False)) | dict(kwargs)
+    unusual = arguments.get("spacing") is not None or arguments.keys() - {"input", "spacing", "dim", "edge_order"}
+    if unusual or len(args) > 1 or arguments.get("edge_order", 1) != 1:
         return None
-    return differences, (given["input"], given.get("dim")), {}
+    return differences, (arguments["input"], arguments.get("dim")), {}
 
 
 def differences(tensor: Tensor, dims: Any) -> tuple[Tensor, ...]:

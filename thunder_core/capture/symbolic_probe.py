@@ -43,7 +43,10 @@ ProbeValues = dict[Any, SymbolicNumber]  # the symbolic numbers, by the values t
 
 
 def run_on_numbers(
-    function: Callable[..., Any], run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[SymbolicNumber]
+    function: Callable[..., Any],
+    run: Callable[[Any], tuple[Any, Call]],
+    arguments: Any,
+    numbers: Sequence[SymbolicNumber],
 ) -> tuple[Any, Call, ProbeValues]:
     """Run a call of the function with values that stand in for its numbers; its aten operations get the numbers' names.
 
@@ -53,12 +56,12 @@ def run_on_numbers(
     """
     one = {id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers}
     other = {key: value * FACTOR for key, value in one.items()}
-    output, call, twin = run_twice(run, given, one, other)
+    output, call, twin = run_twice(run, arguments, one, other)
     names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, SymbolicInteger) for number in numbers):
         integer_names = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
-        itself = BoundSymbol(symbol_of(function), to_proxies(given[0]), to_proxies(given[1]), None)
+        itself = BoundSymbol(symbol_of(function), to_proxies(arguments[0]), to_proxies(arguments[1]), None)
         if parts is None or not integer_names <= _arithmetic(parts or [itself]):
             raise ValueError("an integer may be a size")
     call.opaque, call.subsymbols = parts is None, parts or []
@@ -66,7 +69,7 @@ def run_on_numbers(
 
 
 def run_on_floats(
-    run: Callable[[Any], tuple[Any, Call]], given: Any, stand_ins: Mapping[int, tuple[float, float]], names: Pairs
+    run: Callable[[Any], tuple[Any, Call]], arguments: Any, stand_ins: Mapping[int, tuple[float, float]], names: Pairs
 ) -> tuple[Any, Call]:
     """Run a call with values that stand in for floats, by their identities; its aten operations get the names of these.
 
@@ -74,23 +77,23 @@ def run_on_floats(
     different for other values.
     """
     one, other = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
-    output, call, twin = run_twice(run, given, one, other)
+    output, call, twin = run_twice(run, arguments, one, other)
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call
 
 
 def run_twice(
-    run: Callable[[Any], tuple[Any, Call]], given: Any, one: Mapping[int, Any], other: Mapping[int, Any]
+    run: Callable[[Any], tuple[Any, Call]], arguments: Any, one: Mapping[int, Any], other: Mapping[int, Any]
 ) -> tuple[Any, Call, Call]:
     """Run a call with values that stand in for numbers, and with others; the first result, its call, and the other one.
 
     Raises `ValueError` where the results look different, or others might.
     """
-    with constants_set_aside(given):
-        like, twin = run(with_stand_ins(given, other))
-        output, call = run(with_stand_ins(given, one))
-    forget_constants(given, output, call.written)
+    with constants_set_aside(arguments):
+        like, twin = run(with_stand_ins(arguments, other))
+        output, call = run(with_stand_ins(arguments, one))
+    forget_constants(arguments, output, call.written)
     if any(map(counts, call.subsymbols)) or appearance(like) != appearance(output):
         raise ValueError("the values of numbers decide what the result looks like")
     return output, call, twin
@@ -162,12 +165,12 @@ def named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pai
         return None
     found_parts = []
     for part, twin in zip(parts, twins, strict=True):
-        given = (part.args, dict(part.kwargs))
-        ours, others = list(leaves(given)), list(leaves((twin.args, dict(twin.kwargs))))
+        arguments = (part.args, dict(part.kwargs))
+        ours, others = list(leaves(arguments)), list(leaves((twin.args, dict(twin.kwargs))))
         pairs = [_common(*pair, names) for pair in zip(ours, others, strict=False)]
         if len(ours) != len(others) or _DIFFERS in pairs:
             return None
-        args, kwargs = _filled(given, iter(pairs))
+        args, kwargs = _filled(arguments, iter(pairs))
         found_parts.append(replace(part, args=args, kwargs=kwargs))
     return found_parts
 

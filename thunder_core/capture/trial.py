@@ -49,11 +49,15 @@ def eager_error(
     return None
 
 
-def _can_be_tried(given: Iterable[torch.Tensor], tree: Any, tensors: Tensors) -> bool:
+def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Tensors) -> bool:
     """Whether nothing but memory of moderate size is needed."""
     plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
-    here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in given)
-    return plain and here and sum(tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in given) <= LARGEST
+    here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors_taken)
+    return (
+        plain
+        and here
+        and sum(tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in tensors_taken) <= LARGEST
+    )
 
 
 @contextmanager

@@ -91,9 +91,11 @@ class Evaluation:
             reals = [copied(known[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
             versions = [real._version for real in reals]
             stand_ins = {id(fake): real for fake, real in zip(fakes, reals, strict=True)}
-            given = self._tensors.in_call(replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf)))
+            arguments = self._tensors.in_call(
+                replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf))
+            )
             with torch.set_grad_enabled(grad):
-                result = function(*given[0], **given[1])
+                result = function(*arguments[0], **arguments[1])
             pairs = list(zip(fakes, reals, strict=True))
             written = [fake for (fake, real), version in zip(pairs, versions, strict=True) if version != real._version]
             if grad and written and any(proxy.requires_grad for proxy in proxies):

@@ -42,10 +42,10 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
         yield args[position] if position < len(args) else kwargs.get(name)
     if operator._schema.name in UPDATES_STATISTICS:
         names = (argument.name for argument in operator._schema.arguments)
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         training = UPDATES_STATISTICS[operator._schema.name]
-        if training is None or given.get(training):
-            yield from (given.get(name) for name in STATISTICS)
+        if training is None or arguments.get(training):
+            yield from (arguments.get(name) for name in STATISTICS)
 
 
 @cache

@@ -50,12 +50,12 @@ def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> 
         yield deletion(last, bsym)
 
 
-def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], given: Proxy) -> Iterator[BoundSymbol]:
+def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
     """A bound symbol that gets its tensors in a list, without the names of those that it reads last."""
-    yield BoundSymbol(LIST, bsym.args, {}, given, source=bsym.source, module=bsym.module)
+    yield BoundSymbol(LIST, bsym.args, {}, taken_list, source=bsym.source, module=bsym.module)
     yield deletion(dying, bsym)
-    unpack = BoundSymbol(UNPACK, (given,), {}, bsym.inputs)
-    yield replace(bsym, args=(given,), subsymbols=(unpack, *bsym.subsymbols))
+    unpack = BoundSymbol(UNPACK, (taken_list,), {}, bsym.inputs)
+    yield replace(bsym, args=(taken_list,), subsymbols=(unpack, *bsym.subsymbols))
 
 
 def deletion(names: Iterable[Proxy], at: BoundSymbol) -> BoundSymbol:

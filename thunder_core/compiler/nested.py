@@ -301,9 +301,9 @@ class Call:
         return self.refuse(f"returns a {type(leaf).__name__}")
 
     def _tensor(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
-        given = self.stand_ins.behind(leaf)
-        if given is not None:
-            return Same(torch.Tensor), given
+        real = self.stand_ins.behind(leaf)
+        if real is not None:
+            return Same(torch.Tensor), real
         if id(leaf) in probe.recorder.inputs or not probe.recorder.knows(leaf):
             if self.acquisition.outside.path_of(leaf) is None:
                 self.refuse("returns a tensor that no path leads to")

@@ -201,14 +201,14 @@ class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [leaf for leaf in leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
         every = [leaf for leaf in leaves(list(written_values(func, args, kwargs or {}))) if leaf is not None]
         for written in every:
-            if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in given) > 1:
+            if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in tensors) > 1:
                 raise NotFunctionalizable(f"{func} writes to several tensors, and to memory that is there twice")
             if any(not stride and size > 1 for size, stride in zip(written.shape, written.stride(), strict=True)):
                 raise NotFunctionalizable(f"{func} writes to one place more than once")
-            if any(_partially_overlap(written, other) for other in given):
+            if any(_partially_overlap(written, other) for other in tensors):
                 raise NotFunctionalizable(f"{func} reads a part of what it writes")
         return func(*args, **(kwargs or {}))
 

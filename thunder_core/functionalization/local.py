@@ -108,12 +108,14 @@ def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tup
 
 def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
     """Whether a function, called as in a bound symbol, makes a tensor of the metadata of `output`."""
-    given = (bsym.args, dict(bsym.kwargs))
-    if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(given)):
+    arguments = (bsym.args, dict(bsym.kwargs))
+    if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(arguments)):
         return False
     try:
         with torch.no_grad(), new_mode(environment_of((*bsym.inputs, output))):
-            args, kwargs = replace_leaves(given, lambda leaf: empty(leaf) if isinstance(leaf, TensorProxy) else leaf)
+            args, kwargs = replace_leaves(
+                arguments, lambda leaf: empty(leaf) if isinstance(leaf, TensorProxy) else leaf
+            )
             result = function(*args, **kwargs)
     except Exception:  # whatever it says, the write stays
         return False

@@ -55,11 +55,11 @@ class _Division:
         def part(value: Any) -> Any:
             return value[place] if isinstance(value, list | tuple) else value
 
-        given = [part(value) for value in self.operation.args]
+        arguments = [part(value) for value in self.operation.args]
         named = {name: part(value) for name, value in self.operation.kwargs.items()}
         for overload in self.packet.overloads():  # type: ignore[no-untyped-call]
             operator = getattr(self.packet, overload)
-            words = _fitted(operator._schema, given, named)
+            words = _fitted(operator._schema, arguments, named)
             if words is not None:
                 mutates = (result.name,) if self.bsym.mutates else ()
                 bsym = self.bsym
@@ -69,15 +69,20 @@ class _Division:
         return None
 
 
-def _fitted(schema: Any, given: Sequence[Any], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+def _fitted(
+    schema: Any, arguments: Sequence[Any], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments as an operator with that schema takes them; None where it does not."""
     positional = [one for one in schema.arguments if not one.kwarg_only]
     keywords = [one for one in schema.arguments if one.kwarg_only]
-    spare = dict(zip((one.name for one in keywords), given[len(positional) :], strict=False)) | named
-    if len(given) > len(positional) + len(keywords) or not spare.keys() <= {one.name for one in keywords}:
+    spare = dict(zip((one.name for one in keywords), arguments[len(positional) :], strict=False)) | named
+    if len(arguments) > len(positional) + len(keywords) or not spare.keys() <= {one.name for one in keywords}:
         return None
-    every = [*zip(positional, given, strict=False), *((one, spare[one.name]) for one in keywords if one.name in spare)]
+    every = [
+        *zip(positional, arguments, strict=False),
+        *((one, spare[one.name]) for one in keywords if one.name in spare),
+    ]
     if not all(TAKES.get(str(one.type), lambda value: False)(value) for one, value in every):
         return None
-    missing = positional[len(given) :] + [one for one in keywords if one.name not in spare]
-    return None if any(not one.has_default_value() for one in missing) else (tuple(given[: len(positional)]), spare)
+    missing = positional[len(arguments) :] + [one for one in keywords if one.name not in spare]
+    return None if any(not one.has_default_value() for one in missing) else (tuple(arguments[: len(positional)]), spare)

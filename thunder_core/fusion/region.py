@@ -36,8 +36,8 @@ class Region:
     @cached_property
     def writes(self) -> tuple[TensorProxy, ...]:
         """The inputs that it writes to, each as often as it does: by so much their versions go up."""
-        given = {proxy.name for proxy in self.inputs}
-        return tuple(proxy for one in self.operations for proxy in tensors_written(one) if proxy.name in given)
+        input_names = {proxy.name for proxy in self.inputs}
+        return tuple(proxy for one in self.operations for proxy in tensors_written(one) if proxy.name in input_names)
 
     @cached_property
     def body(self) -> str:
@@ -101,14 +101,14 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
     """The region that these bound symbols are; it returns nothing yet."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
-    given: dict[str, Proxy] = {}
+    inputs_by_name: dict[str, Proxy] = {}
     for operation in operations:
         for proxy in operation.inputs:
             if proxy.name not in defined and not isinstance(proxy, NumberProxy):
-                given.setdefault(proxy.name, proxy)
+                inputs_by_name.setdefault(proxy.name, proxy)
         defined.update(proxy.name for proxy in operation.defines)
-    inputs = tuple(_tensors(given.values()))
-    numbers = tuple(proxy for proxy in given.values() if not isinstance(proxy, TensorProxy))
+    inputs = tuple(_tensors(inputs_by_name.values()))
+    numbers = tuple(proxy for proxy in inputs_by_name.values() if not isinstance(proxy, TensorProxy))
     names = _canonical_names(inputs, numbers, operations)
     outputs = {names[proxy.name].name: proxy for bsym in bsyms for proxy in bsym.tensors}
     region = Region(
@@ -126,10 +126,10 @@ def _canonical_names(
     """For each name of the trace the proxy of its place in the region."""
     names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{place}") for place, proxy in enumerate(inputs)}
     names |= {proxy.name: Proxy(f"f{place}") for place, proxy in enumerate(numbers)}
-    given = len(names)
+    input_count = len(names)
     for operation in operations:
         for proxy in operation.defines:
-            new = f"v{len(names) - given}"
+            new = f"v{len(names) - input_count}"
             names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else replace(proxy, name=new)
     return names
 

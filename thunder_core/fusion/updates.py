@@ -44,11 +44,11 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
 
 def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
     """Whether what is given as `out` has the shape of the result already; else PyTorch would resize it."""
-    given = [value for value in operation.args if isinstance(value, TensorProxy)]
-    if environment_of((*given, result)) is not None:  # broadcasting symbolic shapes would add constraints
-        shapes = {comparison_keys(proxy.shape) for proxy in given if proxy.shape}
+    tensors = [value for value in operation.args if isinstance(value, TensorProxy)]
+    if environment_of((*tensors, result)) is not None:  # broadcasting symbolic shapes would add constraints
+        shapes = {comparison_keys(proxy.shape) for proxy in tensors if proxy.shape}
         return shapes == {comparison_keys(result.shape)}
-    shape = torch.broadcast_shapes(*(proxy.shape for proxy in given)) if given else None  # type: ignore[no-untyped-call]
+    shape = torch.broadcast_shapes(*(proxy.shape for proxy in tensors)) if tensors else None  # type: ignore[no-untyped-call]
     return shape is not None and tuple(shape) == result.shape
 
 

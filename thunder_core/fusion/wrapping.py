@@ -85,11 +85,11 @@ class WrittenMemory:
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         recorded = followed_by_autograd(trace)
         aliasing = alias_sets(bsyms, trace.aliases)
-        given = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
+        from_outside = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
         held, apart = set[str](), set(recorded & defined)
         for head in {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}:
             names = aliasing.members(head)
-            roots = names & given
+            roots = names & from_outside
             stays = roots and all(is_held(trace.origins.get(name, "")) for name in roots) and not names & recorded
             (held if stays else apart).update(names)
         return cls(aliasing, frozenset(held), frozenset(apart))

@@ -199,8 +199,8 @@ class Outcomes:
         memories = self.constant if environment is None else self.symbolic.setdefault(environment, {})
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
         floats = names_of_floats(arguments)
-        given = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
-        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in given)
+        proxies = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
+        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
         signature = (known, _state(grad))
         if signature not in memories:
             if len(memories) >= MOST_REMEMBERED:

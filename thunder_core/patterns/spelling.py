@@ -145,10 +145,10 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: 
     floating = bool(read) and all(proxy.dtype.is_floating_point for proxy in read)
     values = []
     for position, (name, default) in enumerate(expected):
-        given = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
+        argument = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
         if name in SETTLED:
-            given = _settled(operator, name, given, bsym, read, environment)
-        values.append(spelled.value(given, floating))
+            argument = _settled(operator, name, argument, bsym, read, environment)
+        values.append(spelled.value(argument, floating))
     places = COMMUTATIVE.get(operator)
     if places is not None and (operator not in SCALED or values[-1] == spelled.value(1, floating)):
         values[places] = sorted(values[places], key=repr)

@@ -142,9 +142,9 @@ class _Replay:
         self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol
     ) -> Sequence[BoundSymbol]:
         """The call on inputs that were cast before, if it then does the same; else what it consists of."""
-        given = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
-        casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in given]
-        casted = {c.args[0].name: self._recorded(CAST, (given[c.args[0].name],), c.kwargs) for c in casts}
+        tensors_by_name = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
+        casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in tensors_by_name]
+        casted = {c.args[0].name: self._recorded(CAST, (tensors_by_name[c.args[0].name],), c.kwargs) for c in casts}
 
         def cast(leaf: Any) -> Any:
             name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""

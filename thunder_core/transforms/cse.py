@@ -84,8 +84,10 @@ def rounded_tensors(trace: Trace) -> set[str]:
         if tensor.name in followed
         and not (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept)
         and any(
-            isinstance(given, TensorProxy) and given.name in followed and spacing(given.dtype) < spacing(tensor.dtype)
-            for given in bsym.inputs
+            isinstance(operand, TensorProxy)
+            and operand.name in followed
+            and spacing(operand.dtype) < spacing(tensor.dtype)
+            for operand in bsym.inputs
         )
     }
 

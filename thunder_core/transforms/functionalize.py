@@ -283,15 +283,17 @@ class _Rewriting:
         """Append the final `copy_` to each input and constant; return the representatives of their alias sets."""
         last = {self.aliasing.representative(name): bsym for bsym in self.source.bound_symbols for name in bsym.mutates}
         used = {proxy.name: proxy for bsym in self.source.bound_symbols for proxy in bsym.inputs}
-        given = [used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used]
-        for proxy in given:
+        inputs_used = [
+            used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used
+        ]
+        for proxy in inputs_used:
             if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
                 place = last[self.aliasing.representative(proxy.name)]
                 value = self._value(proxy)
                 self._take(place)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
                 self.bsyms.append(replace(copy, source=place.source, module=place.module))
-        return self._of(proxy.name for proxy in given)
+        return self._of(proxy.name for proxy in inputs_used)
 
     def _returned(self, written: set[str]) -> dict[str, Proxy]:
         """Return new names for the outputs.
@@ -315,9 +317,9 @@ class _Rewriting:
             return
         if maker.has_effect or not is_view(maker):
             raise _KeepWrites(self._of([proxy.name]))
-        for given in maker.inputs:
-            self._replay_views(given, names)
-        read = {given.name for given in maker.inputs}
+        for operand in maker.inputs:
+            self._replay_views(operand, names)
+        read = {operand.name for operand in maker.inputs}
         for name in _names(maker):
             if isinstance(name, TensorProxy) and name.name not in read:
                 names[name.name] = name.named(next(self._fresh))
@@ -357,8 +359,8 @@ def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
     It is not used either if its inputs were made by factory functions (`zeros`, `new_empty`), as autograd does not
     follow these.
     """
-    given = {proxy.name for proxy in operation.inputs}
-    makers = [one for one in bsym.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
+    inputs = {proxy.name for proxy in operation.inputs}
+    makers = [one for one in bsym.at_level("aten") if any(proxy.name in inputs for proxy in one.defines)]
     if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
         return False
     outputs = {proxy.name for proxy in operation.outputs}

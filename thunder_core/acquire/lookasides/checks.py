@@ -28,8 +28,8 @@ def check_all(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """`torch._check_tensor_all_with`, to which the other checks of tensors lead, asks for no value of the condition."""
-    given = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
-    kind, condition, message = (given.get(name) for name in ("error_type", "cond", "message"))
+    arguments = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
+    kind, condition, message = (arguments.get(name) for name in ("error_type", "cond", "message"))
     if not is_checked_later(acquisition, kind, condition) or not (message is None or callable(message)):
         return None
     return functools.partial(check_later, acquisition, kind, condition, message)
@@ -40,8 +40,8 @@ def assert_that(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """`torch._assert(condition, message)` of a tensor asks for no value of it."""
-    given = dict(zip(("condition", "message"), args, strict=False)) | kwargs
-    condition, message = given.get("condition"), given.get("message")
+    arguments = dict(zip(("condition", "message"), args, strict=False)) | kwargs
+    condition, message = arguments.get("condition"), arguments.get("message")
     is_one = isinstance(condition, torch.Tensor) and condition.numel() == 1
     if not is_one or not is_checked_later(acquisition, AssertionError, condition) or parts_of_text(message) is None:
         return None

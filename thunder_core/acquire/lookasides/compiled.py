@@ -33,12 +33,12 @@ def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType
 
 def _call(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any) -> Any:
     compiled = inner.specializations
-    given: tuple[Any, ...] = (*owner_of(function), *args)
-    owner, given = (plain, given) if compiled is inner else (given[0], given[1:])
+    arguments: tuple[Any, ...] = (*owner_of(function), *args)
+    owner, arguments = (plain, arguments) if compiled is inner else (arguments[0], arguments[1:])
     if all(acquisition.outside.path_of(one) is None for one in (owner, compiled.derivative_of)):
         acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has settings of its own")
     acquisition.outside.root("compiled", "compiled", compiled.subject)
-    return acquisition.nested(acquisition, compiled, given, kwargs)
+    return acquisition.nested(acquisition, compiled, arguments, kwargs)
 
 
 def owner_of(function: Any) -> tuple[Any, ...]:

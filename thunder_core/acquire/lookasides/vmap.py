@@ -25,14 +25,14 @@ def call_batched(
         return tree_unflatten(*machine.call(tree_flatten, tree))
 
     def run(called: Callable[..., Any], in_dims: Any, out_dims: Any, *rest: Any, **kwargs: Any) -> Any:
-        *options, given = *rest[:2], read(rest[2:])
+        *options, arguments = *rest[:2], read(rest[2:])
 
         def element(*args: Any, **kwargs: Any) -> Any:
             return read(machine.call(called, *args, **kwargs))
 
-        def batched(element: Callable[..., Any], *given: Any) -> Any:
-            return function(element, read(in_dims), read(out_dims), *options, *given, **kwargs)
+        def batched(element: Callable[..., Any], *arguments: Any) -> Any:
+            return function(element, read(in_dims), read(out_dims), *options, *arguments, **kwargs)
 
-        return acquisition.recorder.batches.vmap(batched, element, given)
+        return acquisition.recorder.batches.vmap(batched, element, arguments)
 
     return run

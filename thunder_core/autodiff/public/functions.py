@@ -108,10 +108,10 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
     follows = any(outside) or _follows_more(compiled)
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
-        given = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
-        followed = follows or any(one.requires_grad for one in given)
+        cotangents_taken = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
+        followed = follows or any(one.requires_grad for one in cotangents_taken)
         create_graph = torch.is_grad_enabled() and followed if create_graph is None else create_graph
-        pairs = [pair for pair in zip(outputs, given, strict=True) if pair[0].requires_grad]
+        pairs = [pair for pair in zip(outputs, cotangents_taken, strict=True) if pair[0].requires_grad]
         pulled: Sequence[torch.Tensor | None] = [None] * len(starts)
         if pairs:
             results, gradients = zip(*pairs, strict=True)

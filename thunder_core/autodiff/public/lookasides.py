@@ -40,8 +40,10 @@ def gradient(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dic
         differentiated = acquisition.machine.load_attr(self, "function")
         places = places_of(self.argnums, len(args), self.name)
         reverse = Reverse(acquisition, self.name, tuple(args[place] for place in places))
-        given = dict(zip(places, reverse.primals, strict=True))
-        output = reverse.call(differentiated, [given.get(place, arg) for place, arg in enumerate(args)], kwargs)
+        primals_by_place = dict(zip(places, reverse.primals, strict=True))
+        output = reverse.call(
+            differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs
+        )
         where = acquisition.place().source
         value, aux = parted(output, self.has_aux, self.name, where)
         scalar = require_scalar(value, self.name, where)
@@ -99,7 +101,7 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     """`jvp` of a function while a program is being traced."""
     acquisition.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")
-    given = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
+    directions = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
     starts = [ALIAS(leaf) for leaf in leaves]
     segment = Segment(acquisition.recorder)
     output = acquisition.machine.call(function, *tree_unflatten(starts, structure))
@@ -109,7 +111,7 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     results, shape = tree_flatten(output)
     require_tensors(results, "jvp", where)
     proxy = acquisition.recorder.proxy_of
-    names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, given, strict=True)}
+    names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
     with refusing("jvp"), aside():
         require_derivable(segment.bsyms)
         under = runs_under_autocast(segment.bsyms)

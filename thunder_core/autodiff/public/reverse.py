@@ -85,10 +85,12 @@ class Reverse:
         """The gradients by the primals, for cotangents of the results; zeros where there is none."""
         sweep, recorder = self._sweep, self.acquisition.recorder
         assert sweep is not None
-        given: dict[str, torch.Tensor] = {}
+        cotangents_taken: dict[str, torch.Tensor] = {}
         for proxy, one in zip(self._results, cotangents, strict=True):
-            given[proxy.name] = given[proxy.name] + one if proxy.name in given else one
-        incoming = {name: recorder.proxy_of(one) for name, one in given.items() if name in sweep.requires_grad_names}
+            cotangents_taken[proxy.name] = cotangents_taken[proxy.name] + one if proxy.name in cotangents_taken else one
+        incoming = {
+            name: recorder.proxy_of(one) for name, one in cotangents_taken.items() if name in sweep.requires_grad_names
+        }
         with refusing(self.name), aside():
             bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
@@ -115,8 +117,8 @@ class Pullback:
 
     def __call__(self, cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:  # noqa: ARG002
         """The cotangents of the primals; the flags are for autograd's graph, which there is none of."""
-        given = require_same(cotangents, self.output, ("the cotangents", "the outputs"), "vjp")
-        return self.reverse.gradients(given)
+        cotangents_taken = require_same(cotangents, self.output, ("the cotangents", "the outputs"), "vjp")
+        return self.reverse.gradients(cotangents_taken)
 
 
 def tracked(proxy: TensorProxy) -> TensorProxy:

@@ -15,16 +15,16 @@ Argnums = int | tuple[int, ...]
 
 def places_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     """The places of the arguments that are differentiated, from 0 on; raises `WrongInputs` where there is none."""
-    given = argnums if isinstance(argnums, tuple) else (argnums,)
-    if not given or not all(type(place) is int for place in given):
+    numbers = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not numbers or not all(type(place) is int for place in numbers):
         raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of some", fix="give argnums=0")
-    outside = [place for place in given if not -count <= place < count]
+    outside = [place for place in numbers if not -count <= place < count]
     if outside:
         raise WrongInputs(
             f"{name}: argnums={argnums!r} names argument {outside[0]}, and the call has {count} positional arguments",
             fix="count from 0, and pass what is to be differentiated by position",
         )
-    places = tuple(place % count for place in given)
+    places = tuple(place % count for place in numbers)
     if len(set(places)) < len(places):
         raise WrongInputs(f"{name}: argnums={argnums!r} names an argument twice", fix="name each argument once")
     return places
@@ -104,9 +104,9 @@ def require_same(found: Any, wanted: Any, what: tuple[str, str], name: str) -> l
         )
     for leaf, like in zip(leaves, others, strict=True):
         if not isinstance(leaf, torch.Tensor) or leaf.shape != like.shape or leaf.dtype != like.dtype:
-            given = f"{list(leaf.shape)} and {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+            received = f"{list(leaf.shape)} and {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
             raise WrongInputs(
-                f"{name}: one of {what[0]} is {given}, and that of {what[1]} is {list(like.shape)} and {like.dtype}",
+                f"{name}: one of {what[0]} is {received}, and that of {what[1]} is {list(like.shape)} and {like.dtype}",
                 fix="give tensors of the same shape and dtype",
             )
     return leaves
