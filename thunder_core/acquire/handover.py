@@ -30,7 +30,7 @@ class Handover:
         self.outer = outer.outside
         self.inner = inner.outside
         self._refuse = refuse
-        self._known: dict[Path, Path | None] = {}
+        self._translations: dict[Path, Path | None] = {}
 
     def check(self) -> None:
         """Refuse what the inner program reads or writes of the outer one's writes, and close what it writes to it."""
@@ -60,7 +60,7 @@ class Handover:
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
 
     def _met(self) -> Iterator[Path]:
-        """Every path that was followed, the longest first or not."""
+        """Every path of the inner program: to what it met, guarded and wrote to, in no order."""
         yield from self.inner.paths.values()
         for guard in self.inner.guards.values():
             yield guard.path
@@ -100,14 +100,14 @@ class Handover:
 
     def _translated(self, path: Path) -> Path | None:
         """The outer program's way to what lies at a path; None where the outer program gives it."""
-        if path not in self._known:
-            self._known[path] = self._translate(path)
-        return self._known[path]
+        if path not in self._translations:
+            self._translations[path] = self._translate(path)
+        return self._translations[path]
 
     def _translate(self, path: Path) -> Path | None:
-        known = None if is_constant(path.value) else self.outer.path_of(path.value)
-        if known is not None:
-            return known
+        outer_path = None if is_constant(path.value) else self.outer.path_of(path.value)
+        if outer_path is not None:
+            return outer_path
         if path.parent is None:
             return None if path.step == "root" else self.outer.root(path.step, path.key, path.value)
         parent = self._translated(path.parent)

@@ -363,7 +363,7 @@ class Acquisition(ObservedWrites):
         raise NotImplementedError
 
     def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The ways to strides of a tensor that leave elements out and differ from call to call; likewise."""
+        """The ways to strides of a tensor that leave elements out and differ; set by the acquisition."""
         raise NotImplementedError
 
     def name_number(self, path: Path) -> str:

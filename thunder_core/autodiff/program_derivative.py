@@ -134,7 +134,7 @@ class ProgramDerivative:
         return (True,) * len(self.differentiated.results)
 
     def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
-        """The backward for the results that are given; None where autograd has to record the body for it."""
+        """The backward for the results that have cotangents; None where autograd has to record the body for it."""
         if has_cotangent not in self._compiled:
             with self._lock:
                 if has_cotangent not in self._compiled:
@@ -142,6 +142,7 @@ class ProgramDerivative:
         return self._compiled[has_cotangent]
 
     def _compiled_or_left(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+        """The backward for these cotangents, or with zeros for the others; None where autograd has to record."""
         try:
             return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
@@ -149,17 +150,17 @@ class ProgramDerivative:
             return self._with_zeros(has_cotangent) if zeros else None
 
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
-        """The backward for all results, with zeros for the gradients that are not given: the body cannot run again."""
+        """The backward for all results, with zeros for cotangents that are not there: the body cannot run again."""
         run = self._compile(self._all)
         results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
         reached = self.differentiated.reached(has_cotangent)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
             rest = [saved.pop() for _ in range(sum(has_cotangent))]
-            saved += [
-                rest.pop() if taken else zeros_like(one) for taken, one in zip(has_cotangent, results, strict=True)
-            ]
-            return [one if there else None for one, there in zip(run(saved), reached, strict=True)]
+            pairs = zip(has_cotangent, results, strict=True)
+            saved += [rest.pop() if is_there else zeros_like(result) for is_there, result in pairs]
+            gradients = zip(run(saved), reached, strict=True)
+            return [gradient if is_reached else None for gradient, is_reached in gradients]
 
         return backward
 
@@ -208,12 +209,12 @@ def differentiate_program(
         trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="go beneath autocast")
         steps.append(trace)
 
-    def divided(whole: Trace) -> ProgramDerivative:
-        body, tail = taking_numbers(*split_output_aliases(whole))
+    def divided(computation: Trace) -> ProgramDerivative:
+        body, tail = taking_numbers(*split_output_aliases(computation))
         early = claim_operations(body, executors)
         fuses = any(executor.fuses_regions for executor in executors)
         parts = differentiate(early, recompute=fuses, budget=budget)
-        new_steps = [one for one, old in ((body, whole), (early, body)) if one is not old]
+        new_steps = [after for after, before in ((body, computation), (early, body)) if after is not before]
         forwards = (*steps, *new_steps, parts.forward)
         return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink)
 

@@ -27,12 +27,12 @@ class Segment:
 
     def __post_init__(self) -> None:
         self.start = len(self.recorder.bound_symbols)
-        self.recorder.settles += 1
+        self.recorder.derivatives_in_progress += 1
 
     def close(self) -> None:
         """End the segment with the bound symbol that was recorded last."""
         self.bsyms = self.recorder.bound_symbols[self.start :]
-        self.recorder.settles -= 1
+        self.recorder.derivatives_in_progress -= 1
 
     @property
     def writes(self) -> bool:
@@ -82,9 +82,9 @@ class Segment:
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
         """The tensor of the program that a proxy stands for, which may be one that a bound symbol has just made."""
-        known = self.recorder.tensors.named(proxy.name)
-        if known is not None:
-            return known
+        recorded = self.recorder.tensors.named(proxy.name)
+        if recorded is not None:
+            return recorded
         with aside():
             return self.recorder.tensors.made_tensor(proxy)
 

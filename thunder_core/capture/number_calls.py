@@ -30,13 +30,13 @@ from thunder_core.ir.symbol import BoundSymbol
 class Recording(Protocol):
     """The recorder, as far as calls that take numbers need it.
 
-    `settles` counts the derivatives that are being taken of what is recorded, and `backward_of` gives the backward of a
-    bound symbol for the names of those that require a gradient.
+    `derivatives_in_progress` counts those that are being taken of what is recorded, and `backward_of` gives the backward
+    of a bound symbol for the names of those that require a gradient.
     """
 
     failure: ThunderError | None
     is_differentiating: bool
-    settles: int
+    derivatives_in_progress: int
     backward_of: BackwardOf
 
     def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -82,7 +82,11 @@ class NumberCalls:
         requires_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
         if self._may_be_symbols(function, numbers):
             return self._with_float_symbols(function, (args, kwargs), numbers, requires_grad=requires_grad)
-        if not numbers or self._recording.settles or (requires_grad and self._hides(function, kwargs, numbers)):
+        if (
+            not numbers
+            or self._recording.derivatives_in_progress
+            or (requires_grad and self._hides(function, kwargs, numbers))
+        ):
             return self._with_values(function, args, kwargs)
         before = self._recording.failure
         try:
@@ -167,5 +171,7 @@ class NumberCalls:
             return False
         finite = all(may_be_symbol(self._numbers.known[number.proxy.name]) for number in numbers)
         recording = self._recording
-        recorded = torch.is_grad_enabled() and not recording.is_differentiating and not recording.settles
+        recorded = (
+            torch.is_grad_enabled() and not recording.is_differentiating and not recording.derivatives_in_progress
+        )
         return bool(numbers) and finite and (recorded or function in COUNTS)

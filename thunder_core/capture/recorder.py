@@ -95,7 +95,7 @@ class Recorder:
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._questions = Questions(self.tensors, sizes, asked, self._refuse)
-        self.settles = 0  # how many derivatives are being taken of what is recorded now
+        self.derivatives_in_progress = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
         self.numbers.sizes = sizes
         evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)

@@ -14,7 +14,7 @@ from thunder_core.ir.proxy import tensor_proxy
 
 
 class StandIns:
-    """For each tensor of a recording a plain one, which share memory where those do.
+    """Plain tensors, one for each tensor of a recording, that share memory where those do.
 
     A tensor from outside that is still what it was stands for itself. No data is ever read of the others.
     """
@@ -23,25 +23,25 @@ class StandIns:
         self._tensors = tensors
         self._device = device
         self._storages: dict[int, torch.UntypedStorage] = {}
-        self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._behind: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The stand-in of a tensor of the program."""
-        if id(tensor) not in self._made:
+        if id(tensor) not in self._stand_ins:
             stand_in = self._new(tensor)
-            self._made[id(tensor)] = (tensor, stand_in)
+            self._stand_ins[id(tensor)] = (tensor, stand_in)
             self._behind[id(stand_in)] = (stand_in, tensor)
-        return self._made[id(tensor)][1]
+        return self._stand_ins[id(tensor)][1]
 
     def behind(self, stand_in: torch.Tensor) -> torch.Tensor | None:
         """The tensor of the program that a plain one stands for, if it does."""
-        known = self._behind.get(id(stand_in))
-        return None if known is None else known[1]
+        pair = self._behind.get(id(stand_in))
+        return None if pair is None else pair[1]
 
     def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Let a tensor with data stand for one of the program."""
-        self._made[id(tensor)] = (tensor, value)
+        self._stand_ins[id(tensor)] = (tensor, value)
         self._behind[id(value)] = (value, tensor)
 
     def _new(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -104,10 +104,10 @@ class Functionalizer:
                 torch._disable_functionalization()  # type: ignore[no-untyped-call]
 
     def _proxy(self, fake: torch.Tensor) -> TensorProxy:
-        known = self._proxies.get(id(fake))
-        if known is None:
-            known = self._proxies[id(fake)] = (fake, tensor_proxy(self._next_name(), fake))
-        return known[1]
+        pair = self._proxies.get(id(fake))
+        if pair is None:
+            pair = self._proxies[id(fake)] = (fake, tensor_proxy(self._next_name(), fake))
+        return pair[1]
 
     def record(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one functional operation and record it as a bound symbol.
