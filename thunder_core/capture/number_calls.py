@@ -30,8 +30,8 @@ from thunder_core.ir.symbol import BoundSymbol
 class Recording(Protocol):
     """The recorder, as far as calls that take numbers need it.
 
-    `derivatives_in_progress` counts those that are being taken of what is recorded, and `backward_of` gives the backward
-    of a bound symbol for the names of those that require a gradient.
+    `derivatives_in_progress` counts those that are being taken of what is recorded, and `backward_of` gives the
+    backward of a bound symbol for the names of those that require a gradient.
     """
 
     failure: ThunderError | None
