@@ -27,6 +27,8 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.pipeline import Request, optimize, plan
+from thunder_core.pipeline.bench import bench_artifact
+from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.validation.report import GenerationReport
 
@@ -139,6 +141,11 @@ def test_an_artifact_that_generates_is_validated_where_it_lies(artifact: Path) -
     assert isinstance(done.validation, GenerationReport)
     assert done.validation.passed and done.validation.tokens == 63
     assert (artifact / "manifest.json").read_bytes() == before
+
+
+def test_single_calls_of_an_artifact_that_generates_are_not_measured(artifact: Path) -> None:
+    with pytest.raises(BadOption, match="generates, and this measures single calls"):
+        bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
 
 
 GENERATES = """

@@ -132,7 +132,7 @@ def evaluation_view(evaluation: Evaluation) -> RenderableType:
 
 def _speed(report: Report) -> Iterator[RenderableType]:
     """The verdict on the recipe's speed, which nobody should have to look for."""
-    benchmark = report.benchmark
+    benchmark = report.speed
     if benchmark is None or len(benchmark.candidates) < 2:
         return
     candidate = benchmark.candidates[1]
@@ -160,14 +160,16 @@ def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
 def speed_view(reports: Sequence[GenerationBenchmark]) -> RenderableType:
     """The first token, the rate of the others and memory of each contender at each size of prompts."""
     table = plain_table("prompts", "candidate", "first token", "tokens/s", "peak memory", "speed-up  [95%]", "verdict")
+    table.columns[1].justify = table.columns[-1].justify = "left"
     for row in generation_rows(reports):
-        memory = "" if row.peak is None else size(row.peak)
-        speeds = (
-            (row.whole.speedup, Text(row.whole.verdict, VERDICTS[row.whole.verdict])) if row.whole.verdict else ("", "")
-        )
-        shown = row.size if row.leads else ""
         table.add_row(
-            shown, row.name, seconds(row.first.seconds), "" if row.rate is None else rate(row.rate), memory, *speeds
+            row.size if row.leads else "",
+            row.name,
+            seconds(row.first.seconds),
+            "" if row.rate is None else rate(row.rate),
+            "" if row.peak is None else size(row.peak),
+            row.whole.speedup,
+            Text(row.whole.verdict, VERDICTS[row.whole.verdict]) if row.whole.verdict else "",
         )
     return titled("Benchmark", rounds_of(reports[0]), table)
 

@@ -117,6 +117,8 @@ def authentic(folder: Path, consent: Consent) -> Artifact:
 
 def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, bench_request: BenchRequest) -> Session:
     """A session of an artifact, on drawn inputs or on those of the file that the request names; it traces nothing."""
+    if artifact.manifest.generation is not None:
+        raise BadOption(f"{artifact.folder} generates, and this measures single calls", fix="give --task generate")
     data = artifacts_samples("--input", bench_request.input, artifact, trust_remote_code=consent.trust_remote_code)
     purpose = Purpose(artifact.manifest.train, data, cut=None not in bench_request.seqs)
     return open_saved(artifact, purpose, consent, device=device, strict=True)

@@ -34,6 +34,8 @@ from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation, GenerationReport
 
+LAST_PROGRAM = "operations, memory and traces are those of the program that computes the last token"
+
 
 @dataclass(frozen=True)
 class Results:
@@ -119,7 +121,8 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
     """A note if there are more programs than one: each of them costs a trace when inputs for it are first met."""
     if plan.generation is not None:
         count = len(specializations_of(session.compiled).programs)
-        return (f"{count} programs generate: {plan.generation}",)
+        told = "1 program generates" if count == 1 else f"{count} programs generate"
+        return (f"{told}: {plan.generation}", LAST_PROGRAM)
     if plan.request.dynamic:
         count = len(specializations_of(session.compiled).programs)
         programs = "one program serves" if count == 1 else f"{count} programs serve"
