@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 import thunder_core as thunder
 from tests.generation.models import Uncompiled
 from tests.pipeline.conftest import quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
+from thunder_cli.views.outcome import outcome_view
 from thunder_core.artifact.read import open_artifact
+from thunder_core.artifact.report import read_report
 from thunder_core.errors import (
     BadOption,
     CannotGenerate,
@@ -122,6 +126,16 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
     for page in ("report.md", "report.html"):
         text = (artifact / page).read_text()
         assert "Validation of generation" in text and "63 of 63 greedy tokens are eager" in text
+
+
+def test_the_terminal_tells_of_tokens_and_of_the_speed(artifact: Path) -> None:
+    report = read_report(open_artifact(artifact))
+    assert report is not None
+    console = Console(width=110, file=io.StringIO())
+    console.print(outcome_view(report, width=110))
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    for words in ("3 x 9, padded", "21 of 21", "Benchmark, 9 + 7 tokens", "first token", "6 programs generate"):
+        assert words in told
 
 
 def test_generation_is_measured_alone_and_in_the_largest_batch(artifact: Path) -> None:

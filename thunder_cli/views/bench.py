@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of, rounds_of
-from thunder_cli.views.quantity import speedup
+from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of
+from thunder_cli.views.quantity import rounds_of, speedup
 from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
 from thunder_core.benchmark.report import candidate_in_words, size_in_words

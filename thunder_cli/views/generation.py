@@ -8,8 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.outcome import rounds_of
-from thunder_cli.views.quantity import rate, seconds, size, speedup
+from thunder_cli.views.quantity import rate, rounds_of, seconds, size, speedup
 from thunder_cli.views.table import fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
 from thunder_core.benchmark.report import size_in_words

@@ -10,13 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude, rate, seconds, size, speedup
+from thunder_cli.views.generation import generation_table, tokens_view
+from thunder_cli.views.quantity import counted, magnitude, rate, rounds_of, seconds, size, speedup
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
-from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.report import Report
-from thunder_core.report.generation import generation_rows
 from thunder_core.report.number_format import percent
 from thunder_core.validation import OutputReport, ValidationReport
 from thunder_core.validation.report import Evaluation, GenerationReport
@@ -149,29 +148,13 @@ def _speed(report: Report) -> Iterator[RenderableType]:
 
 def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
     if report.generation_benchmarks:
-        yield speed_view(report.generation_benchmarks)
+        yield generation_table(report.generation_benchmarks, "Benchmark", width)
+        yield from tokens_view(report.generation_benchmarks)
         return
     if report.benchmark is None:
         yield Text.assemble(("Benchmark", HEAD), "  ", ("not measured", DIM))
         return
     yield benchmark_view(report.benchmark, width=width)
-
-
-def speed_view(reports: Sequence[GenerationBenchmark]) -> RenderableType:
-    """The first token, the rate of the others and memory of each contender at each size of prompts."""
-    table = plain_table("prompts", "candidate", "first token", "tokens/s", "peak memory", "speed-up  [95%]", "verdict")
-    table.columns[1].justify = table.columns[-1].justify = "left"
-    for row in generation_rows(reports):
-        table.add_row(
-            row.size if row.leads else "",
-            row.name,
-            seconds(row.first.seconds),
-            "" if row.rate is None else rate(row.rate),
-            "" if row.peak is None else size(row.peak),
-            row.whole.speedup,
-            Text(row.whole.verdict, VERDICTS[row.whole.verdict]) if row.whole.verdict else "",
-        )
-    return titled("Benchmark", rounds_of(reports[0]), table)
 
 
 def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = WIDE) -> RenderableType:
@@ -191,12 +174,6 @@ def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
     """The columns of the table of candidates; memory only where it was counted."""
     counted = any(candidate.peak_bytes is not None for report in reports for candidate in report.candidates)
     return [name for name in COLUMNS if counted or name != "peak memory"]
-
-
-def rounds_of(benchmark: BenchmarkReport) -> str:
-    """A sentence on how often was measured, and where."""
-    what = "runs" if benchmark.call == "call" else f"{benchmark.call}s"
-    return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
 
 
 def _behind(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from thunder_core.benchmark import Interval
+    from thunder_core.benchmark import BenchmarkReport, Interval
 
 SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))
@@ -53,3 +53,9 @@ def ago(age: timedelta) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number of things: `1 entry`, `2 entries`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def rounds_of(benchmark: BenchmarkReport) -> str:
+    """A sentence on how often was measured, and where."""
+    what = "runs" if benchmark.call == "call" else f"{benchmark.call}s"
+    return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
