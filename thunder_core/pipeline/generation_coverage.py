@@ -72,7 +72,8 @@ class GenerationCoverage:
         }
         nearby = sorted({number + step for number in numbers for step in range(1 - STEPS, 2)})
         batches = sorted({1, self.lengths.batch})
-        found = (Prompts(batch, length) for length in nearby for batch in batches if length > 0)
+        kinds = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
+        found = (Prompts(batch, length, padded) for length in nearby for batch, padded in kinds if length > 0)
         yield from [one for one in found if self.lengths.includes(one)][:MAX_PROMPTS]
 
     def _not_served(self) -> RangeNotServed:
