@@ -1,9 +1,10 @@
-"""Generation with transformers' default cache: eager PyTorch, torch.compile and Thunder, prompt by prompt.
+"""Generation: eager PyTorch, torch.compile and Thunder, prompt by prompt, with transformers' dynamic and static caches.
 
 Each contender is a process of its own with an empty cache folder, in which a Llama generates so many tokens, greedily,
 for prompts of several lengths, round after round: the CPU seconds of each call. The tokens are compared with those of
 eager PyTorch. The first call has the compilation; the last two rounds are the steady state. Then what a token costs
 beside its kernels, and a call of the model for one: a Llama of 16 layers of width 8, eager PyTorch and Thunder in turn.
+Then the start of an artifact that generates, in fresh processes (`benchmarks/generate_artifact.py`).
 
 Usage: python -m benchmarks.generate [--layers 8] [--tokens 48] [--prompts 32 57 5] [--rounds 4] [--out FILE]
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import generate_artifact
 from benchmarks.processes import asked, cpu_seconds, model_and_input
 from benchmarks.steady import in_turn
 
@@ -47,10 +50,27 @@ def _torch_compile_dynamic(model: Any) -> Any:
     return model
 
 
+def _thunder_static(model: Any) -> Any:
+    import thunder_core
+
+    return thunder_core.compile(model, "hf-generate")
+
+
+def _torch_compile_static(model: Any) -> Any:
+    from transformers import CompileConfig
+
+    config = CompileConfig(mode="default")
+    vars(config)["_compile_all_devices"] = True  # transformers compiles on GPUs unless it is told so
+    model.generation_config.cache_implementation, model.generation_config.compile_config = "static", config
+    return model
+
+
 CONTENDERS: dict[str, Callable[[Any], Any]] = {
     "eager": _eager,
     "thunder": _thunder,
+    "thunder, static cache": _thunder_static,
     "torch.compile(dynamic=True)": _torch_compile_dynamic,
+    "torch.compile, static cache": _torch_compile_static,
 }
 
 
@@ -84,7 +104,7 @@ def programs(who: str, compiled: Any) -> int:
     """The number of programs that were compiled."""
     import thunder_core
 
-    if who == "thunder":
+    if who.startswith("thunder"):
         return int(thunder_core.cache_misses(compiled))
     if who == "eager":
         return 0
@@ -169,6 +189,7 @@ def main() -> None:
         layers, tokens, rounds, *lengths = map(int, numbers)
         print(json.dumps(generation(who, layers, tokens, rounds, lengths)))
         return
+    before = os.getloadavg()[0]
     row = measured(options)
     for who, one in row["contenders"].items():
         told = (
@@ -178,7 +199,12 @@ def main() -> None:
         print(f"{who:<28}{told}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         row["overhead"] = asked(MODULE, OVERHEAD, THUNDER_CACHE_DIR=folder)
+    row["load before"], row["load after"] = before, os.getloadavg()[0]
     print("a token beside kernels, ms:", "  ".join(f"{name} {one:.3g}" for name, one in row["overhead"].items()))
+    start = generate_artifact.measured(options.layers, max(options.prompts), options.tokens, generate_artifact.ROUNDS)
+    row["artifact"] = start
+    print(generate_artifact.told(start))
+    print(f"load of the machine: {row['load before']:.1f} before, {row['load after']:.1f} after")
     if options.out:
         options.out.write_text(json.dumps([row], indent=2) + "\n")
 

@@ -1,0 +1,61 @@
+"""Prompts of changing lengths, in batches of changing sizes, trace nothing and keep nothing after the second."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.generation.models import Uncompiled, greedy, model_of, prompt_of
+from thunder_core.transforms.static_cache import GenerateWithStaticCache
+
+PROMPTS = 20
+SETTLED = 2  # prompts, after which nothing is traced and nothing more is kept
+TOLERATED = 8  # objects of one class: less than one a prompt
+CACHES = ("ReferenceType", "builtin_function_or_method")  # of abstract classes, which grow by classes in eager too
+
+
+class UncompiledStatic(Uncompiled):
+    """The static cache, by the executor torch, which compiles no kernels."""
+
+    def setup_transforms(self) -> Any:
+        return (*super().setup_transforms(), GenerateWithStaticCache())
+
+
+def sizes() -> list[tuple[int, int]]:
+    """Batches of 1 to 4 prompts of 2 to 24 tokens; the first two are of several."""
+    return [(1 + (count + 1) * 3 % 4, 2 + count * 7 % 23) for count in range(PROMPTS)]
+
+
+def held() -> tuple[Counter[str], int]:
+    """The objects that Python's collector knows, by their classes, and the bytes of all tensors' storages."""
+    gc.collect()
+    tensors = [one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.layout is torch.strided]
+    storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in tensors}
+    # Counted behind that, since a storage that was asked for is an object of Python's from then on.
+    return Counter(type(one).__qualname__ for one in gc.get_objects()), sum(storages.values())
+
+
+@pytest.mark.parametrize(("family", "recipe"), [("llama", Uncompiled), ("llama", UncompiledStatic), ("t5", Uncompiled)])
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_prompts_of_all_sizes_trace_nothing_and_keep_nothing(family: str, recipe: type) -> None:
+    model = model_of(family)
+    compiled = thunder.compile(model, recipe)
+    kept, programs = [], []
+    for count, (batch, length) in enumerate(sizes(), start=1):
+        prompt = prompt_of(batch, length)
+        assert torch.equal(greedy(compiled, prompt, 5), greedy(model, prompt, 5))
+        if count in (SETTLED + 1, PROMPTS):
+            kept.append(held())
+        programs.append(thunder.cache_misses(compiled))
+    assert programs[SETTLED - 1 :] == programs[-1:] * (PROMPTS - SETTLED + 1), thunder.recompile_reasons(compiled)
+    (objects, storages), (objects_at_last, storages_at_last) = kept
+    grown = {
+        name: count for name, count in (objects_at_last - objects).items() if count > TOLERATED and name not in CACHES
+    }
+    assert not grown
+    assert storages_at_last <= storages
