@@ -1,6 +1,6 @@
 """Every family of models that generates in every mode of `generate`, beside eager PyTorch.
 
-Usage: python -m tests.generation.matrix [FAMILY ...] [--modes MODE,MODE] [--write FILE]
+Usage: python -m tests.generation.matrix [FAMILY ...] [--modes MODE,MODE] [--write FILE] [--page FILE]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -83,7 +84,11 @@ def main() -> int:
     parser.add_argument("families", nargs="*", default=[*MODELS])
     parser.add_argument("--modes", type=lambda names: names.split(","), default=[*MODES, ASSISTED])
     parser.add_argument("--write", type=Path, help="a file of JSON, to which the outcomes are added")
+    parser.add_argument("--page", type=Path, help="a page of the documentation, made of the file of JSON alone")
     options = parser.parse_args()
+    if options.page is not None:
+        options.page.write_text(page(json.loads(options.write.read_text(encoding="utf-8"))), encoding="utf-8")
+        return 0
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RecompileWarning)
     failed = False
@@ -110,6 +115,37 @@ def add(file: Path, family: str, found: dict[str, Cell]) -> None:
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     known.setdefault(family, {}).update({mode: asdict(cell) for mode, cell in found.items()})
     file.write_text(json.dumps(known, indent=1), encoding="utf-8")
+
+
+HEAD = """# Modes of generation, by families of models
+
+Each cell is one mode of `generate` on a small model with seeded weights, compiled for this mode alone and held against
+eager PyTorch in float32: two prompts in batches of two and of three, or one at a time where the mode takes one. Two
+numbers are a mode that gave eager's tokens: how many programs there were after the first prompts, and after the second
+ones, which have another length and another batch. *as eager* is a mode that transformers refuses for the type, with an
+error that the compiled model raises too. A dash is a cell that was not run.
+
+`python -m tests.generation.matrix --write FILE` runs all families and modes, and
+`--write FILE --page docs/generation_modes.md` writes this page.
+
+"""
+
+
+def page(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The page of the documentation on outcomes by family and mode."""
+    modes = [mode for mode in (*MODES, ASSISTED) if any(mode in of_family for of_family in found.values())]
+    rows = [["family", *modes], ["---"] * (len(modes) + 1)]
+    rows += [[family, *(short(found[family].get(mode)) for mode in modes)] for family in MODELS if family in found]
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def short(cell: dict[str, Any] | None) -> str:
+    """An outcome in a word."""
+    if cell is None:
+        return "-"
+    if cell["differs"] or cell["refused"]:
+        return "**differs**" if cell["differs"] else "as eager"
+    return ", ".join(map(str, cell["programs"]))
 
 
 if __name__ == "__main__":
