@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import string
+import sys
+import textwrap
+import warnings
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -67,6 +73,42 @@ def printed_otherwise_later(x: Tensor) -> str:
     return text
 
 
+class Shown:
+    """An object whose text holds that of a tensor."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+    def __repr__(self) -> str:
+        return f"<{self.x}>"
+
+    def __format__(self, specification: str) -> str:
+        return f"{specification} of {self.x}"
+
+
+class Pair(NamedTuple):
+    """Two texts."""
+
+    first: str
+    second: str
+
+
+def executed(x: Tensor) -> Any:
+    """A text that is run as code."""
+    names: dict[str, Any] = {}
+    exec(f"y = {x.sum()}", names)
+    return names["y"], eval(compile(f"{x.sum()} + 1", "<text>", "eval"))
+
+
+def warned(x: Tensor) -> list[Any]:
+    """The texts of warnings that somebody keeps."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        warnings.warn(f"{x}", stacklevel=1)
+        warnings.warn(UserWarning(f"of {x}"), stacklevel=1)
+    return [str(one.message) for one in told]
+
+
 UNREAD: dict[str, Callable[[Tensor], Any]] = {
     "f-string": lambda x: f"{x} and {x.sum():.2f} and {x.sum()!r}",
     "repr": lambda x: repr(x + 1),
@@ -85,6 +127,7 @@ UNREAD: dict[str, Callable[[Tensor], Any]] = {
     "in a closure": in_closure,
     "kept in a list": in_lists,
     "complex": lambda x: f"{torch.complex(x, x).sum():.1f}",
+    "items of others": lambda x: [",".join(one) for one in ({"a": f"{x}"}.values(), deque([f"{x}"]), iter([str(x)]))],
     "boolean": lambda x: f"{(x > 1).all()}",
 }
 READ: dict[str, Callable[[Tensor], Any]] = {
@@ -101,6 +144,16 @@ READ: dict[str, Callable[[Tensor], Any]] = {
     "its truth": lambda x: bool(f"{x}"),
     "sorted": lambda x: sorted([f"{x}", "a"]),
     "filled": lambda x: f"{f'{x.sum()}':>12}",
+    "a generator": lambda x: ", ".join(f"{item}" for item in x),
+    "mapped": lambda x: "".join(map(str, x)),
+    "an object's": lambda x: ("{:so}".format(Shown(x)), f"{[Shown(x)]}", "%r" % Shown(x)),  # noqa: UP031, UP032
+    "compared in containers": lambda x: ([f"{x}"] == [str(x)], (f"{x}", 1) == (str(x), 1), f"{x}" in [str(x)]),
+    "in a named tuple": lambda x: "".join(Pair(f"{x}", "a")),
+    "a template": lambda x: string.Template("$a and $b").substitute(a=f"{x}", b=x),
+    "wrapped": lambda x: textwrap.wrap(f"{x} and more", 6),
+    "replaced": lambda x: re.sub(r"[0-9]", "n", f"{x}") + re.escape(f"{x}"),
+    "executed": executed,
+    "warned": warned,
     "the text of an error": lambda x: str(ValueError(f"{x}")),
 }
 
@@ -166,4 +219,21 @@ def test_a_size_in_a_text_stays_symbolic() -> None:
     compiled = thunder.jit(lambda x: (x + 1, f"{x.shape[0]} rows"), symbolic=["x.size(0)"])
     for size in (3, 4, 5):
         assert compiled(torch.ones(size))[1] == f"{size} rows"
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_template_with_both_kinds_of_places_is_refused_as_in_eager() -> None:
+    with pytest.raises(ValueError, match="cannot switch from automatic field numbering"):
+        thunder.jit(lambda x: "{} {0}".format(x))(torch.ones(2))  # noqa: F525
+
+
+def test_lines_that_are_written_are_those_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    def program(x: Tensor) -> Tensor:
+        sys.stdout.writelines([f"{x.sum()}\n", "a\n"])
+        return x
+
+    compiled = thunder.jit(program, executors=("torch",))
+    for step in (1, 2, 3):
+        compiled(torch.ones(2) * step)
+    assert capsys.readouterr().out == "2.0\na\n4.0\na\n6.0\na\n"
     assert thunder.cache_misses(compiled) == 1

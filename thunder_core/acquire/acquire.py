@@ -135,13 +135,14 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             return interpret(run.subject, observer=run)(*args, **kwargs)
-    except (HiddenNumbers, IsSymbolic, NeedsValues, ThunderError):
+    except (HiddenNumbers, IsSymbolic, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and error is not run.interrupt:  # the user's, not the program's
             raise
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
+        run.texts.require_lasting()
         if run.device is not None:
             raise
         edges = run.edges()

@@ -45,7 +45,7 @@ from thunder_core.acquire.paths import Path, expression_path
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
-from thunder_core.acquire.texts import Texts, method_of_text
+from thunder_core.acquire.texts import Texts, method_of_text, plain
 from thunder_core.autodiff.rules import has_rule
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import SymbolicNumber
@@ -207,6 +207,14 @@ class Acquisition(ObservedWrites):
         """C gets the texts of this call."""
         return self.texts.for_native(function, args, kwargs)
 
+    def for_caller(self, value: Any) -> Any:
+        """C gets the texts of this call from the program's iterators."""
+        return plain(value, set()) if self.texts.any_symbolic else value
+
+    def on_refusal(self, error: TypeError) -> None:
+        """C may have been given a text within an object, where none of this call took its place."""
+        self.texts.met_refusal(error)
+
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Operators see all of a container, except for `is`; in-place ones change their first operand."""
         self.outside.effects.announced = None
@@ -329,7 +337,7 @@ class Acquisition(ObservedWrites):
         name = function.__name__
         if isinstance(value, SymbolicNumber) and (name in CONVERTING or name[:2] != "__"):
             return value.concretize()
-        return value
+        return self.for_caller(value)
 
     def on_native_code(self, code: types.CodeType) -> None:
         """Take note of the user's code that C ran natively: what it read is not guarded."""

@@ -30,6 +30,10 @@ ITERATING = frozenset({enumerate, iter, len, next, reversed, zip})
 OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the module of C
 PRINTING = torch._tensor_str.PRINT_OPTS
 APPENDING = frozenset({"append", "insert", "appendleft"})
+# Iterables whose items are taken before they are joined.
+LISTED = (deque, *(type(getattr({}, name)()) for name in ("keys", "values", "items")), type(iter([])), type(iter(())))
+# Words of the errors that C raises where it wants a `str` and gets something else.
+TEXTS_IN_ERRORS = (SymbolicText.__name__, "str", " text")
 
 
 class NeedsTexts(Exception):
@@ -45,6 +49,7 @@ class Texts:
     def __init__(self, acquisition: Any) -> None:
         self.any_symbolic = False
         self.read_at_once = False
+        self._are_refused = False
         self._acquisition = acquisition
 
     # ---- how texts come about -----------------------------------------------------------------------------------
@@ -74,6 +79,7 @@ class Texts:
     def formatted(self, template: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`template.format(*args, **kwargs)`; None where that is left to C."""
         fields = list(string.Formatter().parse(template))
+        named = {name for _, name, _, _ in fields}
         names = [str(place) for place, (_, name, _, _) in enumerate(one for one in fields if one[1] is not None)]
         given = {**dict(zip(map(str, range(len(args))), args, strict=False)), **kwargs}
         texts: list[Any] = []
@@ -81,7 +87,7 @@ class Texts:
             texts.append(before)
             if name is not None:
                 key = name or names.pop(0)
-                if key not in given or "{" in (specification or ""):
+                if (name[:1].isdigit() and "" in named) or key not in given or "{" in (specification or ""):
                     return None
                 texts.append(self._field(given[key], specification or "", conversion))
         return None if any(text is None for text in texts) else self.joined(texts)
@@ -147,11 +153,25 @@ class Texts:
         make = OPERATIONS.get(function)
         return self.part(function, *operands) if make is None else make(self, operands)
 
+    def met_refusal(self, error: TypeError) -> None:
+        """Take note of an error of C's that may be about a symbolic text, which is no `str` to C."""
+        self._are_refused |= any(word in str(error) for word in TEXTS_IN_ERRORS)
+
     def require_lasting(self) -> None:
-        """Raise `NeedsTexts` where a text may be made anew by other settings than those that it was made by."""
+        """Raise `NeedsTexts` where a text may be made anew by other settings than those that it was made by.
+
+        It is raised as well where C has refused one.
+        """
         effects = self._acquisition.outside.effects.effects
+        if self._are_refused:
+            raise NeedsTexts
         if self.any_symbolic and any(effect.owner is not None and effect.owner.value is PRINTING for effect in effects):
             raise NeedsTexts
+
+    def listed(self, iterable: Any) -> list[Any]:
+        """The items of an iterable of C's."""
+        items: list[Any] = self._acquisition.machine.call(list, iterable)
+        return items
 
     def natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a function of C."""
@@ -195,6 +215,8 @@ def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str
 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`separator.join(texts)`."""
+    if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
+        args = (texts.listed(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):
         return texts.natively(function, args, kwargs)
@@ -271,6 +293,8 @@ def plain(tree: Any, seen: set[int]) -> Any:
     if type(tree) is tuple:
         items = [plain(item, seen) for item in tree]
         return tree if all(map(operator.is_, items, tree)) else tuple(items)
+    if isinstance(tree, BaseException):
+        tree.args = plain(tree.args, seen)
     if type(tree) in (list, dict) and id(tree) not in seen:
         seen.add(id(tree))
         for key, item in list(tree.items() if type(tree) is dict else enumerate(tree)):

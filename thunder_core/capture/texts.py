@@ -60,8 +60,13 @@ class SymbolicText:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method of `str`, called with the text of this call."""
-    return lambda self, *args, **kwargs: getattr(self.concretize(), name)(*args, **kwargs)
+    """A method of `str`, called with the texts of this call."""
+
+    def method(self: SymbolicText, *args: Any, **kwargs: Any) -> Any:
+        given = (arg.concretize() if type(arg) is SymbolicText else arg for arg in args)
+        return getattr(self.concretize(), name)(*given, **kwargs)
+
+    return method
 
 
 def without_values(values: tuple[Any, ...]) -> tuple[Any, ...]:

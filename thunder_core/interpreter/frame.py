@@ -332,6 +332,15 @@ class Machine(ABC):
         """The text that takes the place of one which is about to be made of operands; None if there is none."""
         return None
 
+    def for_native(
+        self,
+        function: Any,  # noqa: ARG002
+        arguments: Arguments,
+        keywords: Keywords,
+    ) -> tuple[Arguments, Keywords]:
+        """The arguments that a function of C gets in place of these."""
+        return arguments, keywords
+
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
         """Write an attribute as C does."""
         hook(owner, name, value)

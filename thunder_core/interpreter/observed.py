@@ -109,7 +109,7 @@ class ObservedMachine(PlainMachine):
 
     def next_for_native(self, iterator: Any) -> Any:
         """C code asks this for its next value."""
-        return self.entered(operators.next_of, self, iterator)
+        return self.observer.for_caller(self.entered(operators.next_of, self, iterator))
 
     def resume(self, frame: Frame) -> Any:
         """Run the frame of a generator, which C code may drive."""
@@ -117,11 +117,21 @@ class ObservedMachine(PlainMachine):
 
     def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call natively, watched where the observer wants that."""
-        if self.observer.substitutes:
-            arguments, keywords = self.observer.for_native(function, arguments, keywords)
-        if self.witness is None:
-            return function(*arguments, **keywords)
-        return self.witness.call(function, arguments, keywords)
+        arguments, keywords = self.for_native(function, arguments, keywords)
+        try:
+            if self.witness is None:
+                return function(*arguments, **keywords)
+            return self.witness.call(function, arguments, keywords)
+        except TypeError as error:
+            if self.observer.substitutes:
+                self.observer.on_refusal(error)
+            raise
+
+    def for_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
+        """The arguments that a function of C gets: those of the observer, where it substitutes some."""
+        if not self.observer.substitutes:
+            return arguments, keywords
+        return self.observer.for_native(function, arguments, keywords)
 
     def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of ours from C code: while it runs, nothing leads back here but what it calls itself."""

@@ -79,6 +79,13 @@ class Observer:
         """A function of C is about to be called; the answer are the arguments that it gets, if it `substitutes`."""
         return args, kwargs
 
+    def for_caller(self, value: Any) -> Any:
+        """An iterator of the program gives C code this value; the answer is what it gets."""
+        return value
+
+    def on_refusal(self, error: TypeError) -> None:
+        """A function of C has raised this, after it was given arguments that the observer `substitutes`."""
+
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator or protocol step is about to be applied natively."""
 

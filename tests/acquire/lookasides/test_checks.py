@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -94,3 +95,74 @@ def test_a_check_under_autograd_is_no_part_of_the_graph() -> None:
     compiled(x).sum().backward()
     of_all(y).sum().backward()
     assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
+
+
+def caught(x: Tensor) -> str:
+    """A check whose error is caught."""
+    try:
+        torch._check_tensor_all(x > 0, lambda: f"not positive: {x}")
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return "positive"
+
+
+def suppressed(x: Tensor) -> Tensor:
+    """A check whose error a context manager ends."""
+    with contextlib.suppress(AssertionError):
+        torch._assert((x > 0).all(), "not positive")
+        return x
+    return x + 1
+
+
+def caught_above(x: Tensor) -> Tensor:
+    """A check whose error a caller catches, behind a `finally`."""
+
+    def inner() -> Tensor:
+        try:
+            return of_all(x)
+        finally:
+            x.add_(1)
+
+    try:
+        return inner()
+    except RuntimeError:
+        return x
+
+
+@pytest.mark.parametrize("program", [caught, suppressed, caught_above])
+def test_an_error_that_the_program_catches_ends_nothing(program: Callable[[Tensor], Tensor]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    for sign in (1, -1, 1, -1):
+        x = torch.tensor([1.0, 2.0]) * sign
+        found, wanted = x.clone(), x.clone()
+        assert repr(compiled(found)) == repr(program(wanted))
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.enable_grad])
+def test_a_context_of_pytorch_and_a_finally_catch_nothing(context: Callable[[], torch.no_grad]) -> None:
+    def program(x: Tensor, seen: list[int]) -> Tensor:
+        try:
+            with context():
+                return of_all(x)
+        finally:
+            seen.append(1)
+
+    compiled = thunder.jit(program, executors=("torch",), data_dependent="error")
+    seen: list[int] = []
+    assert torch.equal(compiled(torch.ones(2), seen), torch.zeros(2))
+    with pytest.raises(RuntimeError, match="not positive: -2"):
+        compiled(-torch.ones(2), seen)
+    assert seen == [1, 1]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_message_that_raises_is_asked_for_where_the_check_fails_alone() -> None:
+    def program(x: Tensor) -> Tensor:
+        torch._check_tensor_all(x > 0, lambda: f"{1 / 0}")
+        return x + 1
+
+    compiled = thunder.jit(program, executors=("torch",))
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(ZeroDivisionError):
+        compiled(-torch.ones(2))

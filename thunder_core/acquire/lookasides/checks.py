@@ -12,6 +12,7 @@ from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.texts import TextPart, parts_of_text
+from thunder_core.interpreter.catching import is_caught
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
 from thunder_core.runtime.library.checks import require
@@ -21,6 +22,7 @@ UNTOLD = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
     "enhancement request to PyTorch.)"
 )
+ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @lookaside(torch._check_tensor_all_with)
@@ -32,7 +34,15 @@ def check_all(
     kind, condition, message = (arguments.get(name) for name in ("error_type", "cond", "message"))
     if not is_checked_later(acquisition, kind, condition) or not (message is None or callable(message)):
         return None
-    return functools.partial(check_later, acquisition, kind, condition, message)
+    later = functools.partial(check_later, acquisition, kind, condition, message)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return later()
+        except ERRORS_OF_MESSAGES:  # eager PyTorch asks for the message where the check fails, and only there
+            return acquisition.machine.invoke_quietly(function, args, kwargs)
+
+    return run
 
 
 @lookaside(torch._assert)
@@ -49,10 +59,13 @@ def assert_that(
 
 
 def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
-    """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class."""
+    """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class.
+
+    Where the program may catch the error, the condition is read: a line of the trace that raises ends the program.
+    """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
-    return is_error and is_plain and not acquisition.recorder.batches.depth
+    return is_error and is_plain and not acquisition.recorder.batches.depth and not is_caught(acquisition.machine.frame)
 
 
 def check_later(acquisition: Any, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:

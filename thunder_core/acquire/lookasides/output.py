@@ -38,6 +38,7 @@ OF_ROOT = {
     logging.critical: logging.CRITICAL,
 }
 LOGGING = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
+STREAMING = frozenset({"write", "writelines", "flush"})  # names of methods of streams
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 LATER_WRITES = "print of an object from outside whose tensors may be written to behind that line"
 UNKNOWN_STATE = "input and output: the text of a {}, which is not asked for again"
@@ -67,8 +68,8 @@ def print_later(
 
 
 def method_of_stream(acquisition: Any, method: Any) -> Callable[..., Any] | None:
-    """The stand-in of `write` and `flush` of the process's streams: the epilogue calls them."""
-    if type(method) is not BuiltinMethodType or method.__name__ not in ("write", "flush"):
+    """The stand-in of `write`, `writelines` and `flush` of the process's streams: the epilogue calls them."""
+    if type(method) is not BuiltinMethodType or method.__name__ not in STREAMING:
         return None
     stream, name = method.__self__, method.__name__
     if not is_stream(acquisition, stream, named=True):
@@ -79,7 +80,17 @@ def method_of_stream(acquisition: Any, method: Any) -> Callable[..., Any] | None
         acquisition.outside.effects.written(path, name, texts)
         return len(texts[0]) if name == "write" else None
 
-    return run
+    def run_lines(lines: Any) -> None:
+        texts = acquisition.machine.call(list, lines)
+        if not all(isinstance(text, str) for text in texts):
+            acquisition.machine.natively(method, (texts,), {})
+        for text in texts:
+            run_one(text)
+
+    def run_one(text: str) -> None:
+        acquisition.outside.effects.written(acquisition.outside.path_of(stream), "write", (text,))
+
+    return run_lines if name == "writelines" else run
 
 
 def is_stream(acquisition: Any, stream: Any, *, named: bool) -> bool:

@@ -115,6 +115,7 @@ def set_recursion_limit(machine: Machine, function: Any, arguments: Arguments, k
 @replaces(compile)
 def compile_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`compile(...)`: future statements are inherited from the interpreted caller."""
+    arguments, keywords = machine.for_native(function, arguments, keywords)
     given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
     if len(arguments) > 6 or given.keys() & keywords.keys():
         return machine.natively(function, arguments, keywords)
@@ -143,6 +144,7 @@ def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple
 def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`exec(source, globals, locals)` and `eval(...)`: what they run is interpreted."""
     frame = caller(machine)
+    arguments = (*machine.for_native(compile, arguments[:1], {})[0], *arguments[1:])
     closure = keywords.get("closure")
     given = {"source", *("globals", "locals")[: len(arguments) - 1]}
     if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORDS[function] or keywords.keys() & given:

@@ -23,6 +23,7 @@ def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keyw
     """`warnings.warn(message, category, stacklevel, source)`."""
     if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
         return machine.natively(function, arguments, keywords)
+    arguments, keywords = machine.for_native(function, arguments, keywords)
     message, category, level, source = _warn(*arguments, **keywords)
     if isinstance(message, Warning):
         category = type(message)
