@@ -73,7 +73,7 @@ def test_two_programs_serve_all_lengths_of_prompts_texts_and_caches(family: str)
 @pytest.mark.parametrize("mode", ["beams", "padded left"])
 def test_a_mode_gives_eagers_tokens(mode: str, pair: tuple[Any, Any]) -> None:
     model, compiled = pair
-    assert_same(MODES[mode](compiled), MODES[mode](model))
+    assert_same(MODES[mode](compiled, 2, 7), MODES[mode](model, 2, 7))
 
 
 def test_no_line_for_a_token_makes_a_tensor_of_the_caches_size(programs: tuple[Trace, Trace]) -> None:

@@ -84,6 +84,16 @@ def test_parameters_that_come_to_share_memory_are_noticed() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
+@pytest.mark.parametrize("view", [lambda row, size: row[:size], lambda row, size: row[::size][:3]])
+def test_tensors_that_overlap_as_they_grow_are_noticed_where_they_lie_as_before(view: Any) -> None:
+    compiled = thunder.jit(add_to_first, cache="symbolic values")
+    memory, again = numbers(40), numbers(40)
+    for size in (3, 4, 6, 12, 6, 13, 4):  # the second tensor begins at 11
+        found, expected = compiled(memory[11:14], view(memory, size)), add_to_first(again[11:14], view(again, size))
+        assert torch.equal(found, expected)
+        assert torch.equal(memory, again)
+
+
 def test_overlaps_are_by_bytes() -> None:
     buffer = numbers(10, 4)
     assert overlaps((buffer[0], buffer[1], torch.ones(3), buffer[:0])) == ()

@@ -25,11 +25,10 @@ REFUSE = f"{LIBRARY}.objects:refuse"
 TENSOR_GUARDS = (f"{LIBRARY}.tensor_guards:tensors_match", f"{LIBRARY}.tensor_guards:remember")
 PROXIED = "thunder_core.interpreter.native:proxied"
 OVERLAP = f"{LIBRARY}.overlap:overlap_as"
-OVERLAPS = f"{LIBRARY}.overlap:overlaps"
 TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, OVERLAPS, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
+CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
 RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED)})
 
 
@@ -149,13 +148,11 @@ class Prologue:
         if len(guards) > 1 and self._writes:
             overlapping = overlaps(tuple(guard.path.value for guard in guards))
             told = f"the tensors that the program uses: {described_overlaps(overlapping, guards)}"
-            if any(isinstance(size, SymbolicSize) for guard in guards for size in guard.expected[1].shape):
-                self.scope.imports.add(OVERLAPS)  # what is remembered is of constant sizes
-                condition = f"overlaps({tensors}) == {literal(overlapping, self.scope)}"
-            else:
-                self.scope.imports.add(OVERLAP)
-                condition = f"overlap_as({NAME}, {tensors}, {literal(overlapping, self.scope)})"
-            self._check(condition, told, tensors)
+            rows = ((*guard.expected[1].shape, *guard.expected[1].stride) for guard in guards)
+            sized = tuple(place for place, row in enumerate(rows) if any(isinstance(one, SymbolicSize) for one in row))
+            stated = [NAME, tensors, literal(overlapping, self.scope), *([literal(sized, self.scope)] if sized else [])]
+            self.scope.imports.add(OVERLAP)
+            self._check(f"overlap_as({', '.join(stated)})", told, tensors)
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:

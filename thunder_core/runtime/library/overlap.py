@@ -44,18 +44,25 @@ def _groups(pointers: list[int], spans: list[int]) -> Overlaps:
     return tuple(map(tuple, groups))
 
 
-def overlap_as(prologue: Any, tensors: tuple[torch.Tensor, ...], expected: Overlaps) -> bool:
-    """Whether tensors of known sizes and strides overlap as expected.
+def overlap_as(
+    prologue: Any, tensors: tuple[torch.Tensor, ...], expected: Overlaps, sized: tuple[int, ...] = ()
+) -> bool:
+    """Whether strided tensors overlap as expected, of known sizes and strides but for those at the places `sized`.
 
     Where they lie is remembered: while that stays the same, as parameters and buffers do, so does the answer.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
-    known = prologue.__dict__
-    if known.get("pointers") == pointers:
+    before, spans = prologue.__dict__.get("memory") or (None, None)
+    if spans is None:
+        spans = [span(tensor) for tensor in tensors]
+    elif sized:
+        known, spans = spans, spans.copy()
+        for place in sized:
+            spans[place] = span(tensors[place])
+        before = before if known == spans else None
+    if before == pointers:
         return True
-    if "spans" not in known:
-        prologue.spans = [span(tensor) for tensor in tensors]
-    if _groups(pointers, prologue.spans) != expected:
+    if _groups(pointers, spans) != expected:
         return False
-    prologue.pointers = pointers
+    prologue.memory = pointers, spans  # as one: other threads read both
     return True
