@@ -319,10 +319,10 @@ def takes(monkeypatch):
     """Sets what is measured: eager takes 10 ms, and thunder this many."""
 
     def set_to(milliseconds):
-        from thunder_core.pipeline import optimization
+        from thunder_core.pipeline import call_optimization
 
         report = report_of([0.01] * 30, [milliseconds / 1000] * 30)
-        monkeypatch.setattr(optimization, "measure", lambda *_, **__: report)
+        monkeypatch.setattr(call_optimization, "measure", lambda *_, **__: report)
 
     return set_to
 
