@@ -17,8 +17,14 @@ from thunder_cli.failure import Audience, report_error
 from thunder_core.errors import BadOption, Interrupted, ThunderError
 
 # Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
-# PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends.
-ENVIRONMENT = {"HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_TELEMETRY": "1", "KINETO_LOG_LEVEL": "6"}
+# PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends, and its allocator
+# when memory is freed that was there before.
+ENVIRONMENT = {
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "DISABLE_TELEMETRY": "1",
+    "KINETO_LOG_LEVEL": "6",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
 INTERRUPTED = Interrupted.status
 
 
