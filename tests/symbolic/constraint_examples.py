@@ -161,7 +161,9 @@ EXAMPLES: dict[str, Example] = {
     "an excluded value": Example(
         "args[0].size(0): had s0 != 5", lambda x: x + 1 if x.shape[0] != 5 else x - 1, ((6,),), ((5,),)
     ),
-    "a value that is asked for": Example("args[0].size(0): had s0 == 3", lambda x: f"{x.shape[0]}", ((3,),), ((4,),)),
+    "a value that is asked for": Example(
+        "args[0].size(0): had s0 == 3", lambda x: f"{x.shape[0]}".upper(), ((3,),), ((4,),)
+    ),
     "the turns of a loop": Example("args[0].size(0): had s0 == 3", sum_of_rows, ((3, 2),), ((4, 2),)),
     "a value that C code takes": Example("args[1]: had s0 == 4", lambda x, n: math.gcd(n, 6), ((3,), 4), ((3,), 6)),
     "a divisor": Example("args[1]: had s0 != 0", lambda x, n: x + n // n, ((3,), 4), ((3,), 0)),
@@ -223,7 +225,9 @@ EXAMPLES: dict[str, Example] = {
     "a float that decides": Example(
         "args[1] > 0.5: was True", lambda x, rate: x + 1 if rate > 0.5 else x - 1, ((3,), 0.7), ((3,), 0.2)
     ),
-    "a float that is asked for": Example("args[1]: was 0.7", lambda x, rate: f"{rate}", ((3,), 0.7), ((3,), 0.2)),
+    "a float that is asked for": Example(
+        "args[1]: was 0.7", lambda x, rate: f"{rate}".upper(), ((3,), 0.7), ((3,), 0.2)
+    ),
     "floats in their order": Example(
         "args[1] < args[2]: was True",
         lambda x, low, high: x * low if low < high else x * high,
