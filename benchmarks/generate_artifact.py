@@ -41,7 +41,7 @@ def make(folder: Path, layers: int, prompt: int, tokens: int) -> dict[str, Any]:
 
 
 def eager(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
-    """What imports that which eager needs, and what loads the model with transformers."""
+    """Two functions: the one imports PyTorch and transformers, the other loads the model from its folder."""
 
     def imports() -> None:
         import torch  # noqa: F401
@@ -56,7 +56,7 @@ def eager(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
 
 
 def artifact(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
-    """What imports Thunder, and what loads the artifact, whose programs are all that runs."""
+    """Two functions: the one imports Thunder, the other loads the artifact, whose programs are all that runs."""
 
     def imports() -> None:
         import thunder_core  # noqa: F401

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recording import Recording
+from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.autodiff.decompose_autocast import with_autocast_off
-from thunder_core.autodiff.rules import is_ruled
 from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.gradients import Hooks, Outside
 from thunder_core.capture.symbols import SET_GRAD, as_bound_symbol, symbol_of

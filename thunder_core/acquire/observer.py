@@ -8,6 +8,7 @@ import functools
 import operator
 import sys
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -31,10 +32,12 @@ from thunder_core.acquire.code_origins import CodeOrigins
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
+from thunder_core.acquire.lookasides.autograd import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
-from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
+from thunder_core.acquire.lookasides.foreign import foreign
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
+from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
@@ -46,7 +49,6 @@ from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.acquire.texts import Texts, method_of_text, plain
-from thunder_core.autodiff.rules import has_rule
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.place import Place
@@ -58,7 +60,7 @@ from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
 
-MAKERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text)
+MAKERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
 KEYED = (operator.contains, operator.getitem)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
@@ -83,7 +85,6 @@ class Acquisition(ObservedWrites):
         self.detours = Detours()
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
-        self.recorder.has_rule = has_rule
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []
@@ -94,6 +95,7 @@ class Acquisition(ObservedWrites):
         self.loud_edges: set[str] = set()
         self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+        self.warning_filters: Any = warnings.filters
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.texts = Texts(self)
         self.nested: Nested | None = None
@@ -258,7 +260,7 @@ class Acquisition(ObservedWrites):
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
         if isinstance(function, HigherOrderOperator):
-            refuse_operator(self, function)
+            return called_operator(self, function)
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)

@@ -26,9 +26,11 @@ TENSOR_GUARDS = (f"{LIBRARY}.tensor_guards:tensors_match", f"{LIBRARY}.tensor_gu
 PROXIED = "thunder_core.interpreter.native:proxied"
 OVERLAP = f"{LIBRARY}.overlap:overlap_as"
 TRACER = f"{LIBRARY}.tracers:tracer_at_work"
+WARNS = f"{LIBRARY}.output:raises_warning"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
+CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS, WARNS)
+ASKED = {"logging.": "logging", "raises_warning(": WARNS}  # what questions about the process need, by their beginnings
 RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED)})
 
 
@@ -66,8 +68,7 @@ class Prologue:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
         for query, value in state.items():
-            if query.startswith("logging."):
-                self.scope.imports.add("logging")
+            self.scope.imports |= {module for begin, module in ASKED.items() if query.startswith(begin)}
             same = "is" if isinstance(value, bool | torch.dtype) else "=="
             self._check(f"{query} {same} {literal(value, self.scope)}", f"{query}: was {value}", query)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from thunder_core.autodiff.rules import is_ruled
+from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.switches import switches_autocast

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
-from thunder_core.autodiff.rules import is_ruled
+from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.capture.fake import empty, new_mode

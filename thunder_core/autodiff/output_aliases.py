@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from thunder_core.analysis.aliasing import aliased_inputs
 from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
+from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.autodiff.refusals import concerns_autograd, underivable
-from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol

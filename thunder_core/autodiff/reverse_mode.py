@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
+from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.autodiff.memory_budget import fit_budget
 from thunder_core.autodiff.recompute_units import block_of
 from thunder_core.autodiff.refusals import (
@@ -26,7 +27,6 @@ from thunder_core.autodiff.refusals import (
     views_without_autograd,
 )
 from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize, with_recomputation
-from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import VJP, Derivation, added, derive

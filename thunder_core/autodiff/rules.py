@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.analysis.own_derivatives import OWN_DERIVATIVES
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.errors import NotDifferentiable, WrongInputs
 from thunder_core.ir.symbol import BoundSymbol, Symbol
@@ -19,7 +20,6 @@ Operation = Callable[..., Any]
 SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 _rules: dict[Operation, Operation] = {}
-_functions: set[Operation] = set()
 
 
 def register_derivative(
@@ -41,6 +41,7 @@ def register_derivative(
 
     def register(backward: Operation) -> Operation:
         _rules[operation] = _ruled(operation, setup_context, backward)
+        OWN_DERIVATIVES.add(operation)
         return backward
 
     return register
@@ -103,18 +104,8 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
         return replace_leaves(kind.apply(*args, **kwargs), apart)  # type: ignore[no-untyped-call]
 
     function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
-    _functions.add(function)
+    OWN_DERIVATIVES.add(function)
     return function
-
-
-def is_ruled(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol has a derivative of its own, so that its operations do not tell it."""
-    return has_rule(bsym.symbol.target)
-
-
-def has_rule(function: object) -> bool:
-    """Whether a function has a derivative of its own, a user's."""
-    return function in _rules or function in _functions
 
 
 def target_of(bsym: BoundSymbol) -> Operation:

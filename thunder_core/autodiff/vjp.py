@@ -12,7 +12,8 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from thunder_core.autodiff.rules import is_ruled, target_of
+from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.autodiff.rules import target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.analysis.own_derivatives import has_own_derivative
 from thunder_core.capture.numbers import Numbers, concrete
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
@@ -29,21 +30,18 @@ def batched_in(tree: Any) -> list[torch.Tensor]:
 class Batches:
     """Runs `torch.vmap` in a program that is recorded; `depth` says how many of them the program is in.
 
-    `has_rule` tells whether a function has a derivative of its own, and `refuse` gives the error for what is not
-    traced.
+    `refuse` gives the error for what is not traced.
     """
 
     def __init__(
         self,
         tensors: Tensors,
         numbers: Numbers,
-        has_rule: Callable[[object], bool],
         refuse: Callable[[str, str], ThunderError],
     ) -> None:
         self.depth = 0
         self._tensors = tensors
         self._numbers = numbers
-        self._has_rule = has_rule
         self._refuse = refuse
 
     def vmap(self, vmap: Callable[..., Any], called: Callable[..., Any], arguments: Sequence[Any]) -> Any:
@@ -64,7 +62,7 @@ class Batches:
         """Run a function on tensors that stand for one element of a batch, or one that makes such tensors."""
         args, kwargs = concrete((tuple(args), dict(kwargs))) if self._numbers.any_symbolic else (args, kwargs)
         args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked)
-        if self._has_rule(function) or function in TEXTS:
+        if has_own_derivative(function) or function in TEXTS:
             raise self._refuse(
                 f"`{symbol_of(function).name}` is called inside torch.vmap, where the trace has the whole batch only",
                 "call it outside of torch.vmap, or write the batch into it",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.hooks import BackwardHook
 
 from thunder_core.capture.autograd_nodes import FROM_OUTSIDE
 from thunder_core.capture.compiled_call import require_taken_apart
@@ -68,6 +71,7 @@ class Gradients:
         self._begin = begin
         self._first: dict[int, torch.Tensor | None] = {}
         self._spent: dict[int, Node] = {}
+        self.hooks: list[Callable[..., Any]] = []  # that the program has registered itself
 
     # ---- `.grad` --------------------------------------------------------------------------------------------
 
@@ -163,6 +167,16 @@ class Gradients:
             gradients = torch.autograd.grad(roots, wanted, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
 
+    def functions_called(self, tensors: Any) -> list[Callable[..., Any]]:
+        """The program's functions that a pass from these tensors may call: of nodes that it made itself, and hooks."""
+        with torch._C.DisableTorchFunction():
+            nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
+        made = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
+        return [
+            *itertools.chain(*map(called_by, self.hooks)),
+            *(getattr(kind, name) for kind in made for name in ("backward", "vjp")),
+        ]
+
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass freed a part of the graph that the tensor comes from."""
         with torch._C.DisableTorchFunction():
@@ -206,9 +220,13 @@ class Gradients:
                 self._spent.update((id(node), node) for node in executed(graph, leaves))
 
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
-        """Accumulate as the engine's AccumulateGrad does, with the hooks of the outside tensor around it."""
+        """Accumulate as the engine's AccumulateGrad does, with the hooks of the tensor around it.
+
+        Those that come before it the engine has called for a leaf that the program made.
+        """
         tensor = self._tensors.to_real(leaf)
-        hooks = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
+        hooks = self.outside.hooks(tensor)
+        hooks = hooks if self._tensors.is_outside(tensor) else Hooks(after=hooks.after)
         for hook in hooks.before:
             changed = hook(grad)
             grad = grad if changed is None else self._tensors.fake(changed)
@@ -223,6 +241,17 @@ class Gradients:
                 old.add_(grad)
         for hook in hooks.after:
             hook(tensor)
+
+
+def called_by(hook: Any) -> Iterator[Any]:
+    """A hook, and the hooks that one of PyTorch's own functions around them calls."""
+    yield hook
+    for cell in getattr(hook, "__closure__", None) or ():
+        held = cell.cell_contents
+        if isinstance(held, BackwardHook):
+            yield from (*held.user_hooks, *held.user_pre_hooks)
+        elif isinstance(held, FunctionType):
+            yield held
 
 
 def _sequence(tensors: Any) -> tuple[Any, ...]:

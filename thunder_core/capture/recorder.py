@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
+from thunder_core.analysis.own_derivatives import has_own_derivative
 from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.batched import Batches, batched_in
@@ -22,6 +23,7 @@ from thunder_core.capture.device_guards import needs_device_guard
 from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
+from thunder_core.capture.kernel_types import KERNEL_TYPES
 from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
@@ -103,14 +105,13 @@ class Recorder:
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.hides_numbers = False
-        self.batches = Batches(self.tensors, self.numbers, self._is_ruled, self._refuse)
+        self.batches = Batches(self.tensors, self.numbers, self._refuse)
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
         self._place_of_program = place
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self.backward_of: BackwardOf = lambda bsym, followed: None
-        self.has_rule: Callable[[object], bool] = lambda function: False
         self._operators = OperatorLevel(self.tensors, self.faked, self._function)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
@@ -158,9 +159,6 @@ class Recorder:
             with torch._C.DisableTorchFunction():
                 SET_GRAD(enabled)
             self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
-
-    def _is_ruled(self, function: object) -> bool:
-        return self.has_rule(function)
 
     def _require_shown(self) -> None:
         """Have the program recorded anew where what is to be differentiated hides numbers.
@@ -263,6 +261,8 @@ class Recorder:
         memory = self._memories.find(key)
         if memory is not None:
             return self._recall(memory, args, kwargs)
+        if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
+            raise located(refusal, self._place().source)
         call = Call(idle=is_idle(function, args, kwargs))
         output = self.run(function, args, kwargs, call)
         if self.batches.depth and batched_in(output):  # random numbers, other ones for each element
@@ -275,6 +275,8 @@ class Recorder:
             self._operators.note(call, function, args, kwargs)
         if has_symbolic_numbers((args, kwargs)):
             forget_constants((args, kwargs), output, call.written)
+        if call.written and has_own_derivative(function):  # what it consists of has another derivative
+            call.opaque = True
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
         bsym = self._binding.bound(function, args, kwargs, output, call)

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.analysis.grad_mode import followed_by_autograd, followed_when_made, grad_modes
+from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.switches import switches_inference_mode
@@ -194,6 +195,7 @@ class _Rewriting:
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
+        self._followed = followed_by_autograd(self.source)
         followed = followed_when_made(self.source)
         self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs), followed)
 
@@ -223,9 +225,12 @@ class _Rewriting:
     def _run(self, bsym: BoundSymbol) -> None:
         """Functionalize the aten operations of a bound symbol and append what they become.
 
-        Raises `_KeepWrites` if PyTorch cannot, or if the bound symbol also writes to memory that keeps its writes.
+        Raises `_KeepWrites` if PyTorch cannot, if the bound symbol also writes to memory that keeps its writes, or if
+        autograd follows one that has a derivative of its own, which its operations do not have.
         """
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
+        if is_ruled(bsym) and any(proxy.name in self._followed for proxy in bsym.inputs):
+            raise _KeepWrites(representatives)
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
             raise _KeepWrites(representatives)  # it writes to other memory too, which is left as it is
         try:

@@ -20,6 +20,7 @@ from thunder_core.acquire.lookasides import (
     foreign,
     function,
     generators,
+    higher_order,
     identity,
     imports,
     modules,
@@ -28,6 +29,7 @@ from thunder_core.acquire.lookasides import (
     state,
     tensors,
     vmap,
+    warned,
 )
 from thunder_core.acquire.lookasides.table import (
     LOOKASIDES,
@@ -54,6 +56,7 @@ __all__ = [
     "foreign",
     "function",
     "generators",
+    "higher_order",
     "identity",
     "imports",
     "is_native_code",
@@ -66,4 +69,5 @@ __all__ = [
     "state",
     "tensors",
     "vmap",
+    "warned",
 ]

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import BuiltinMethodType
 from typing import Any
 
 import torch
+from torch.autograd.graph import Node
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.gradients import AUTOGRAD
 from thunder_core.errors import ThunderError
+
+HOOKING = frozenset({"register_hook", "register_prehook"})  # names of methods of nodes
 
 
 @lookaside(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 def differentiate(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Leave it to the recorder, which sees what the engine does."""
+    """Leave it to the recorder, which sees what the engine does; what that calls of the program is interpreted."""
+
+    def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:
+        return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
+            called = acquisition.recorder.gradients.functions_called(args[0])
+            return acquisition.machine.natively(engine, (called, *args), kwargs)
         except ThunderError as error:
             error.where = error.where or acquisition.place().source
             acquisition.recorder.failure = error
             raise
+
+    return run
+
+
+@lookaside(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
+def register_hook(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Note the hook, which a backward pass of the program calls."""
+    acquisition.recorder.gradients.hooks += [*args[1:2], *kwargs.values()]
+    return None
+
+
+def method_of_node(acquisition: Any, method: Any) -> Callable[..., Any] | None:
+    """The stand-in of a method of autograd's nodes that registers a hook, which is noted."""
+    if type(method) is not BuiltinMethodType or method.__name__ not in HOOKING or not isinstance(method.__self__, Node):
+        return None
+
+    def run(hook: Callable[..., Any]) -> Any:
+        acquisition.recorder.gradients.hooks.append(hook)
+        return acquisition.machine.natively(method, (hook,), {})
 
     return run

@@ -69,11 +69,10 @@ def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] |
     return _run_module(acquisition, function) if name == OPTIMIZED_MODULE else refuse(acquisition, TRACERS[name])
 
 
-def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> None:
-    """Refuse an operator that takes functions."""
-    if operator._name not in RUN_AS_THEY_ARE:
-        acquisition.recorder.failure = hides(operator, acquisition.place().source)
-        raise acquisition.recorder.failure
+def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> NoReturn:
+    """Raise the error for an operator that takes functions; it is kept, in case the program swallows it."""
+    acquisition.recorder.failure = hides(operator, acquisition.place().source)
+    raise acquisition.recorder.failure
 
 
 def refuse(acquisition: Any, what: str, otherwise: str = "") -> NoReturn:

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter.builtin.introspection import caller
@@ -13,6 +14,23 @@ if TYPE_CHECKING:
     from thunder_core.interpreter.frame import Machine
 
 
+@dataclass(frozen=True)
+class LocatedWarning:
+    """A warning with the file and line that it is about, and the globals of the code there."""
+
+    message: Any
+    category: type[Warning]
+    source: Any
+    filename: str
+    line: int
+    names: dict[str, Any]
+
+    @property
+    def module(self) -> str:
+        """The name of the module that the warning is about."""
+        return self.names.get("__name__") or "<string>"
+
+
 def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None) -> tuple[Any, Any, int, Any]:
     """The parameters of `warnings.warn`."""
     return message, category, stacklevel, source
@@ -21,22 +39,38 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any =
 @replaces(warnings.warn)
 def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`warnings.warn(message, category, stacklevel, source)`."""
-    if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
-        return machine.natively(function, arguments, keywords)
     arguments, keywords = machine.for_native(function, arguments, keywords)
+    located = locate_warning(machine, arguments, keywords)
+    if located is None:
+        return machine.natively(function, arguments, keywords)
+    registry = located.names.setdefault("__warningregistry__", {})
+    return warnings.warn_explicit(
+        located.message,
+        located.category,
+        located.filename,
+        located.line,
+        located.module,
+        registry,
+        None,
+        located.source,
+    )
+
+
+def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords) -> LocatedWarning | None:
+    """The warning of a call of `warnings.warn`; None where the arguments are not those of a plain call."""
+    if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
+        return None
     message, category, level, source = _warn(*arguments, **keywords)
     if isinstance(message, Warning):
         category = type(message)
     elif category is None:
         category = UserWarning
     if not isinstance(level, int) or not (isinstance(category, type) and issubclass(category, Warning)):
-        return machine.natively(function, arguments, keywords)
+        return None
     frame = _at(caller(machine).publish(), level)
-    names: dict[str, Any] = sys.__dict__ if frame is None else frame.f_globals
-    filename, line = ("sys", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-    registry = names.setdefault("__warningregistry__", {})
-    module = names.get("__name__") or "<string>"
-    return warnings.warn_explicit(message, category, filename, line or 1, module, registry, None, source)
+    if frame is None:
+        return LocatedWarning(message, category, source, "sys", 1, sys.__dict__)
+    return LocatedWarning(message, category, source, frame.f_code.co_filename, frame.f_lineno or 1, frame.f_globals)
 
 
 def _at(frame: "FrameType | None", level: int) -> "FrameType | None":

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
+import sys
+import warnings
 from functools import cache
 from typing import Any
 
 import torch
+
+OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # which warnings were given, of modules that are not imported
 
 
 def log(name: str, level: int, where: tuple[str, int, str], message: Any, *arguments: Any) -> None:
@@ -22,6 +27,28 @@ def log(name: str, level: int, where: tuple[str, int, str], message: Any, *argum
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
     """Log a message by a method of loggers that does so at its first call alone, by the logger of that name."""
     getattr(logging.getLogger(name), method)(*words)
+
+
+def warn(category: str, where: tuple[str, int, str], message: str) -> None:
+    """Give a warning of the program's, of a class of Python's own, as of the file, line and module `where`."""
+    file, line, module = where
+    names = vars(sys.modules[module]) if module in sys.modules else OWN_REGISTRIES.setdefault(module, {})
+    registry = names.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, getattr(builtins, category), file, line, module, registry)
+
+
+def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:
+    """Whether the filters make an error of a warning with this text and class, given in this line of a module.
+
+    None where that hangs on a text which is not known.
+    """
+    for action, message, kind, where, lineno in warnings.filters:
+        fits = issubclass(category, kind) and (where is None or where.match(module)) and lineno in (0, line)
+        if fits and message is not None and text is None:
+            return None
+        if fits and (message is None or message.match(str(text))):
+            return bool(action == "error")
+    return bool(vars(warnings)["defaultaction"] == "error")
 
 
 def text(*parts: str) -> str:

@@ -1,0 +1,120 @@
+"""Functions of the program that autograd calls in a backward pass of the program are interpreted like the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+
+told: list[Any] = []
+
+
+def tell(*values: Any) -> None:
+    """Keep the texts of a hook's arguments."""
+    told.append(f"{values}")
+
+
+class Node(torch.autograd.Function):
+    """Scales by another factor backward where the gradient is large, and tells of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        """The tensor, scaled."""
+        ctx.factor = factor
+        ctx.save_for_backward(x)
+        return x * factor
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """The gradient, scaled by what was kept."""
+        told.append((f"{grad}", grad.shape, ctx.factor))
+        (x,) = ctx.saved_tensors
+        return (grad * ctx.factor if x.sum() > 3 else grad * x), None
+
+
+class Kept(nn.Module):
+    """A module with a hook of its backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_full_backward_hook(lambda _, before, after: tell(before, after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The tensor, tripled."""
+        return x * 3
+
+
+kept = Kept()
+
+
+def of_node(x: Tensor) -> Tensor:
+    """The gradient through a node of the program's own."""
+    (grad,) = torch.autograd.grad(Node.apply(x, 3.0).sum(), x)
+    return grad
+
+
+def of_node_twice(x: Tensor) -> Tensor:
+    """The gradient of a gradient through it."""
+    (grad,) = torch.autograd.grad((Node.apply(x, 3.0) ** 2).sum(), x, create_graph=True)
+    return torch.autograd.grad(grad.sum(), x)[0]
+
+
+def hook_of_tensor(x: Tensor) -> Tensor:
+    """A hook of a tensor that the program makes."""
+    y = x * 2
+    y.register_hook(tell)
+    y.sum().backward()
+    return x.grad * 1
+
+
+def hook_of_node(x: Tensor) -> Tensor:
+    """Hooks of a node of autograd's."""
+    y = x * 2
+    y.grad_fn.register_hook(tell)
+    y.grad_fn.register_prehook(tell)
+    y.sum().backward()
+    return x.grad * 1
+
+
+def hook_of_module(x: Tensor) -> Tensor:
+    """A hook of a module, around which PyTorch puts functions of its own."""
+    kept(x * 2).sum().backward()
+    return x.grad * 1
+
+
+def hook_of_several(x: Tensor) -> Tensor:
+    """A hook of several tensors."""
+    y = x * 2
+    z = y * 1
+    torch.autograd.graph.register_multi_grad_hook([y, z], tell)
+    z.sum().backward()
+    return x.grad * 1
+
+
+def hook_of_own_leaf(x: Tensor) -> Tensor:
+    """A hook behind the accumulation for a leaf that the program makes."""
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_post_accumulate_grad_hook(lambda leaf: tell(leaf.grad))
+    (weight * x).sum().backward()
+    return weight.grad * 1
+
+
+FUNCTIONS = (of_node, of_node_twice, hook_of_tensor, hook_of_node, hook_of_module, hook_of_several, hook_of_own_leaf)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_each_call_does_what_eager_does(function: Callable[[Tensor], Tensor]) -> None:
+    outcomes = []
+    for called in (function, thunder.jit(function)):
+        told.clear()
+        results = [called(torch.full((2,), value, requires_grad=True)) for value in (1.0, 2.0, 1.0, 2.0)]
+        outcomes.append((results, list(told)))
+    (expected, texts), (found, ours) = outcomes
+    torch.testing.assert_close(found, expected)
+    assert ours == texts
+    assert len(texts) >= len(expected)

@@ -1,0 +1,123 @@
+"""Warnings of compiled programs, beside those of eager Python, by the filters of each call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+
+ACTIONS = ("always", "default", "once", "module", "ignore", "error")
+
+
+def plain(x: Tensor) -> Tensor:
+    """Warns, of a class of its own choice by default."""
+    warnings.warn("of a plain text", stacklevel=1)
+    return x * 2
+
+
+def of_shapes(x: Tensor) -> Tensor:
+    """Warns of a shape, two frames up."""
+
+    def inner() -> None:
+        warnings.warn(f"of {tuple(x.shape)}", DeprecationWarning, stacklevel=2)
+
+    inner()
+    return x * 2
+
+
+def of_values(x: Tensor) -> Tensor:
+    """Warns of what the tensor has inside."""
+    warnings.warn(f"the sum is {x.sum()}", RuntimeWarning, stacklevel=1)
+    return x * 2
+
+
+def caught(x: Tensor) -> Tensor:
+    """Goes another way where the warning is an error."""
+    try:
+        warnings.warn("perhaps an error", stacklevel=1)
+    except UserWarning:
+        return x - 1
+    return x + 1
+
+
+def behind_a_write(x: Tensor) -> Tensor:
+    """Writes, warns and writes again: what the warning says is of the time between."""
+    x.add_(1)
+    warnings.warn(f"now {x.sum()}", stacklevel=1)
+    x.add_(1)
+    return x * 2
+
+
+def told(function: Callable[[Tensor], Tensor], actions: tuple[str, ...]) -> list[Any]:
+    """What calls under these filters gave, with the warnings that came of them."""
+    rows: list[Any] = []
+    globals().pop("__warningregistry__", None)
+    for place, action in enumerate(actions):
+        with warnings.catch_warnings(record=True) as given:
+            warnings.resetwarnings()
+            warnings.simplefilter(action)  # type: ignore[arg-type]
+            try:
+                rows.append(function(torch.full((3,), float(place))).tolist())
+            except Warning as error:
+                rows.append(repr(error))
+            rows.append([(str(one.message), one.category, one.filename, one.lineno) for one in given])
+    return rows
+
+
+@pytest.mark.parametrize("function", [plain, of_shapes, of_values, caught, behind_a_write])
+@pytest.mark.parametrize("first", ACTIONS)
+def test_each_call_warns_as_eager_does(function: Callable[[Tensor], Tensor], first: str) -> None:
+    actions = (first, "always", "always", "error", "default", "ignore", "always")
+    assert told(thunder.jit(function), actions) == told(function, actions)
+
+
+def test_a_changing_text_needs_no_other_program() -> None:
+    compiled = thunder.jit(of_values)
+    told(compiled, ("always",) * 3)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_filters_by_module_and_line_decide() -> None:
+    compiled = thunder.jit(plain)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", module="of.another.module")
+        warnings.filterwarnings("ignore", message="of a plain")
+        compiled(torch.ones(1))
+        warnings.filterwarnings("error", module=__name__.replace(".", r"\."))
+        with pytest.raises(UserWarning, match="of a plain text"):
+            compiled(torch.ones(1))
+
+
+def test_the_program_keeps_its_own_warnings() -> None:
+    def own(x: Tensor) -> tuple[Tensor, int]:
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("always")
+            warnings.warn("within", stacklevel=1)
+        return x * 2, len(given)
+
+    compiled = thunder.jit(own)
+    with warnings.catch_warnings(record=True) as outer:
+        warnings.simplefilter("always")
+        assert [compiled(torch.ones(1))[1] for _ in range(2)] == [1, 1]
+    assert not outer
+
+
+def test_a_filter_by_a_text_with_values_is_asked_for_the_text() -> None:
+    compiled = thunder.jit(of_values)
+    for total in (3.0, 6.0, 3.0):
+        with warnings.catch_warnings(record=True) as given:
+            warnings.resetwarnings()
+            warnings.filterwarnings("always")
+            warnings.filterwarnings("error", message="the sum is 6")
+            if total == 6:
+                with pytest.raises(RuntimeWarning, match="the sum is 6"):
+                    compiled(torch.full((3,), total / 3))
+            else:
+                compiled(torch.full((3,), total / 3))
+                assert [str(one.message) for one in given] == [f"the sum is {total}"]

@@ -1,0 +1,69 @@
+"""Calls whose types a kernel refuses raise as in eager PyTorch, though nobody reads what they would give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.capture import kernel_types
+
+REFUSED: dict[str, Callable[[Tensor], Any]] = {
+    "max_pool1d of integers": lambda x: functional.max_pool1d(x.long(), 2),
+    "softmax of integers": lambda x: x.int().softmax(-1),
+    "erf of complex": lambda x: torch.erf(x.to(torch.complex64)),
+    "cross of booleans": lambda x: torch.linalg.cross(x > 0, x > 1, dim=1),
+    "glu of integers": lambda x: functional.glu(x.long()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_a_refused_type_raises_where_nobody_reads_the_result(name: str, cache: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        REFUSED[name](x)
+        return x + 1
+
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    with pytest.raises((RuntimeError, NotImplementedError), match="not implemented for"):
+        program(x)
+    with pytest.raises((RuntimeError, NotImplementedError), match="not implemented for"):
+        thunder.jit(program, cache=cache)(x)
+
+
+def test_types_that_are_taken_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    eager_error = kernel_types.eager_error
+
+    def counted(function: Any, *args: Any, **kwargs: Any) -> Exception | None:
+        tried.append(function.__name__)
+        return eager_error(function, *args, **kwargs)
+
+    monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_taken", set())
+    monkeypatch.setattr(kernel_types, "eager_error", counted)
+
+    def program(x: Tensor, mask: Tensor) -> Tensor:
+        return (x + 1).cumsum(0) + 1, mask & mask, functional.one_hot(x, 9)
+
+    for length in (3, 4):
+        thunder.jit(program)(torch.arange(length), torch.ones(length, dtype=torch.bool))
+    assert sorted(tried) == ["__and__", "add", "cumsum", "one_hot"]
+
+
+def test_a_program_is_not_run_for_it() -> None:
+    """A custom operator may do anything, so it is not tried."""
+    calls: list[int] = []
+
+    @torch.library.custom_op("kernel_types::counted", mutates_args=())
+    def counted(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x.clone()
+
+    counted.register_fake(lambda x: torch.empty_like(x))
+    assert torch.equal(thunder.jit(lambda x: counted(x))(torch.arange(3)), torch.arange(3))
+    assert calls == [1]

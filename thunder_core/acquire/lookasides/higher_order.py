@@ -1,0 +1,54 @@
+"""Higher-order operators: those of PyTorch's operators that take functions, and the handlers that trace them.
+
+PyTorch's entry functions (`torch.cond`, `while_loop`, `scan`, `map`) are interpreted like all Python code, so that they
+check their arguments in their own words. In eager PyTorch they compile their operator; here it is called, and its
+handler records it. An operator without a handler is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from torch._higher_order_ops.utils import _hop_compile_and_call
+from torch._ops import HigherOrderOperator
+
+from thunder_core.acquire.lookasides.foreign import RUN_AS_THEY_ARE, refuse_operator
+from thunder_core.acquire.lookasides.table import lookaside
+
+Handler = Callable[..., Any]  # of (acquisition, *args, **kwargs); what it returns is the result of the operator
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def higher_order(*names: str) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the handler of the operators of these names."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable[..., Any] | None:
+    """The stand-in for a higher-order operator; None for one that runs as it is. Refuses those without a handler."""
+    handler = HANDLERS.get(operator._name)
+    if handler is not None:
+        return partial(handler, acquisition)
+    if operator._name not in RUN_AS_THEY_ARE:
+        refuse_operator(acquisition, operator)
+    return None
+
+
+@lookaside(_hop_compile_and_call)
+def call_uncompiled(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Interpret the function that calls an operator, which eager PyTorch compiles."""
+
+    def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
+        return acquisition.machine.call(function, *args, **(kwargs or {}))
+
+    return run
