@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from thunder_core.analysis.aliasing import alias_sets, shares_storage
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
@@ -55,4 +56,4 @@ def is_copy(operation: BoundSymbol) -> bool:
     if operation.symbol.name not in COPIES:
         return False
     copy, original = operation.output, operation.args[0]
-    return (copy.dtype, copy.device) == (original.dtype, original.device)
+    return isinstance(original, TensorProxy) and (copy.dtype, copy.device) == (original.dtype, original.device)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._functorch.autograd_function import custom_function_call
 
 from thunder_core.analysis.own_derivatives import has_own_derivative
 from thunder_core.capture.numbers import Numbers, concrete
@@ -19,12 +20,19 @@ from thunder_core.errors import ThunderError
 from thunder_core.ir.tree import leaves, replace_leaves
 
 TEXTS = frozenset({torch.Tensor.__repr__, torch.Tensor.__format__})  # what a tensor without data has none of
+# PyTorch's own indexing within score and mask functions, whose derivative is that of indexing.
+INDEXING = ("torch._dynamo._trace_wrapped_higher_order_op", "ModIndex")
 is_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_batchedtensor
 
 
 def batched_in(tree: Any) -> list[torch.Tensor]:
     """The tensors among the arguments or results of a call that stand for one element of a batch."""
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor) and is_batched(leaf)]
+
+
+def is_indexing(function: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether a call indexes a tensor in a score or mask function, where indices are tensors without dimensions."""
+    return function is custom_function_call and (args[0].__module__, args[0].__qualname__) == INDEXING
 
 
 class Batches:

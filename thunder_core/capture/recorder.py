@@ -13,7 +13,7 @@ from torch._ops import HigherOrderOperator
 from thunder_core.analysis.own_derivatives import has_own_derivative
 from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
-from thunder_core.capture.batched import Batches, batched_in
+from thunder_core.capture.batched import Batches, batched_in, is_indexing
 from thunder_core.capture.binding import Binding
 from thunder_core.capture.call import Call
 from thunder_core.capture.constants import constants_for, forget_constants, has_symbolic_numbers
@@ -217,7 +217,7 @@ class Recorder:
     ) -> Any:
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
-        if self.batches.depth and batched_in((args, kwargs)):
+        if self.batches.depth and (is_indexing(function, args) or batched_in((args, kwargs))):
             return self.batches.run(function, args, kwargs)
         try:
             return self._function(function, args, kwargs)

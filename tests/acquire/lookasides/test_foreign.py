@@ -15,7 +15,6 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch._ops import _higher_order_ops as operators
 from torch.autograd import forward_ad
-from torch.nn.attention.flex_attention import flex_attention
 
 import thunder_core as thunder
 from thunder_core.acquire.lookasides.higher_order import HANDLERS
@@ -23,7 +22,6 @@ from thunder_core.errors import OperationFailed
 
 X = torch.tensor([1.0, 2.0, 3.0])
 LINEAR = nn.Linear(3, 3)
-QUERY = torch.ones(1, 1, 4, 8)
 STEP = [1.0]
 
 
@@ -92,7 +90,6 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "while_loop": lambda x: while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,)),  # here
     "scan": lambda x: scan(lambda carry, y: (carry + y, carry * y), torch.zeros(()), x),  # here
     "map": lambda x: mapped(torch.sin, x),  # here
-    "flex_attention": lambda x: flex_attention(QUERY, QUERY, QUERY),  # here
     "grad": lambda x: torch.func.grad(lambda y: y.sin().sum())(x),  # here
     "grad_and_value": lambda x: torch.func.grad_and_value(lambda y: y.sin().sum())(x),  # here
     "vjp": lambda x: torch.func.vjp(torch.sin, x)[1](x),  # here
@@ -112,7 +109,7 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:flex_attention called without")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_with_the_line(name: str) -> None:
     with pytest.raises(OperationFailed) as caught:
