@@ -46,7 +46,9 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
     It makes tensors of its numbers, and lets PyTorch know what its kernels have written to.
     """
     body = _Body(frozenset(kernels))
-    whole = with_strides(statements(wrapper), region.outputs, named_sizes(region.symbols))
+    acting = statements(wrapper)
+    inputs = [name for statement in acting for name in unpacked(statement)]
+    whole = with_strides(acting, inputs, region.outputs, named_sizes(region.symbols))
     lines = [line for statement in whole for line in body.lines(statement)]
     begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
     lines[begin:begin] = _first(region, body.inputs)
