@@ -115,6 +115,7 @@ def computation_of(
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
         aliases=aliases,
         blocks=blocks_of(run),
+        kept_operations=run.kept_operations,
     )
     return computation, [path for _, path in sources]
 

@@ -88,6 +88,7 @@ class Acquisition(ObservedWrites):
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []
+        self.kept_operations: dict[str, frozenset[str]] = {}
         self.seeds: dict[int, int | None] = {}
         self.coroutines = 0  # how many calls of asyncio.run the program is in
         self.contexts: dict[int, tuple[Any, Proxy]] = {}

@@ -87,10 +87,16 @@ class Units:
 
 
 def units_of(forward: Trace) -> Units:
-    """The units of a forward; those that read memory which is written to elsewhere are `not_recomputable`."""
+    """The units of a forward.
+
+    `not_recomputable` are those that the program keeps, and those that read memory which is written to elsewhere.
+    """
     units = Units()
     for place, bsym in enumerate(forward.bound_symbols):
         units.add(bsym, place, block_of(bsym, forward.blocks))
+        kept = kept_of(bsym, forward.kept_operations) if forward.kept_operations else ()
+        if any(operation.symbol.name in kept for operation in bsym.operations):
+            units.makers[bsym.outputs[0].name].not_recomputable = True
     written = names_written_to(forward)
     for unit in units if written else ():
         touched = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all that is written
@@ -103,6 +109,12 @@ def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
     """The block that a bound symbol is in, by the names that it makes or writes to."""
     names = (*(proxy.name for proxy in bsym.defines), *bsym.mutates)
     return next((blocks[name] for name in names if name in blocks), -1)
+
+
+def kept_of(bsym: BoundSymbol, kept_operations: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The aten operations of a bound symbol whose results the program wants saved."""
+    names = (proxy.name for proxy in bsym.outputs)
+    return next((kept_operations[name] for name in names if name in kept_operations), frozenset())
 
 
 def _changes(name: str, units: Units) -> bool:

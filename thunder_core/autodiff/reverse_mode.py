@@ -18,7 +18,7 @@ import torch
 from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
 from thunder_core.analysis.own_derivatives import is_ruled
 from thunder_core.autodiff.memory_budget import fit_budget
-from thunder_core.autodiff.recompute_units import block_of
+from thunder_core.autodiff.recompute_units import block_of, kept_of
 from thunder_core.autodiff.refusals import (
     require_no_leaf,
     require_plain,
@@ -287,12 +287,15 @@ class ReverseSweep:
         bsyms = [
             bsym for bsym in self.exposing_intermediates({proxy.name for proxy in saved}) if id(bsym) not in dropped
         ]
-        blocks = dict(self.trace.blocks)
+        blocks, kept_operations = dict(self.trace.blocks), dict(self.trace.kept_operations)
         for step in self.steps:
             block = block_of(step.bsym, blocks)
             if block >= 0 and step.derivation is not None:
-                blocks |= dict.fromkeys((p.name for bsym in step.bsyms for p in bsym.defines), block)
-        return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), blocks=blocks)
+                names = [proxy.name for bsym in step.bsyms for proxy in bsym.defines]
+                blocks |= dict.fromkeys(names, block)
+                kept_operations |= dict.fromkeys(names, kept_of(step.bsym, kept_operations))
+        marks = {"blocks": blocks, "kept_operations": kept_operations}
+        return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
 
     def exposing_intermediates(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
         """Yield the bound symbols of the trace, those that make a wanted intermediate as their aten operations.

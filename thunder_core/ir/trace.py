@@ -36,7 +36,8 @@ class Trace:
     as source; `imports` are modules that bound symbols of plain Python need; `aliases` are the groups of inputs and
     constants that overlap in memory; `refused` is what executors were offered and left to others. `blocks` has the
     names that are made within a checkpointed function, with the number of its call: a backward makes them once more
-    instead of having them saved.
+    instead of having them saved, but for the results of `kept_operations`: aten operations, by the names that their
+    bound symbols define.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Trace:
     aliases: tuple[tuple[str, ...], ...] = ()
     refused: tuple[RefusedOperations, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
+    kept_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return print_trace(self).text

@@ -9,7 +9,12 @@ import warnings
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import thunder_core as thunder
 from tests.families import sample
@@ -121,15 +126,116 @@ def test_in_sequence():
     torch.testing.assert_close(found, x.grad)
 
 
-def test_contexts_of_the_users_are_left_to_pytorch():
-    def program(x):
-        contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.sin.default])
-        return checkpoint(lambda x: x.sin().cos().sum(), x, use_reentrant=False, context_fn=contexts)
+SAVED_PRODUCTS = [torch.ops.aten.mm.default]
 
-    x = torch.linspace(0, 1, 8, requires_grad=True)
-    with contextlib.suppress(thunder.ThunderError):
-        thunder.jit(program)(x).backward()
-        torch.testing.assert_close(x.grad, -x.sin().sin() * x.cos())
+
+def first_products(ctx, op, *args, **kwargs):
+    """A policy that looks at what it is given."""
+    wide = op in SAVED_PRODUCTS and args[1].shape[1] == 8 and ctx.op_output.dtype is torch.float32
+    return CheckpointPolicy.MUST_SAVE if wide else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def mixed(x, weight):
+    hidden = functional.linear(x @ weight.sin(), weight[:4]).exp()
+    return (hidden @ weight[:4]).cos().sum()
+
+
+POLICIES = {
+    "operations": (SAVED_PRODUCTS, 3),
+    "policy": (first_products, 2),
+    "truth": (lambda ctx, op, *args, **kwargs: op is torch.ops.aten.exp.default, 1),
+    "nothing": (lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_RECOMPUTE, 0),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.filterwarnings("error")
+def test_what_a_selective_context_saves_is_not_made_again(name):
+    policy, count = POLICIES[name]
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+
+    def program(x, weight):
+        return checkpoint(mixed, x, weight, use_reentrant=False, context_fn=contexts)
+
+    compiled = thunder.jit(program)
+    x, weight = torch.linspace(0, 1, 32).view(4, 8), torch.linspace(-1, 1, 64).view(8, 8)
+    gradients = []
+    for one in (compiled, program):
+        x, weight = (tensor.detach().clone().requires_grad_() for tensor in (x, weight))
+        gradients.append(torch.autograd.grad(one(x, weight), (x, weight)))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
+    assert last_program(compiled).recorded == ""
+    names = [proxy.name for proxy in last_program(compiled).derivative.saved]
+    assert len([name for name in names if name not in ("x", "weight")]) <= count
+    backward = [line.symbol.name for line in thunder.last_backward_traces(compiled)[-1].bound_symbols]
+    assert ("torch.Tensor.exp" in backward) is (name != "truth")
+
+
+def test_the_outer_one_of_nested_checkpoints_decides_what_is_saved():
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.exp.default])
+
+    def inner(x):
+        return checkpoint(lambda x: x.exp().sin(), x, use_reentrant=False, context_fn=contexts)
+
+    compiled = thunder.jit(lambda x: checkpoint(inner, x, use_reentrant=False).sum())
+    compiled(torch.ones(4, requires_grad=True))
+    assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"]
+
+
+def test_the_first_context_of_the_users_surrounds_the_function():
+    scale = [1.0]
+
+    @contextlib.contextmanager
+    def doubled():
+        scale[0] *= 2
+        try:
+            yield
+        finally:
+            scale[0] /= 2
+
+    def program(x):
+        return checkpoint(lambda x: (x * scale[0]).sin().sum(), x, use_reentrant=False, context_fn=contexts)
+
+    def contexts():
+        return doubled(), doubled()
+
+    compiled = thunder.jit(program)
+    gradients = []
+    for one in (compiled, program):
+        x = torch.linspace(0, 1, 8, requires_grad=True)
+        gradients.append(torch.autograd.grad(one(x), x))
+    torch.testing.assert_close(*gradients)
+    assert scale == [1.0]
+    assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"]
+    with pytest.raises(thunder.ThunderError, match="second context"):
+        thunder.jit(program, sharp_edges="error")(x)
+
+
+REFUSED = {
+    "a context of the reentrant one": ({"use_reentrant": True, "context_fn": lambda: (1, 2)}, ValueError),
+    "debugging with contexts": ({"use_reentrant": False, "debug": True, "context_fn": lambda: (1, 2)}, ValueError),
+    "a check that there is not": ({"use_reentrant": False, "determinism_check": "all"}, ValueError),
+    "one context": ({"use_reentrant": False, "context_fn": lambda: 3}, TypeError),
+    "no context": ({"use_reentrant": False, "context_fn": lambda: (3, 4)}, TypeError),
+    "a packet": (
+        {
+            "use_reentrant": False,
+            "context_fn": lambda: create_selective_checkpoint_contexts([torch.ops.aten.mm]),
+        },
+        ValueError,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_refused_in_its_words(name):
+    options, kind = REFUSED[name]
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(kind) as expected:
+        checkpoint(torch.sin, x, **options)
+    with pytest.raises(kind) as caught:
+        thunder.jit(lambda x: checkpoint(torch.sin, x, **options))(x)
+    assert str(caught.value) == str(expected.value)
 
 
 def test_saying_nothing_about_the_variant_warns_as_in_eager():
