@@ -59,7 +59,7 @@ layers: install
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
 docs-fresh: install
-	$(BIN)/python -m pytest -q tests/docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/docs
 
 format: install ## format the source and mend what can be mended
 	$(BIN)/ruff check --fix .
