@@ -16,10 +16,10 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import path_name, statement
 from thunder_core.acquire.rebuilding import attributes_of, attributes_of_tensor, is_rebuildable, parts_of
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
-from thunder_core.capture.batched import is_batched
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.texts import SymbolicText
+from thunder_core.capture.transform_levels import is_wrapped
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
@@ -239,10 +239,10 @@ class Expressions:
         path = self._path_of(tensor)
         if path is not None:
             return self.outside(path)
-        if is_batched(tensor):
+        if is_wrapped(tensor):
             raise CannotReplay(
-                "a tensor that stands for one element inside torch.vmap leaves it",
-                fix="return it from the function that is batched",
+                "a tensor from inside a function transform (one element of torch.vmap, say) leaves it",
+                fix="return it from the function that is transformed",
             )
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 

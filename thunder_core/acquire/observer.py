@@ -36,6 +36,7 @@ from thunder_core.acquire.lookasides.autograd import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign
+from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
@@ -133,6 +134,8 @@ class Acquisition(ObservedWrites):
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
         """A global read is guarded, that of a builtin too; what globals of their own class compute is interpreted."""
         stored = dict.get(frame.globals, name, MISSING)
+        if dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS:
+            return value
         if stored is value:
             changing = self.outside.changing_global(frame.globals, name, value)
             if changing is not None:

@@ -123,9 +123,9 @@ class Texts:
         if self.read_at_once or type(value) is SymbolicText:
             return not self.read_at_once
         if type(value) in (torch.Tensor, FakeTensor):
-            return not self._acquisition.recorder.batches.depth
+            return not self._acquisition.recorder.levels.depth
         known = not isinstance(value, SymbolicNumber) and type(value) not in CONTAINERS
-        return not known and holds_tensors(value, set()) and not self._acquisition.recorder.batches.depth
+        return not known and holds_tensors(value, set()) and not self._acquisition.recorder.levels.depth
 
     # ---- how texts are read -------------------------------------------------------------------------------------
 

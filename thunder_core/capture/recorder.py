@@ -13,7 +13,6 @@ from torch._ops import HigherOrderOperator
 from thunder_core.analysis.own_derivatives import has_own_derivative
 from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
-from thunder_core.capture.batched import Batches, batched_in, is_indexing
 from thunder_core.capture.binding import Binding
 from thunder_core.capture.call import Call
 from thunder_core.capture.constants import constants_for, forget_constants, has_symbolic_numbers
@@ -56,6 +55,7 @@ from thunder_core.capture.symbols import (
     symbol_of,
 )
 from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.capture.transform_levels import TransformLevels, wrapped_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
@@ -67,6 +67,7 @@ from thunder_core.runtime.library.objects import with_data
 
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
 WHOLE = OPAQUE | COMPOSITES  # functions that stay what they are where others give their metadata
+ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents that are none, of a kind that no fake can be
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 
 
@@ -105,7 +106,7 @@ class Recorder:
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.hides_numbers = False
-        self.batches = Batches(self.tensors, self.numbers, self._refuse)
+        self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
         self._place_of_program = place
@@ -122,7 +123,10 @@ class Recorder:
     def recording(self) -> Iterator[None]:
         """While this lasts, every torch operation of this thread is recorded and none touches data."""
         with quiet_attempt(), self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
-            yield
+            try:
+                yield
+            finally:
+                self.levels.leave_all()
 
     @property
     def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
@@ -158,7 +162,10 @@ class Recorder:
         if enabled != torch.is_grad_enabled():
             with torch._C.DisableTorchFunction():
                 SET_GRAD(enabled)
-            self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
+            self._note_grad_mode(enabled)
+
+    def _note_grad_mode(self, enabled: bool) -> None:
+        self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
     def _require_shown(self) -> None:
         """Have the program recorded anew where what is to be differentiated hides numbers.
@@ -182,6 +189,7 @@ class Recorder:
     def append(self, bsym: BoundSymbol) -> None:
         """Write down a bound symbol that has its place."""
         self.follow_autocast()
+        self.levels.follow_grad_mode()
         if not self.gradients.is_running:
             self._forward.note(Place(bsym.source, bsym.module))
         self._binding.note(bsym)
@@ -217,8 +225,8 @@ class Recorder:
     ) -> Any:
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
-        if self.batches.depth and (is_indexing(function, args) or batched_in((args, kwargs))):
-            return self.batches.run(function, args, kwargs)
+        if self.levels.take(function, args, kwargs):
+            return self.levels.run(function, args, placed(function, kwargs))
         try:
             return self._function(function, args, kwargs)
         except Wrapped:
@@ -265,8 +273,8 @@ class Recorder:
             raise located(refusal, self._place().source)
         call = Call(idle=is_idle(function, args, kwargs))
         output = self.run(function, args, kwargs, call)
-        if self.batches.depth and batched_in(output):  # random numbers, other ones for each element
-            return self.batches.run(function, args, kwargs)
+        if self.levels.depth and wrapped_in(output):  # random numbers, other ones for each element
+            return self.levels.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
         if function == SET_DATA and self._operators.renew_changed(call, args[0]):
@@ -382,6 +390,8 @@ class Recorder:
         """
         if self._number_calls.probe_values and self.gradients.is_running and self._operators.call is None:
             args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._stood_for)
+        if operator is ZEROS:
+            operator = torch.ops.aten.zeros.default
         return self._operators.dispatch(operator, args, kwargs)
 
     def _stood_for(self, leaf: Any) -> Any:

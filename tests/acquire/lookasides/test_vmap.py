@@ -136,7 +136,11 @@ class Doubled(torch.autograd.Function):
 left: list[Tensor] = []
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
     "a user's backward": (lambda x: torch.vmap(Doubled.apply)(x), OperationFailed, "Doubled` is called inside"),
-    "its text": (lambda x: torch.vmap(lambda y: y * len(f"{y}"))(x), OperationFailed, "is called inside torch.vmap"),
+    "its text": (
+        lambda x: torch.vmap(lambda y: y * len(f"{y}"))(x),
+        OperationFailed,
+        "is called inside a function transform",
+    ),
     "an element that leaves": (lambda x: torch.vmap(lambda y: (left.append(y), y)[1])(x), CannotReplay, "leaves it"),
 }
 

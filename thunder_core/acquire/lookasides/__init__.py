@@ -20,6 +20,7 @@ from thunder_core.acquire.lookasides import (
     flex_attention,
     foreign,
     function,
+    function_transforms,
     generators,
     higher_order,
     identity,
@@ -30,7 +31,6 @@ from thunder_core.acquire.lookasides import (
     selective_checkpoint,
     state,
     tensors,
-    vmap,
     warned,
 )
 from thunder_core.acquire.lookasides.table import (
@@ -58,6 +58,7 @@ __all__ = [
     "flex_attention",
     "foreign",
     "function",
+    "function_transforms",
     "generators",
     "higher_order",
     "identity",
@@ -72,6 +73,5 @@ __all__ = [
     "selective_checkpoint",
     "state",
     "tensors",
-    "vmap",
     "warned",
 ]

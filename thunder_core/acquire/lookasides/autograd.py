@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinMethodType
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.autograd.graph import Node
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.gradients import AUTOGRAD
+from thunder_core.capture.transform_levels import wrapped_in
 from thunder_core.errors import ThunderError
 
 HOOKING = frozenset({"register_hook", "register_prehook"})  # names of methods of nodes
@@ -21,6 +23,8 @@ def differentiate(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Leave it to the recorder, which sees what the engine does; what that calls of the program is interpreted."""
+    if wrapped_in((args, kwargs)):
+        return partial(differentiate_in_levels, acquisition, function)
 
     def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:
         return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
@@ -35,6 +39,12 @@ def differentiate(
             raise
 
     return run
+
+
+def differentiate_in_levels(acquisition: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run autograd's engine on tensors inside a function transform: what comes out beneath is recorded."""
+    with torch.autograd.set_multithreading_enabled(False):
+        return acquisition.recorder.levels.call(function, args, kwargs)
 
 
 @lookaside(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)

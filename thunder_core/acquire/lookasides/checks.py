@@ -65,7 +65,7 @@ def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
-    return is_error and is_plain and not acquisition.recorder.batches.depth and not is_caught(acquisition.machine.frame)
+    return is_error and is_plain and not acquisition.recorder.levels.depth and not is_caught(acquisition.machine.frame)
 
 
 def check_later(acquisition: Any, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:

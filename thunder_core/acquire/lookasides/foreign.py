@@ -23,8 +23,6 @@ OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
 NESTING = {
-    C._functorch._grad_increment_nesting: "a derivative of torch.func's (grad, vjp, jacrev, ...)",
-    C._functorch._jvp_increment_nesting: "a forward-mode derivative of torch.func's (jvp, jacfwd, ...)",
     C._functorch._func_increment_nesting: "torch.func.functionalize",
     forward_ad.enter_dual_level: "forward-mode derivatives (torch.autograd.forward_ad)",
 }
@@ -44,7 +42,7 @@ TRACERS = {
     ("torch.func", "linearize"): "torch.func.linearize",
     ("torch.onnx", "export"): "torch.onnx.export",
 }
-DERIVATIVES = "; thunder_core.grad, value_and_grad, vjp and jvp are traced"
+DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
 RUN_AS_THEY_ARE = frozenset({"wrap"})  # higher-order operators that call their function outside of Dynamo
 
 
@@ -52,8 +50,10 @@ RUN_AS_THEY_ARE = frozenset({"wrap"})  # higher-order operators that call their 
 def enter_transform(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A transform of a function is refused before it begins."""
-    refuse(acquisition, NESTING[function], DERIVATIVES if "derivative" in NESTING[function] else "")
+    """A transform of a function is refused before it begins; `jvp` of torch.func enters a dual level within its own."""
+    if function is forward_ad.enter_dual_level and acquisition.recorder.levels.depth:
+        return function
+    return refuse(acquisition, NESTING[function], DERIVATIVES if "derivative" in NESTING[function] else "")
 
 
 def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:

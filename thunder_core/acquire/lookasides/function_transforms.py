@@ -1,0 +1,79 @@
+"""torch.vmap and torch.func: their own Python code is interpreted, and operations inside are taken apart by PyTorch.
+
+The functions here are functorch's in C, by which that code enters and leaves levels, wraps tensors and unwraps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch._functorch import predispatch
+from torch._functorch.eager_transforms import enter_jvp_nesting, exit_jvp_nesting
+from torch.autograd import forward_ad
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.transform_levels import TransformLevels
+
+functorch: Any = torch._C._functorch
+# Modules whose globals are not guarded: PyTorch's own code, which counts the levels that it is in by some of them.
+FUNCTION_TRANSFORMS = frozenset(f"torch._functorch.{name}" for name in ("apis", "eager_transforms", "utils", "vmap"))
+BATCHES = {
+    predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
+    functorch._vmap_increment_nesting: functorch._vmap_decrement_nesting,
+}
+DERIVATIVES = {
+    functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
+    predispatch._jvp_increment_nesting: predispatch._jvp_decrement_nesting,
+    functorch._jvp_increment_nesting: functorch._jvp_decrement_nesting,
+    enter_jvp_nesting: exit_jvp_nesting,
+}
+LEAVES = {**BATCHES, **DERIVATIVES}  # what leaves a level, by what enters it
+WRAPPING = (
+    predispatch._add_batch_dim,
+    functorch._add_batch_dim,
+    predispatch._remove_batch_dim,
+    functorch._remove_batch_dim,
+    functorch._wrap_for_grad,
+    predispatch._unwrap_for_grad,
+    functorch._unwrap_for_grad,
+    functorch._unwrap_batched,
+    forward_ad.make_dual,
+    forward_ad.unpack_dual,
+)
+
+
+@lookaside(*LEAVES)
+def enter_level(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The program enters a level, inside which tensors are wrapped."""
+    differentiates = function in DERIVATIVES
+    leave = LEAVES[function]
+    return lambda *args: acquisition.recorder.levels.enter(function, args, leave, differentiates=differentiates)
+
+
+@lookaside(*LEAVES.values())
+def leave_level(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The program leaves a level."""
+    return partial(TransformLevels.leave, acquisition.recorder.levels)
+
+
+@lookaside(*WRAPPING)
+def wrap(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A tensor from outside of the level is wrapped, or unwrapped: its fake is."""
+    return lambda *args, **kwargs: acquisition.recorder.levels.call(function, args, kwargs)
+
+
+@lookaside(predispatch.lazy_load_decompositions, forward_ad.exit_dual_level)
+def run_natively(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """PyTorch keeps its own state of derivatives, which is no state of the program's."""
+    return partial(function)  # which is no function that is interpreted
