@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from threading import RLock
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +22,9 @@ Rewriting = Callable[[Trace], Trace]
 _traces: WeakKeyDictionary[FunctionType, Trace] = WeakKeyDictionary()
 _rewriting: list[Rewriting] = []  # the one that is in force, if one is
 _plain: dict[FunctionType, CodeType] = {}  # what the functions that it changed are to be again
+FIRST_REWRITTEN_CALL = "__first_rewritten_call__"  # what rewrites a function, among its globals
+_REWRITING_LOCK = RLock()
+os.register_at_fork(after_in_child=_REWRITING_LOCK._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def executable(source: Source, name: str) -> Callable[..., Any]:
@@ -57,7 +63,8 @@ def executable_trace(trace: Trace) -> Callable[..., Any]:
 def rewritten(rewriting: Rewriting) -> Iterator[None]:
     """While this lasts, the functions of traces run what is made of these; so do functions that are made meanwhile.
 
-    Raises `Bug` within another one.
+    Nothing is made of the trace of a function that is not called: a process may have thousands of them. Raises `Bug`
+    within another one.
     """
     if _rewriting:
         raise Bug("traces are rewritten already", fix="leave the block that rewrites them first")
@@ -67,19 +74,36 @@ def rewritten(rewriting: Rewriting) -> Iterator[None]:
             _rewrite(function, trace)
         yield
     finally:
-        _rewriting.clear()
-        while _plain:
-            function, code = _plain.popitem()
-            function.__code__ = code
+        with _REWRITING_LOCK:
+            _rewriting.clear()
+            while _plain:
+                function, code = _plain.popitem()
+                function.__code__ = code
+                function.__globals__.pop(FIRST_REWRITTEN_CALL, None)
 
 
 def _rewrite(function: FunctionType, trace: Trace) -> None:
-    """Have a function run what the rewriting in force makes of its trace; it finds constants where it always did."""
+    """Have a function run, from its next call on, what the rewriting in force makes of its trace."""
     for rewriting in _rewriting:
-        source = print_trace(rewriting(trace))
-        function.__globals__.update(source.constants)
         _plain[function] = function.__code__
-        function.__code__ = _defined(source, trace.name, function.__globals__).__code__
+        function.__globals__[FIRST_REWRITTEN_CALL] = partial(_first_rewritten_call, function, trace, rewriting)
+        function.__code__ = _until_rewritten.__code__
+
+
+def _first_rewritten_call(
+    function: FunctionType, trace: Trace, rewriting: Rewriting, /, *args: Any, **kwargs: Any
+) -> Any:
+    """Rewrite a function where nobody has meanwhile, and call it; it finds constants where it always did."""
+    with _REWRITING_LOCK:
+        if rewriting in _rewriting and function.__code__ is _until_rewritten.__code__:
+            source = print_trace(rewriting(trace))
+            function.__globals__.update(source.constants)
+            function.__code__ = _defined(source, trace.name, function.__globals__).__code__
+    return function(*args, **kwargs)
+
+
+def _until_rewritten(*args: Any, **kwargs: Any) -> Any:
+    return __first_rewritten_call__(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 (of the namespace)
 
 
 def _defined(source: Source, name: str, namespace: dict[str, Any]) -> Any:
