@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         last_program,
         last_prologue_traces,
         last_traces,
+        lookasides,
         recompile_reasons,
     )
     from thunder_core.errors import RecompileWarning, ThunderError
@@ -45,6 +46,7 @@ HOMES = {
         "last_program",
         "last_prologue_traces",
         "last_traces",
+        "lookasides",
         "recompile_reasons",
     ),
     "thunder_core.autodiff.rules": ("register_derivative",),

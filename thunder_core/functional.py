@@ -11,6 +11,7 @@ import torch
 from thunder_core import compiler
 from thunder_core.claiming.executor import Executor
 from thunder_core.errors import WrongInputs
+from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.transform import Transform
 from thunder_core.options.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
 from thunder_core.options.symbolic_arguments import Given
@@ -25,6 +26,7 @@ def jit(
     sharp_edges: SharpEdges = "error",
     max_programs: int = MAX_PROGRAMS,
     symbolic: Given = (),
+    lookasides: Sequence[Lookaside] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function that reads no data but its arguments.
@@ -54,5 +56,6 @@ def jit(
         functional=True,
         max_programs=max_programs,
         symbolic=symbolic,
+        lookasides=lookasides,
         dump=dump,
     )

@@ -17,7 +17,7 @@ from thunder_core.artifact.manifest import (
     ConstantFacts,
     CubinFacts,
     EmptyModelFacts,
-    TransformFacts,
+    PartFacts,
 )
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import MANIFEST, FileFacts
@@ -286,6 +286,6 @@ ESCAPES: dict[str, Attack] = {
         folder,
         subject=OBEYED,
         fingerprint="",
-        compiler=manifest_of(folder).compiler.model_copy(update={"transforms": (TransformFacts(path=OBEYED),)}),
+        compiler=manifest_of(folder).compiler.model_copy(update={"transforms": (PartFacts(path=OBEYED),)}),
     ),
 }

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core import functional
+from thunder_core import Lookaside, functional
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.compilers import compiler_facts, compiler_of
 from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts
@@ -53,6 +53,9 @@ def clocked(x: torch.Tensor, mode: str) -> torch.Tensor:
     return x * time.time() if mode == "time" else x
 
 
+LOOKASIDES = [Lookaside(torch.relu, double), Lookaside(torch.Tensor.relu, double, when=torch.is_tensor)]
+
+
 def reloaded(compiled: Any, subject: Any, folder: Path) -> Any:
     return thunder.load(thunder.save(compiled, folder / "kept.thunder"), subject)
 
@@ -83,12 +86,32 @@ def test_options_have_no_defaults_so_none_can_be_forgotten_where_they_are_made()
 
 def test_a_compiler_is_nothing_but_what_is_kept():
     """All that makes a compiler, but the device that it traces for, comes back from its facts."""
-    compiled = thunder.jit(double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"])
+    compiled = thunder.jit(
+        double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"], lookasides=LOOKASIDES
+    )
     compiler = specializations_of(compiled).compiler
     assert compiler_of(compiler_facts(compiler), trust_in(None)) == compiler
     how = {field.name for field in dataclasses.fields(Compiler) if field.compare}
-    assert how == {"transforms", "executors", "options", "device"}
+    assert how == {"transforms", "executors", "options", "device", "lookasides"}
     assert {field.name for field in dataclasses.fields(Compiler)} - how == {"dump"}  # where traces are written
+
+
+def test_lookasides_hold_for_what_is_traced_afresh(tmp_path):
+    compiled = thunder.jit(torch.relu, lookasides=[Lookaside(torch.relu, double)])
+    torch.testing.assert_close(compiled(-torch.ones(2)), -torch.full((2,), 2.0))
+    loaded = reloaded(compiled, torch.relu, tmp_path)
+    for size in (2, 3):
+        torch.testing.assert_close(loaded(-torch.ones(size)), -torch.full((size,), 2.0))
+    assert thunder.cache_misses(loaded) == 1
+
+
+def test_what_lookasides_cannot_be_written_down_for_is_not_traced_afresh(tmp_path):
+    compiled = thunder.jit(double, lookasides=[Lookaside(torch.relu, lambda x: x)])
+    compiled(torch.ones(2))
+    loaded = reloaded(compiled, double, tmp_path)
+    assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(WrongInputs, match=r"the lookasides for torch\.relu cannot be written down"):
+        loaded(torch.ones(3))
 
 
 def test_a_memory_budget_holds_for_what_is_traced_afresh(tmp_path):

@@ -18,7 +18,7 @@ from tests.artifact.damages import manifest_of, reseal
 from tests.artifact.test_listing_check import rewrite
 from tests.cli.small import own_model
 from thunder_core.artifact.installation import stray_location
-from thunder_core.artifact.manifest import ConstantFacts, TransformFacts
+from thunder_core.artifact.manifest import ConstantFacts, PartFacts
 from thunder_core.artifact.object_paths import follow
 from thunder_core.artifact.trust import trust_in
 from thunder_core.errors import ArtifactForeign, BadOption, ImportRefused, RemoteCodeRefused
@@ -286,7 +286,7 @@ STRANGE_TRANSFORMS = {
 def test_nothing_but_transforms_is_made_for_new_inputs(kind, artifact, model, x, stranger, mark, monkeypatch):
     monkeypatch.chdir(mark.parent)
     path, options, error = STRANGE_TRANSFORMS[kind]
-    facts = TransformFacts(path=path, options=options)
+    facts = PartFacts(path=path, options=options)
     compiler = manifest_of(artifact).compiler.model_copy(update={"transforms": (facts,)})
     reseal(artifact, compiler=compiler)
     loaded = thunder.load(artifact, model)

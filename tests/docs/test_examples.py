@@ -15,6 +15,7 @@ PAGES = (
     "docs/cache.md",
     "docs/generation.md",
     "docs/kernels.md",
+    "docs/lookasides.md",
     "docs/memory.md",
     "docs/patterns.md",
     "docs/python.md",
@@ -26,6 +27,7 @@ PAGES = (
 MODULES = (
     "thunder_core.cache.store",
     "thunder_core.compiler.last_call",
+    "thunder_core.compiler.lookaside_listing",
     "thunder_core.functional",
     "thunder_core.claiming.executor",
     "thunder_core.patterns.pattern",

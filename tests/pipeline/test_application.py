@@ -7,9 +7,9 @@ import torch
 
 import thunder_core
 from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import BadRecipe, DegradedWarning, RecipeMismatch, UnknownName, WrongInputs
+from thunder_core.errors import BadRecipe, DegradedWarning, RecipeConflict, RecipeMismatch, UnknownName, WrongInputs
 from thunder_core.extension.transform import Transform
-from thunder_core.recipe import Package, Plugin, Recipe
+from thunder_core.recipe import Lookaside, Package, Plugin, Recipe
 from thunder_recipes.hf_llama import HFLlama
 
 
@@ -52,6 +52,18 @@ def by_hand():
         return torch.sin(tensor)
 
     return own
+
+
+def doubled_relu(tensor):
+    return torch.relu(tensor) * 2
+
+
+def test_lookasides_of_plug_ins_are_applied():
+    model, x = Net(), torch.randn(2, 4)
+    recipe = Recipe() + Plugin("doubled", lookasides=(Lookaside(torch.Tensor.relu, doubled_relu),))
+    assert torch.equal(thunder_core.compile(model, recipe)(x), model(x) * 2)
+    with pytest.raises(RecipeConflict, match=r"two lookasides are for .*relu"):
+        thunder_core.compile(model, recipe + Lookaside(torch.Tensor.relu, torch.neg))
 
 
 def declaring(own):

@@ -93,6 +93,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
             for option, field in fields.items()
         ],
         "transforms": [type(transform).__name__ for transform in order_transforms(recipe.all_transforms())],
+        "lookasides": [{"function": one.name, "description": one.summary} for one in recipe.all_lookasides()],
         "executors": [{"name": one.name, "reason": one.reason} for one in candidates(recipe.all_executors())],
         "beside_default": differences(recipe, recipe_class(DEFAULT)()),
         "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.degraded()],
@@ -105,6 +106,7 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
     found = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
         "transforms": [type(one).__name__ for one in recipe.all_transforms()],
+        "lookasides": [one.name for one in recipe.all_lookasides()],
         "options": list(type(recipe).Options.model_fields),
         "device": [recipe.device] if recipe.device else [],
         "dtype": [recipe.dtype] if recipe.dtype else [],
@@ -131,6 +133,8 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
     if shown["device"] or shown["dtype"]:
         grid.add_row("runs", Text(f"on {shown['device'] or 'any device'} in {shown['dtype'] or 'its own dtype'}"))
     grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none of its own"))
+    for lookaside in shown["lookasides"]:
+        grid.add_row("lookaside", Text(f"{lookaside['function']}  {lookaside['description']}".rstrip()))
     grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))
     if shown["name"] != DEFAULT:
         grid.add_row("beside default", Text(beside_default(shown)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from thunder_core.acquire.assembly import Acquired, assembled, constrained, guar
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import log_gradients
 from thunder_core.acquire.lookasides.compiled import Nested
+from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.prologue import Prologue
 from thunder_core.acquire.run import Run, process_state
@@ -23,6 +25,7 @@ from thunder_core.acquire.texts import NeedsTexts
 from thunder_core.capture.symbolic_probe import HiddenNumbers
 from thunder_core.capture.texts import without_values
 from thunder_core.errors import DataDependent, ThunderError
+from thunder_core.extension.lookaside import Lookaside
 from thunder_core.interpreter import interpret
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import SharpEdges
@@ -51,6 +54,7 @@ def acquire(
     evaluates: bool = False,
     symbolic: Symbolic = CONSTANT,
     nested: Nested | None = None,
+    lookasides: Sequence[Lookaside] = (),
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
@@ -61,11 +65,12 @@ def acquire(
     asked for that: there libraries go around values. With symbolic sizes this is tried first, and values are evaluated
     only where nothing leads around them, for a guarded value limits a program that is to serve all sizes. Numbers and
     sizes that are `symbolic` are told at each call; what the program decides by them is a constraint, and where it asks
-    for their values, these are guarded.
+    for their values, these are guarded. `lookasides` are called in place of the functions that they are for.
 
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
-    (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
-    what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
+    (with a `device`, or behind a call that a lookaside replaced: what it raises), `DataDependent`, `OperationFailed` or
+    `CannotReplay` where a trace cannot hold what the program does, and `SharpEdgeError` if it has sharp
+    edges and they are errors.
     """
     detours, is_differentiating, read_at_once = Detours(), False, False
     may_evaluate = evaluates and device is None
@@ -75,6 +80,7 @@ def acquire(
         run.recorder.is_differentiating = is_differentiating
         run.texts.read_at_once = read_at_once
         run.nested = nested
+        run.replacements = Replacements(lookasides)
         run.detours = detours
         try:
             return traced(run, sharp_edges, functional)
@@ -145,6 +151,8 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
         run.texts.require_lasting()
         if run.device is not None:
             raise
+        if run.replacements.were_called:  # eager PyTorch does something else
+            raise error.with_traceback(programs_traceback(error)) from None
         edges = run.edges()
         apply_policy(sharp_edges, edges)
         raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
@@ -154,12 +162,17 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
         del raised  # it has the program's error, whose traceback holds this frame
 
 
-def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
-    """The error of a program, with its own part of the traceback and the guards under which it was raised."""
+def programs_traceback(error: BaseException) -> TracebackType | None:
+    """The part of an error's traceback that is the program's own."""
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code.co_filename.startswith(package.FOLDER):
         entry = entry.tb_next
-    error.__traceback__ = entry
+    return entry
+
+
+def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
+    """The error of a program, with its own part of the traceback and the guards under which it was raised."""
+    error.__traceback__ = programs_traceback(error)
     error.args = without_values(error.args)  # eager PyTorch makes the error that its user gets
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()

@@ -40,6 +40,7 @@ from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFO
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
+from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
@@ -101,6 +102,7 @@ class Acquisition(ObservedWrites):
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.texts = Texts(self)
         self.nested: Nested | None = None
+        self.replacements = Replacements()
         self.settings = Settings()
         self.interrupt: BaseException | None = None
         self._operations = operations()
@@ -247,6 +249,8 @@ class Acquisition(ObservedWrites):
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """Lookasides first; torch operations run natively; C code sees all of the containers that it is given."""
+        if self.replacements and (replacement := self.replacements.of(self, function)) is not None:
+            return replacement
         kind = type(function)
         if issubclass(kind, type):
             self.classes.met(function)

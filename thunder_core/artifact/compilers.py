@@ -1,19 +1,21 @@
-"""The compiler of inputs that no stored program takes: its transforms and executors by name, and back."""
+"""The compiler of inputs that no stored program takes: its transforms, lookasides and executors by name, and back."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from thunder_core.artifact.constants import import_path
 from thunder_core.artifact.literals import read_literal, write_literal
-from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, TransformFacts
+from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, PartFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.compiler import Compiler
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
-from thunder_core.recipe import Transform
+from thunder_core.recipe import Lookaside, Transform
+
+Part = TypeVar("Part", bound=Transform | Lookaside)
 
 
 def compiler_facts(compiler: object) -> CompilerFacts:
@@ -23,17 +25,19 @@ def compiler_facts(compiler: object) -> CompilerFacts:
             f"this was compiled by a {type(compiler).__name__}, which cannot be written down",
             fix="save what jit or compile returned",
         )
-    transforms = [transform_facts(transform) for transform in compiler.transforms]
-    lacking = [type(t).__name__ for t, facts in zip(compiler.transforms, transforms, strict=True) if facts is None]
+    transforms = [(type(transform).__name__, part_facts(transform)) for transform in compiler.transforms]
+    lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
     nameless = [executor.name for executor in compiler.executors if is_another(executor)]
     return CompilerFacts(
         options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),
-        transforms=tuple(facts for facts in transforms if facts is not None),
+        transforms=tuple(facts for _, facts in transforms if facts is not None),
+        lookasides=tuple(facts for _, facts in lookasides if facts is not None),
         lacks="; ".join(
             f"the {kind} {', '.join(names)} {why}"
             for kind, names, why in (
-                ("transforms", lacking, "cannot be written down"),
+                ("transforms", [name for name, facts in transforms if facts is None], "cannot be written down"),
+                ("lookasides", [name for name, facts in lookasides if facts is None], "cannot be written down"),
                 ("executors", nameless, "are not the ones that have these names"),
             )
             if names
@@ -49,16 +53,16 @@ def is_another(executor: Executor) -> bool:
         return False
 
 
-def transform_facts(transform: object) -> TransformFacts | None:
-    """A transform as its class and options; None where one of them cannot be written down."""
-    path = import_path(type(transform))
-    if path is None or not dataclasses.is_dataclass(transform) or isinstance(transform, type):
+def part_facts(part: object) -> PartFacts | None:
+    """A transform or a lookaside as its class and fields; None where one of them cannot be written down."""
+    path = import_path(type(part))
+    if path is None or not dataclasses.is_dataclass(part) or isinstance(part, type):
         return None
-    values = {field.name: getattr(transform, field.name) for field in dataclasses.fields(transform) if field.init}
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
     options = {name: _option(value) for name, value in values.items()}
     if any(option is None for option in options.values()):
         return None
-    return TransformFacts(path=path, options=cast(dict[str, ConstantFacts], options))
+    return PartFacts(path=path, options=cast(dict[str, ConstantFacts], options))
 
 
 def _option(value: object) -> ConstantFacts | None:
@@ -76,7 +80,10 @@ def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
             fix="call it with inputs like those that were traced",
         )
     return Compiler(
-        tuple(_transform(one, trust) for one in facts.transforms), tuple(map(_executor, facts.executors)), facts.options
+        tuple(_part(one, Transform, trust) for one in facts.transforms),  # type: ignore[type-abstract]
+        tuple(map(_executor, facts.executors)),
+        facts.options,
+        lookasides=tuple(_part(one, Lookaside, trust) for one in facts.lookasides),
     )
 
 
@@ -90,18 +97,18 @@ def _executor(name: str) -> Executor:
         ) from error
 
 
-def _transform(facts: TransformFacts, trust: Trust) -> Transform:
+def _part(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
+    """The transform or lookaside that plain data tells of; `ArtifactForeign` where it is not to be had."""
     try:
         kind: Any = trust.imported(facts.path)
-        if not (isinstance(kind, type) and issubclass(kind, Transform)):
-            raise TypeError("it is no transform")
-        transform: Transform = kind(
-            **{name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
-        )
-        return transform
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            raise TypeError(f"it is no {base.__name__.lower()}")
+        fields: Any = {name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
+        part: Part = kind(**fields)
+        return part
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
         raise ArtifactForeign(
-            f"the transform {facts.path} of the artifact's recipe is not to be had here: {error}",
+            f"the {base.__name__.lower()} {facts.path} of the artifact's recipe is not to be had here: {error}",
             fix="install the version of Thunder that the artifact was made with, or make it anew",
         ) from error
 

@@ -13,7 +13,7 @@ from thunder_core.runtime.autograd_signature import AutogradSignature, Dimension
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[7] = 7  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[8] = 8  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -157,8 +157,8 @@ class ProgramFacts(StoredFacts):
     numbers: tuple[tuple[int, str], ...] = ()
 
 
-class TransformFacts(StoredFacts):
-    """A transform by its class, with its options as literals."""
+class PartFacts(StoredFacts):
+    """A transform or a lookaside by its class, with its fields as literals or as what is imported."""
 
     path: str
     options: dict[str, ConstantFacts] = {}
@@ -169,7 +169,8 @@ class CompilerFacts(StoredFacts):
 
     options: CompileOptions
     executors: tuple[str, ...] = ()
-    transforms: tuple[TransformFacts, ...] = ()
+    transforms: tuple[PartFacts, ...] = ()
+    lookasides: tuple[PartFacts, ...] = ()
     lacks: str = ""
 
 

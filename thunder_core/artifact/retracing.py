@@ -56,6 +56,11 @@ class Retracer:
         """The settings by which it compiles."""
         return settings_of(self.facts, self.trust)
 
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.facts.lookasides)
+
 
 @dataclass(frozen=True, eq=False)
 class Strict:
@@ -75,6 +80,11 @@ class Strict:
     def settings(self) -> Any:
         """The settings by which the programs were compiled."""
         return settings_of(self.facts, self.trust)
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.facts.lookasides)
 
     def __call__(
         self,

@@ -98,6 +98,13 @@ def without_observed_values(content: Content) -> Content:
     return content
 
 
+def without_lookasides(content: Content) -> Content:
+    """Schema 7 knew no lookasides of the user's."""
+    if "lookasides" in content["compiler"]:
+        raise ValueError("schema 7 has no lookasides")
+    return content
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
@@ -105,4 +112,5 @@ UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     4: with_former_names,
     5: without_symbolic,
     6: without_observed_values,
+    7: without_lookasides,
 }

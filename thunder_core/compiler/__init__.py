@@ -25,11 +25,13 @@ from thunder_core.compiler.last_call import (
     recompile_reasons,
     specializations_of,
 )
+from thunder_core.compiler.lookaside_listing import LookasideDescription, lookasides
 
 __all__ = [
     "AUTOGRAD_OFF",
     "NOTHING_FOLLOWED",
     "Compiler",
+    "LookasideDescription",
     "Unequipped",
     "cache_hits",
     "cache_misses",
@@ -42,6 +44,7 @@ __all__ = [
     "last_program",
     "last_prologue_traces",
     "last_traces",
+    "lookasides",
     "recompile_reasons",
     "specializations_of",
     "trace_for",

@@ -42,6 +42,7 @@ from thunder_core.errors import (
     SpecializationWarning,
     UnknownName,
 )
+from thunder_core.extension.lookaside import Lookaside
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.dump import Dump, NoSink, Sink, asked_dump
 from thunder_core.ir.symbol import BoundSymbol
@@ -65,7 +66,7 @@ ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler of subjects: the transforms in their order, the executors in the user's, and the other options.
+    """A compiler of subjects: transforms in their order, executors in the user's, other options, and lookasides.
 
     With a `device`, which need not be here, for that one, wherever the model and the arguments are now. A `dump` is
     where the stages of what is compiled are written, which is no part of how: pickles leave it out.
@@ -75,6 +76,7 @@ class Compiler:
     executors: tuple[Executor, ...]
     options: CompileOptions
     device: torch.device | None = None
+    lookasides: tuple[Lookaside, ...] = ()
     dump: Dump | None = field(default=None, compare=False)
 
     @property
@@ -82,10 +84,15 @@ class Compiler:
         """The settings by which it compiles: these."""
         return self
 
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.lookasides)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle has the executors by their names; raises `CannotReplay` for one whose name is another's."""
         names = tuple(map(name_for_pickle, self.executors))
-        return compiler_by_names, (self.transforms, names, self.options, self.device)
+        return compiler_by_names, (self.transforms, names, self.options, self.device, self.lookasides)
 
     def __call__(
         self,
@@ -223,6 +230,7 @@ class Compiler:
                 evaluates=self.options.data_dependent != "error",
                 symbolic=symbolic,
                 nested=CallsByLine(self),
+                lookasides=self.lookasides,
             )
             log.note(acquired.computation)
             log.add(acquired.prologue)
@@ -268,12 +276,18 @@ class Unequipped:
     executors: tuple[str, ...]
     options: CompileOptions
     device: torch.device | None
+    lookasides: tuple[Lookaside, ...] = ()
 
     @property
     def settings(self) -> Compiler:
         """The settings by which it would compile; raises the error for the executor that is not to be had."""
         executors = tuple(map(find_executor, self.executors))
-        return Compiler(self.transforms, executors, self.options, self.device)
+        return Compiler(self.transforms, executors, self.options, self.device, self.lookasides)
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.lookasides)
 
     def __call__(
         self,
@@ -287,13 +301,18 @@ class Unequipped:
 
 
 def compiler_by_names(
-    transforms: tuple[Transform, ...], names: tuple[str, ...], options: CompileOptions, device: torch.device | None
+    transforms: tuple[Transform, ...],
+    names: tuple[str, ...],
+    options: CompileOptions,
+    device: torch.device | None,
+    lookasides: tuple[Lookaside, ...] = (),
 ) -> Compiler | Unequipped:
     """The compiler with the executors of these names; where one is not to be had, its first call will say so."""
+    unequipped = Unequipped(transforms, names, options, device, lookasides)
     try:
-        return Unequipped(transforms, names, options, device).settings
+        return unequipped.settings
     except (UnknownName, EnvironmentLacks):
-        return Unequipped(transforms, names, options, device)
+        return unequipped
 
 
 def name_for_pickle(executor: Executor) -> str:

@@ -10,6 +10,7 @@ from thunder_core.acquire.named import require_parameters
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.compiler.compiler import ALWAYS, Compiler, compiled_by
 from thunder_core.errors import WrongInputs
+from thunder_core.extension.lookaside import Lookaside, require_distinct
 from thunder_core.extension.transform import Transform, order_transforms
 from thunder_core.ir.dump import asked_dump
 from thunder_core.options.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
@@ -28,6 +29,7 @@ def jit(
     memory_budget: float = 1.0,
     max_programs: int = MAX_PROGRAMS,
     symbolic: Given = (),
+    lookasides: Sequence[Lookaside] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
@@ -61,12 +63,14 @@ def jit(
     `RecompileWarning`; a program that does not serve the whole range, by what it decides, with a
     `SpecializationWarning`.
 
+    `lookasides` are functions that are called in place of others, wherever the program calls these.
+
     `dump` is a folder in which each program gets a folder of its own, with every stage of its traces as a file, written
     as soon as it is there. `THUNDER_LOGS` in the environment asks for that without a change of code.
 
     Raises `BadSymbolicArgument` for names and ranges in `symbolic` that cannot be, here or at a call that has nothing
     of that name, `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called,
-    and `RecipeConflict` for transforms that exclude each other.
+    and `RecipeConflict` for transforms that exclude each other and for two lookasides for one function.
     """
     if isinstance(executors, str | Executor):
         raise WrongInputs(f"executors={executors!r:.80} is one, not several", fix="write executors=[...]")
@@ -85,4 +89,6 @@ def jit(
     ordered = order_transforms((*transforms, *ALWAYS))
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
     chosen_executors = tuple(map(find_executor, executors))
-    return compiled_by(Compiler(ordered, chosen_executors, options, dump=asked if dump is not None else None), subject)
+    replaced = require_distinct(lookasides)
+    dumped = asked if dump is not None else None
+    return compiled_by(Compiler(ordered, chosen_executors, options, lookasides=replaced, dump=dumped), subject)

@@ -14,6 +14,7 @@ from thunder_core.acquire.acquire import traced
 from thunder_core.acquire.assembly import Acquired
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.handover import Handover
+from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.outside import TOGETHER
 from thunder_core.acquire.run import Run
 from thunder_core.analysis.aliasing import names_written_to
@@ -33,6 +34,7 @@ from thunder_core.capture.numbers import SymbolicNumber, concrete
 from thunder_core.capture.stand_ins import StandIns
 from thunder_core.capture.values import Unknowable
 from thunder_core.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.transform import Transform
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import valid_name
@@ -54,6 +56,10 @@ class Settings(Protocol):
     @property
     def options(self) -> CompileOptions:
         """The other options."""
+
+    @property
+    def lookasides(self) -> tuple[Lookaside, ...]:
+        """The functions that replace others."""
 
     @property
     def device(self) -> torch.device | None:
@@ -225,6 +231,7 @@ class Call:
         with without_recording():
             probe = Run(self.compiled.subject, args, kwargs, self.device, evaluates)
             probe.nested = CallsByLine(self.own)
+            probe.replacements = Replacements(self.own.lookasides)
             self._probes.append(probe)
             try:
                 acquired = traced(probe, "error" if options.sharp_edges == "error" else "allow", options.functional)

@@ -16,7 +16,7 @@ from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, par
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
 from thunder_core.pipeline.prepare import Prepared, degradation_texts
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
-from thunder_core.recipe import Recipe, Transform
+from thunder_core.recipe import Lookaside, Recipe, Transform
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
@@ -48,7 +48,8 @@ def compile(  # noqa: A001 - the word of the field
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
     arguments = chosen.symbolic_arguments(symbolic)
     require_dimensions(model, chosen, symbolic or ())
-    return _compiled(model, usable_transforms(chosen, device=device), named, arguments, max_programs)
+    transforms = usable_transforms(chosen, device=device)
+    return _compiled(model, transforms, named, arguments, chosen.all_lookasides(), max_programs)
 
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
@@ -72,7 +73,7 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
 def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
     """The model, compiled by a recipe that has been prepared and has accepted it; what is symbolic may be another."""
     arguments = prepared.recipe.symbolic_arguments() if symbolic is None else symbolic
-    return _compiled(model, prepared.transforms, prepared.executors, arguments)
+    return _compiled(model, prepared.transforms, prepared.executors, arguments, prepared.recipe.all_lookasides())
 
 
 def _compiled(
@@ -80,6 +81,7 @@ def _compiled(
     transforms: Sequence[Transform],
     executors: Iterable[NamedExecutor],
     symbolic: tuple[SymbolicArgument, ...],
+    lookasides: Sequence[Lookaside],
     max_programs: int = MAX_PROGRAMS,
 ) -> Module:
     subject: torch.nn.Module = model
@@ -93,5 +95,6 @@ def _compiled(
         data_dependent="error",
         max_programs=max_programs,
         symbolic=symbolic,
+        lookasides=lookasides,
     )
     return cast(Module, compiled)

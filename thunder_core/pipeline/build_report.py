@@ -157,5 +157,6 @@ def recipe_facts(plan: Plan) -> RecipeFacts:
         name=prepared.recipe.name,
         options=dict(prepared.options),
         transforms=tuple(transform_name(transform) for transform in prepared.transforms),
+        lookasides=tuple(lookaside.name for lookaside in prepared.recipe.all_lookasides()),
         executors=tuple(one.name for one in prepared.executors if one.executor is not None),
     )

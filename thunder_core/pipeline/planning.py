@@ -60,6 +60,7 @@ class Plan:
             *([("dynamic", self._ranges)] if request.dynamic else []),
             *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none of its own"),
+            *([("lookasides", ", ".join(lookasides))] if (lookasides := lookaside_names(prepared)) else []),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
             *(("skipped", text) for text in skipped_executors(prepared)),
@@ -135,6 +136,7 @@ class Plan:
             "input": None if self.data is None else self.data.name,
             "evaluate": None if self.judged_by is None else self.judged_by.name,
             "transforms": [transform_name(transform) for transform in prepared.transforms],
+            "lookasides": lookaside_names(prepared),
             "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
             "degraded": [part.model_dump() for part in prepared.degraded],
             "stages": list(self.stages),
@@ -212,6 +214,11 @@ def stages_of(request: Request) -> tuple[str, ...]:
     wanted = {"validate": request.validate, "benchmark": request.benchmark, EVALUATE: request.evaluate is not None}
     before_benchmark = [*STAGES[: STAGES.index("benchmark")], EVALUATE, *STAGES[STAGES.index("benchmark") :]]
     return tuple(stage for stage in before_benchmark if wanted.get(stage, True))
+
+
+def lookaside_names(prepared: Prepared) -> list[str]:
+    """The names of the functions whose calls the recipe's lookasides replace."""
+    return [lookaside.name for lookaside in prepared.recipe.all_lookasides()]
 
 
 def transform_name(transform: object) -> str:

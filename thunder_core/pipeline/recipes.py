@@ -37,9 +37,8 @@ def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, objec
 
 def require_supported(recipe: Recipe) -> Recipe:
     """The recipe; raises BadOption for one that declares what is only reserved yet, which must not be left out."""
-    asked = ["lookasides"] if recipe.all_lookasides() else []
     others = (f'compiler="{one.compiler}"' for one in recipe.recipes if one.compiler != "jit")
-    for what in (*asked, *others):
+    for what in others:
         raise BadOption(
             f"the recipe {recipe.name} asks for {what}: reserved for composing recipes, and not available yet",
             fix="use a recipe without it",

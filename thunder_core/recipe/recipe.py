@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 
@@ -14,6 +14,7 @@ from thunder_core import plugins
 from thunder_core.claiming.executor import Executor
 from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
 from thunder_core.extension.declaration import options_of, require_row, returned, vet_class
+from thunder_core.extension.lookaside import Lookaside, require_distinct
 from thunder_core.extension.requirement import Cuda, Degradation, Package, Requirement
 from thunder_core.extension.transform import Transform, order_transforms
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
@@ -46,18 +47,6 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
 
 
 LAST = "torch"  # the executor that runs whatever no other one claims
-
-
-@dataclass(frozen=True)
-class Lookaside:
-    """A function that is to run wherever the traced program calls another, with the same arguments.
-
-    Reserved for composing recipes and not available yet: it can be declared and added, and a recipe that has one is
-    refused with `BadOption` where it is to be applied.
-    """
-
-    function: Callable[..., Any]
-    replacement: Callable[..., Any]
 
 
 PARTS: Mapping[str, tuple[type, ...]] = {
@@ -103,7 +92,7 @@ class Plugin:
         return self.transforms
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides, which are reserved for composing recipes: not available yet, and refused when applied."""
+        """The lookasides."""
         return self.lookasides
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
@@ -213,7 +202,7 @@ class Recipe:
         return ()
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """Its lookasides, which are reserved for composing recipes: not available yet, and refused when applied."""
+        """The lookasides of its own: functions that are called in place of others, wherever the model calls these."""
         return ()
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
@@ -249,8 +238,9 @@ class Recipe:
         return tuple(one for part in self.summands for one in returned(part, "setup_transforms", (Transform,)))
 
     def all_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides of the whole sum."""
-        return tuple(one for part in self.summands for one in returned(part, "setup_lookasides", (Lookaside,)))
+        """The lookasides of the whole sum, by name; raises `RecipeConflict` for two that are for one function."""
+        rows = (returned(part, "setup_lookasides", (Lookaside,)) for part in self.summands)
+        return require_distinct([lookaside for row in rows for lookaside in row])
 
     def all_executors(self) -> tuple[str | Executor, ...]:
         """The executors of the whole sum: what was added may claim first, eager PyTorch last."""

@@ -59,6 +59,7 @@ class RecipeFacts(ReportFacts):
     name: str
     options: dict[str, str] = Field(default_factory=dict)
     transforms: tuple[str, ...] = ()
+    lookasides: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.capture.fake import Uninitialized
-from thunder_core.errors import ArtifactError, Bug, DataDependent, SourceLine, WrongInputs
+from thunder_core.errors import ArtifactError, Bug, CannotReplay, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import CompileOptions
@@ -43,6 +43,10 @@ class Compiler(Protocol):
     @property
     def settings(self) -> Any:
         """The settings that it compiles with: the transforms, the options and the device."""
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
 
 
 COMPILING = RLock()  # tracing puts back what it did to the user's objects, which no other trace may see meanwhile
@@ -86,7 +90,7 @@ class Specializations:
         return self
 
     def __post_init__(self) -> None:
-        self.raising = RaisingCalls(self.subject)
+        self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.replaces_calls)
         self.retraces = Retraces(self.subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -195,12 +199,12 @@ class Specializations:
             return partial(self.raising.call_as_before, raised_before, args, kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
-            return partial(self.subject, *args, **kwargs)
+            return self._initialization(args, kwargs)
         self._note_refusals(refusals, reasons)
         try:
             program, inputs, outside = self._prepared(args, kwargs)
         except Uninitialized:
-            return partial(self.subject, *args, **kwargs)
+            return self._initialization(args, kwargs)
         except ProgramRaised as error:
             raised = error.with_traceback(None)
         else:
@@ -212,6 +216,15 @@ class Specializations:
             return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
             del raised  # what it was raised with has a traceback that holds this frame
+
+    def _initialization(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        """The call in eager PyTorch that gives lazy parameters their shapes; refused where that is another program."""
+        if self.compiler.replaces_calls:
+            raise CannotReplay(
+                "lazy parameters get their shapes by a call in eager PyTorch, which the lookasides do not change",
+                fix="call the module once before it is compiled",
+            )
+        return partial(self.subject, *args, **kwargs)
 
     def _require_same_input(self, reasons: Sequence[str]) -> None:
         """Raise `WrongInputs` for a call that was refused for these reasons, with `cache="same input"`."""

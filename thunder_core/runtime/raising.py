@@ -51,10 +51,12 @@ class RaisingCalls:
 
     The `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, as
     where the value of a tensor decides. Such a program is not kept again before another one is compiled: else calls
-    that raise and calls that do not, in turn, would all be made in eager.
+    that raise and calls that do not, in turn, would all be made in eager. Only where the programs are those of eager
+    PyTorch (`is_eagers`), which no lookaside has changed, is a call made there.
     """
 
     subject: Callable[..., Any]
+    is_eagers: bool = True
     programs: list[Raising] = field(default_factory=list)
     value_dependent: set[str] = field(default_factory=set)
 
@@ -103,7 +105,7 @@ class RaisingCalls:
 
         Raises what eager Python raises, or else the failure itself.
         """
-        if is_repeatable(program, failure):
+        if self.is_eagers and is_repeatable(program, failure):
             self.subject(*args, **kwargs)
             failure.add_note("  eager PyTorch does not fail: this call has been made in eager, and has had its effects")
         raise failure
