@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.coverage.finding import DIRECTIONS
+from tests.coverage.higher_order import HIGHER_ORDER
 from tests.coverage.known import known
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
@@ -17,8 +18,9 @@ HEAD = """\
 
 <!-- Written by `make coverage`. -->
 
-Every operator of PyTorch's own operator database, and every module of its module database, run under `jit` and
-compared with eager PyTorch on the database's samples: a bounded number for each operator, data type and variant
+Every operator of PyTorch's own operator database, every higher-order operator of its database of these, and every
+module of its module database, run under `jit` and compared with eager PyTorch on the samples there: a bounded number
+for each operator, data type and variant
 (function, method, in place). *Forward* compares results with their metadata, the state of the random number
 generator, and for modules their state; *backward* the gradients of all differentiable inputs; *second* the gradients of
 those gradients, for two samples; *errors* the exceptions for bad arguments, by class and message. A cell says how many
@@ -34,10 +36,13 @@ def is_module(name: str) -> bool:
 
 def render(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The whole page."""
-    operators = {name: verdicts for name, verdicts in found.items() if not is_module(name)}
+    higher_order = {name: verdicts for name, verdicts in found.items() if name in HIGHER_ORDER}
+    operators = {name: verdicts for name, verdicts in found.items() if not is_module(name) and name not in HIGHER_ORDER}
     modules = {name: verdicts for name, verdicts in found.items() if is_module(name)}
-    lines = [HEAD, *_shares({"operators": operators, "modules": modules}), "", "## What does not pass", ""]
-    lines += [*failing(found), "", "## Operators", "", *_table(operators), "", "## Modules", "", *_table(modules)]
+    groups = {"operators": operators, "higher-order operators": higher_order, "modules": modules}
+    lines = [HEAD, *_shares(groups), "", "## What does not pass", "", *failing(found)]
+    for title, entries in groups.items():
+        lines += ["", f"## {title.capitalize()}", "", *_table(entries)]
     return "\n".join(lines) + "\n"
 
 

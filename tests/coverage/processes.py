@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tests.coverage import modules, operators
+from tests.coverage import higher_order, modules, operators
 from tests.coverage.finding import DIRECTIONS, Finding, verdicts
 from thunder_core import jit
 
@@ -25,11 +25,13 @@ Examine = Callable[[str], Iterator[Finding]]
 
 def everything() -> list[str]:
     """The names of all operators and modules; those of modules begin with `nn.` and a capital."""
-    return [*operators.OPERATORS, *modules.MODULES]
+    return [*operators.OPERATORS, *higher_order.HIGHER_ORDER, *modules.MODULES]
 
 
 def examine(name: str) -> Iterator[Finding]:
     """All findings about one entry of the databases."""
+    if name in higher_order.HIGHER_ORDER:
+        return higher_order.examine(name)
     return operators.examine(name) if name in operators.OPERATORS else modules.examine(name)
 
 

@@ -50,7 +50,7 @@ SUBSET = (
     *("cat", "view_as_complex", "conj", "to_sparse", "sparse.sampled_addmm", "nn.functional.conv2d", "addbmm"),
     *("nn.functional.layer_norm", "nn.functional.cross_entropy", "nn.functional.embedding", "qr"),
     *("nn.functional.scaled_dot_product_attention", "nn.Linear", "nn.BatchNorm1d", "nn.LSTM", "nn.MultiheadAttention"),
-    *("nn.TransformerEncoderLayer", "nn.LazyConv1d"),
+    *("nn.TransformerEncoderLayer", "nn.LazyConv1d", "invoke_quant.simple", "flex_attention.simple", "scan.simple"),
 )
 
 
@@ -114,6 +114,15 @@ def test_a_difference_is_told(name: str) -> None:
 
 def test_what_is_left_of_the_random_numbers_counts() -> None:
     assert difference(Outcome(result=X, drawn=b"a"), Outcome(result=X, drawn=b"b")) is not None
+
+
+@pytest.mark.parametrize("name", ["invoke_subgraph.simple", "invoke_quant_packed.simple", "register_hook.simple"])
+def test_a_higher_order_operator_is_eagers(name: str) -> None:
+    from tests.coverage.higher_order import examine
+
+    findings = list(examine(name))
+    assert {finding.direction for finding in findings} >= {"forward"}
+    assert [finding.failure for finding in findings] == [None] * len(findings)
 
 
 # Each for a kind of its own: elementwise, reductions, views, indexing, joining, products, layouts.

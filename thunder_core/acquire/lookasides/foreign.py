@@ -43,7 +43,6 @@ TRACERS = {
     ("torch.onnx", "export"): "torch.onnx.export",
 }
 DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
-RUN_AS_THEY_ARE = frozenset({"wrap"})  # higher-order operators that call their function outside of Dynamo
 
 
 @lookaside(*NESTING)

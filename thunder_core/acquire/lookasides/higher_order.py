@@ -14,7 +14,7 @@ from typing import Any
 from torch._higher_order_ops.utils import _hop_compile_and_call
 from torch._ops import HigherOrderOperator
 
-from thunder_core.acquire.lookasides.foreign import RUN_AS_THEY_ARE, refuse_operator
+from thunder_core.acquire.lookasides.foreign import refuse_operator
 from thunder_core.acquire.lookasides.table import lookaside
 
 Handler = Callable[..., Any]  # of (acquisition, *args, **kwargs); what it returns is the result of the operator
@@ -32,14 +32,10 @@ def higher_order(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable[..., Any] | None:
-    """The stand-in for a higher-order operator; None for one that runs as it is. Refuses those without a handler."""
+def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable[..., Any]:
+    """The stand-in for a higher-order operator; refuses those without a handler."""
     handler = HANDLERS.get(operator._name)
-    if handler is not None:
-        return partial(handler, acquisition)
-    if operator._name not in RUN_AS_THEY_ARE:
-        refuse_operator(acquisition, operator)
-    return None
+    return refuse_operator(acquisition, operator) if handler is None else partial(handler, acquisition)
 
 
 @lookaside(_hop_compile_and_call)
