@@ -43,6 +43,16 @@ class Effect:
         """Whether it sets or deletes this attribute."""
         return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
 
+    def sets_item(self) -> bool:
+        """Whether it sets one item of a plain dict, whose key tells which."""
+        if self.kind != "call" or self.name != "__setitem__" or self.owner is None:
+            return False
+        return type(self.owner.value) is dict and is_known_item(self.owner.value, self.arguments[0])
+
+    def is_on(self, container: Any) -> bool:
+        """Whether it is a write to this object."""
+        return self.owner is not None and self.owner.value is container
+
 
 # Methods and functions that may have written a part of what they write where they raise.
 PARTIAL = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *UPDATES})
@@ -193,8 +203,39 @@ class EffectLog:
         """A method that changes an outside container is about to be called."""
         self._keep(owner.value)
         arguments = kept_arguments(name, arguments)
-        self._announce(owner.value, "call", name, Effect("call", owner, name, arguments, dict(keywords), level))
+        effect = Effect("call", owner, name, arguments, dict(keywords), level)
+        replaced = self._overwritten(effect)
+        if replaced is not None:
+            self.effects.remove(replaced[1])
+        is_back = replaced is not None and self._puts_back(effect)
+        self._announce(owner.value, "call", name, None if is_back else effect, replaced)
         self._note_stored(owner.value, name, arguments)
+
+    def _overwritten(self, write: Effect) -> tuple[int, Effect] | None:
+        """The last write of the same item of a dict, with its place, where nothing may have shown what it wrote."""
+        if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
+            return None
+        for place in reversed(range(len(self.effects))):
+            effect = self.effects[place]
+            if effect.owner is None or any(table is write.owner.value for table in tables_of(effect.owner.value)):
+                return None
+            if effect.owner.value is write.owner.value:
+                if not effect.sets_item():
+                    return None
+                if effect.arguments[0] == write.arguments[0]:
+                    return place, effect
+        return None
+
+    def _puts_back(self, write: Effect) -> bool:
+        """Whether a write gives an item of a dict the value that it had at first, and no other write is of it."""
+        if self._original(write)[write.arguments[0]] is not write.arguments[1]:
+            return False
+        container = write.owner.value if write.owner is not None else None
+        others = (effect for effect in self.effects if effect.is_on(container))
+        return all(effect.sets_item() and effect.arguments[0] != write.arguments[0] for effect in others)
+
+    def _original(self, write: Effect) -> Any:
+        return self.originals[id(write.owner.value)] if write.owner is not None else {}
 
     def _note_stored(self, container: Any, name: str, arguments: tuple[Any, ...]) -> None:
         """Note which item is the program's own now."""

@@ -108,7 +108,8 @@ class TransformLevels:
         """
         if not self._were_entered:
             return False
-        is_inside = any(self._differentiates) or (function is SET_GRAD and bool(self._differentiates))
+        inside = any(self._differentiates) or (function is SET_GRAD and bool(self._differentiates))
+        is_inside = inside and functorch.peek_interpreter_stack() is not None
         return is_inside or is_indexing(function, args) or bool(wrapped_in((args, kwargs)))
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -90,7 +90,6 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "while_loop": lambda x: while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,)),  # here
     "scan": lambda x: scan(lambda carry, y: (carry + y, carry * y), torch.zeros(()), x),  # here
     "map": lambda x: mapped(torch.sin, x),  # here
-    "linearize": lambda x: torch.func.linearize(torch.sin, x)[1](x),  # here
     "functionalize": lambda x: torch.func.functionalize(torch.sin)(x),  # here
     "forward_ad": on_dual_numbers,
     "jit.trace": lambda x: torch.jit.trace(torch.sin, (x,))(x),  # here

@@ -115,27 +115,8 @@ def test_what_the_function_and_its_arguments_read_is_guarded() -> None:
         torch.testing.assert_close(compiled(), program())
 
 
-class Doubled(torch.autograd.Function):
-    """An operation with a backward of its own."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x * 2
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient * 100
-
-
 left: list[Tensor] = []
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
-    "a user's backward": (lambda x: torch.vmap(Doubled.apply)(x), OperationFailed, "Doubled` is called inside"),
     "its text": (
         lambda x: torch.vmap(lambda y: y * len(f"{y}"))(x),
         OperationFailed,

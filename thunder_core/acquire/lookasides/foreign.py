@@ -39,7 +39,6 @@ TRACERS = {
     ("torch._functorch.aot_autograd", "aot_function"): "aot_function",
     ("torch._functorch.aot_autograd", "aot_module"): "aot_module",
     ("torch._inductor", "aot_compile"): "torch._inductor.aot_compile",
-    ("torch.func", "linearize"): "torch.func.linearize",
     ("torch.onnx", "export"): "torch.onnx.export",
 }
 DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"

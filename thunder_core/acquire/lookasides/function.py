@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch._functorch.autograd_function import (
+    VmapInfo,
+    has_overridden_vmap_rule,
+    unpack_outputs,
+    vmapify_autograd_function,
+)
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
@@ -13,8 +20,10 @@ from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.autodiff.rules import applied
 from thunder_core.capture.modes import without_functions
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.capture.transform_levels import wrapped_in
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program
+METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # of the user's
 
 
 @lookaside(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
@@ -22,7 +31,9 @@ def apply(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Record it as one operation: its forward runs natively, on tensors without data."""
-    kind = args[0]
+    kind, levels = args[0], acquisition.recorder.levels
+    if levels.depth or wrapped_in(args[1:]):
+        return lambda kind, *args, **kwargs: levels.call(within_levels(acquisition, kind).apply, args, kwargs)
     if issubclass(kind, FOREIGN) or not tensors_in(args[1:]):
         return None
 
@@ -31,3 +42,53 @@ def apply(
             return acquisition.recorder.function(applied(kind), args, kwargs)
 
     return run
+
+
+def within_levels(acquisition: Any, kind: Any) -> Any:
+    """The function as a class that PyTorch's function transforms take apart; what comes out beneath them is recorded.
+
+    Its methods are interpreted. Where autograd follows what comes out, that is one operation with the function's own
+    backward, and else the operations that it consists of.
+    """
+
+    class Lowered(kind):  # type: ignore[misc]
+        generate_vmap_rule = False
+
+        @classmethod
+        def apply(cls, *args: Any, **kwargs: Any) -> Any:
+            if torch._C._are_functorch_transforms_active() or not _is_followed(acquisition.recorder, args):
+                return super().apply(*args, **kwargs)
+            with without_functions():
+                return acquisition.recorder.function(applied(kind), args, kwargs)
+
+    if kind.generate_vmap_rule and not has_overridden_vmap_rule(kind):
+        Lowered.vmap = staticmethod(partial(_vmap_of_element, acquisition, kind))
+    else:
+        Lowered.generate_vmap_rule = kind.generate_vmap_rule
+    for name in METHODS:
+        if getattr(kind, name) is not getattr(torch.autograd.Function, name):
+            setattr(Lowered, name, staticmethod(partial(_interpreted, acquisition, getattr(kind, name))))
+    return _called_like(Lowered, kind)
+
+
+def _is_followed(recorder: Any, args: Any) -> bool:
+    """Whether autograd follows what is done to these tensors, or a derivative is being taken of what is recorded."""
+    with torch._C.DisableTorchFunction():
+        follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in(args))
+    return follows or recorder.derivatives_in_progress > 0
+
+
+def _interpreted(acquisition: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with torch._C._EnableTorchFunction():
+        return acquisition.machine.call(method, *args, **kwargs)
+
+
+def _vmap_of_element(acquisition: Any, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
+    """The rule for batches that PyTorch generates of what a function does to one element."""
+    batched = _called_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
+    return unpack_outputs(within_levels(acquisition, batched).apply(*operands))
+
+
+def _called_like(kind: Any, other: Any) -> Any:
+    kind.__name__, kind.__qualname__, kind.__module__ = other.__name__, other.__qualname__, other.__module__
+    return kind
