@@ -99,3 +99,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thunder's recipes without Inductor, for what is the same whoever computes: a fresh region takes seconds.
+
+    Fixtures of a module or of the session are made before, and so with all executors.
+    """
+    from thunder_recipes.default import Default
+    from thunder_recipes.hf_transformers import HFTransformers
+
+    for recipe in (Default, HFTransformers):
+        monkeypatch.setattr(recipe, "executors", tuple(name for name in recipe.executors if name != "inductor"))

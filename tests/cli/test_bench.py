@@ -22,6 +22,8 @@ from thunder_core.benchmark import BenchmarkSuite, baseline, gate
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request, bench, bench_request, optimize
 
+pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
+
 ROUNDS = ("--runs", 2, "--warmup", 0)
 
 

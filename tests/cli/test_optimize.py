@@ -36,6 +36,7 @@ def test_the_main_job(thunder, here, llama):
 
 
 @pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.usefixtures("without_kernels")
 def test_an_artifact_that_serves_a_range(thunder, here, llama, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     done = thunder("optimize", llama, "--dynamic", "seq=2:24", "--dynamic", "batch=1:2", *QUICK, "--out", "result")
@@ -126,6 +127,7 @@ def test_a_target_is_in_the_plan(thunder, here, llama):
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_what_is_made_for_a_target_says_that_validation_is_pending(thunder, here, llama):
     done = thunder("optimize", llama, "-r", "hf-llama", "--target", "sm_90", "--out", "result", *QUICK)
     assert done.status == 0, done.err
@@ -356,6 +358,7 @@ def spoil(folder, value):
 
 
 @pytest.mark.parametrize("train", [(), ("--train",)], ids=["inference", "training"])
+@pytest.mark.usefixtures("without_kernels")
 def test_a_model_that_gives_nan_is_not_perfect(thunder, here, damaged, train):
     spoil(damaged, math.nan)
     run = ("optimize", damaged, "-r", "hf-llama", "--out", "result", *QUICK, "--no-benchmark", *train)
@@ -384,6 +387,7 @@ BRANCHING = """
 """
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_forward_that_branches_on_a_tensor(thunder, here, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = own_model(tmp_path / "own", BRANCHING)

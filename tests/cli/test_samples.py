@@ -16,6 +16,8 @@ from thunder_core.artifact.read import open_artifact
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
 
+pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
+
 ROUNDS = QUICK[2:]
 TEXTS = ("the cat saw a dog", "a red dog saw the cat", "the dog", "a cat saw the red cat", "the red dog saw a cat")
 

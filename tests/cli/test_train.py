@@ -142,6 +142,7 @@ def test_what_was_saved_is_validated_with_its_backward(thunder, step, monkeypatc
     assert all(name.endswith(".grad") for name in failed)
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_wrong_backward_is_not_published(thunder, here, llama, monkeypatch):
     whole = Bridge.gradients
 
@@ -207,6 +208,7 @@ class TestBench:
         done = thunder("bench", step, "--train")
         assert (done.status, "TH0201" in done.err, "--train is for models" in done.err) == (2, True, True)
 
+    @pytest.mark.usefixtures("without_kernels")
     def test_steps_are_not_held_against_inference(self, thunder, llama, here):
         run = ("bench", llama, "-r", "hf-llama", *self.ROUNDS)
         assert thunder(*run, "--out", "inference.json").status == 0
@@ -258,6 +260,7 @@ def test_what_is_refused_before_anything_is_loaded(thunder, here, llama, monkeyp
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
+@pytest.mark.usefixtures("without_kernels")
 def test_gradients_that_are_not_finite(thunder, here, llama, tmp_path, value):
     folder = shutil.copytree(llama, tmp_path / "diverged")
     weights = load_file(folder / "model.safetensors")
@@ -276,6 +279,7 @@ KEEPS = """
 """
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_program_that_autograd_records_is_saved_and_says_so(thunder, here, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = own_model(tmp_path / "own", KEEPS)

@@ -260,11 +260,13 @@ class Sizing(Default):
         return Tolerance(times_eager=0.0, floor=0.0, kl=-1.0)
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_point_that_is_out_of_tolerance_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutOfTolerance, match="with inputs of 1 x 8, 1 x 2"):
         optimize(quick(tmp_path / "a", Sizing, dynamic={"seq": (2, 16)}))
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_range_that_needs_many_programs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that formats the length is another program for each."""
     forward = modeling_llama.LlamaModel.forward
@@ -300,6 +302,7 @@ def test_an_executor_that_takes_no_symbols_is_lost_and_said_so(tmp_path: Path) -
         plan(quick(tmp_path / "a", Constant, dynamic={"seq": (2, 16)}, strict=True))
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_steps_of_training_serve_ranges(tmp_path: Path) -> None:
     done = optimize(quick(tmp_path / "a", dynamic={"seq": (2, 16)}, train=True, benchmark=False, inputs=1))
     assert done.report.validation is not None

@@ -174,6 +174,7 @@ def test_an_existing_folder_is_kept_before_anything_is_loaded(out, monkeypatch):
     assert (out / "thesis.tex").read_text() == "ten years of work"
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_force_replaces_an_artifact(out):
     optimize(quick(out, validate=False, benchmark=False))
     first = json.loads((out / "manifest.json").read_text())

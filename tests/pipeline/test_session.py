@@ -46,6 +46,7 @@ def test_a_model_and_its_artifact_open_to_sessions_that_compute_the_same(request
     assert {**fresh.configuration(SIZE), "model": ""} == {**saved.configuration(SIZE), "model": ""}
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_session_compiles_once_and_puts_the_mode_and_gradients_back(request_of_a_sample: Request) -> None:
     session = open_model(prepare(request_of_a_sample), Purpose(train=True))
     assert session.compiled is session.compiled

@@ -42,6 +42,7 @@ def test_with_dropout_under_a_fusing_executor(out):
     assert any("bernoulli" in one.name for one in report.operations)
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_bfloat16_has_the_tolerance_of_its_dtype(out):
     model = ModelRequest(sample=SAMPLES["llama"], dtype="bfloat16")
     request = replace(quick(out, "hf-llama", train=True, benchmark=False), model=model)
