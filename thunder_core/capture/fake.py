@@ -19,8 +19,14 @@ from thunder_core.ir.proxy import TensorProxy
 
 
 def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
-    """A mode in which operations compute metadata alone, and constants are propagated."""
-    return FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
+    """A mode in which operations compute metadata alone, and constants are propagated.
+
+    What operations gave before is remembered where sizes are constant. Symbolic ones would be written down and put in
+    again at each call, which takes longer than it saves, and the memory lives as long as their environment.
+    """
+    mode = FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
+    mode.cache_enabled = mode.cache_enabled and environment is None
+    return mode
 
 
 def empty(proxy: TensorProxy) -> torch.Tensor:

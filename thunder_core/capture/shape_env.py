@@ -118,7 +118,7 @@ class TraceShapeEnv(ShapeEnv):
         fork: TraceShapeEnv = object.__new__(type(self))
         fields = vars(self).items()
         vars(fork).update({name: value.copy() if isinstance(value, CONTAINERS) else value for name, value in fields})
-        fork.numbers, fork.fake_tensor_cache, fork.where = {}, {}, lambda: None
+        fork.numbers, fork.where = {}, lambda: None
         return fork
 
     def decided_since(self, other: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
