@@ -19,10 +19,10 @@ from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.memo import metadata
 from thunder_core.capture.probed_floats import AmbiguousFloats, FloatAsked, Named, restrict, stand_ins
-from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbolic_probe import named, with_values
 from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.triton_launches import attempt_without_data
 from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of, tensor_proxy
 from thunder_core.ir.sizes import hint_of
@@ -107,7 +107,7 @@ class Derivation:
         ends = (*self.outputs, *self.inputs)
         pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
         try:
-            with torch._C._DisableAutocast(), quiet_attempt(), self.mode, tape:
+            with torch._C._DisableAutocast(), attempt_without_data(), self.mode, tape:
                 input_gradients = torch.autograd.grad(
                     [end for end, _ in pairs],
                     self.inputs,
@@ -337,7 +337,14 @@ def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
     """The result for these tensors by the names of its inputs, with the aten operations of it written on the tape."""
     try:
-        with torch.enable_grad(), torch._C._DisableAutocast(), quiet_attempt(), mode, tape, calls_for_all_sizes(bsym):
+        with (
+            torch.enable_grad(),
+            torch._C._DisableAutocast(),
+            attempt_without_data(),
+            mode,
+            tape,
+            calls_for_all_sizes(bsym),
+        ):
             return evaluate_with_rule(bsym, fakes)
     except Underivable:
         raise

@@ -31,7 +31,6 @@ from thunder_core.capture.numbers import Numbers, SymbolicNumber, numbers_in, sc
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.questions import Questions
-from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
 from thunder_core.capture.shape_env import TraceShapeEnv
@@ -57,6 +56,7 @@ from thunder_core.capture.symbols import (
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.transform_levels import TransformLevels, wrapped_in
 from thunder_core.capture.trial import eager_error
+from thunder_core.capture.triton_launches import attempt_without_data
 from thunder_core.capture.values import Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
 from thunder_core.errors import OperationFailed, ThunderError
@@ -122,7 +122,7 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """While this lasts, every torch operation of this thread is recorded and none touches data."""
-        with quiet_attempt(), self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
+        with attempt_without_data(), self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
             try:
                 yield
             finally:

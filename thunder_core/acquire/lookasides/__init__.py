@@ -33,6 +33,7 @@ from thunder_core.acquire.lookasides import (
     selective_checkpoint,
     state,
     tensors,
+    triton_kernels,
     warned,
 )
 from thunder_core.acquire.lookasides.table import (
@@ -77,5 +78,6 @@ __all__ = [
     "selective_checkpoint",
     "state",
     "tensors",
+    "triton_kernels",
     "warned",
 ]

@@ -1,0 +1,168 @@
+"""Triton kernels that a program launches: a line of the trace each; those within its operations are noted as such."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import triton_op, wrap_triton
+
+import thunder_core as thunder
+from thunder_core.capture.triton_writes import only_read
+from thunder_core.runtime.library.triton_kernels import chosen, grids_of
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+
+X = torch.linspace(-1.0, 1.0, 10)
+SCALE = {"by": 2}
+
+
+@triton.jit
+def add_kernel(x, y, out, scale, size, BLOCK: tl.constexpr):
+    """Kernels name what they know at compile time in capitals."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < size
+    places = y + offsets
+    total = tl.load(x + offsets, mask=inside) + tl.load(places, mask=inside) * scale
+    tl.store(out + offsets, total.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def double_kernel(x, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(x + offsets) * 2)
+
+
+# Without a GPU there is no choosing between several.
+tuned_kernel = triton.autotune([triton.Config({"BLOCK": 16})], key=["size"])(add_kernel)
+sized_kernel = triton.heuristics({"BLOCK": lambda given: 2 * SCALE["by"]})(add_kernel)
+
+
+def added(x: Tensor, y: Tensor, scale: int = 1) -> Tensor:
+    out = torch.empty_like(x)
+    add_kernel[(triton.cdiv(x.numel(), 4),)](x, y, out, scale, x.numel(), BLOCK=4)
+    return out
+
+
+def added_by_grid(kernel: Any, x: Tensor, y: Tensor, **numbers: int) -> Tensor:
+    """The grid asks for the numbers of the kernel's configuration."""
+    out, size = torch.empty_like(x), x.numel()
+    kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, out, 1, size, **numbers)
+    return out
+
+
+def doubled_in_place(x: Tensor) -> Tensor:
+    copy = x[:8].clone()
+    half = copy.view(2, 4)[1]
+    double_kernel[(1,)](half, BLOCK=4)
+    return copy * 2
+
+
+@triton_op("thunder_tests::triton_added", mutates_args={})
+def operator_added(x: Tensor, y: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(add_kernel)[(3,)](x, y, out, 1, x.numel(), BLOCK=4)
+    return out
+
+
+operator_added.register_autograd(lambda ctx, gradient: (gradient, gradient * 1))
+
+
+class Added(torch.autograd.Function):
+    """Kernels in the forward and in the backward, as in libraries of kernels for training."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return added(x, y, 3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        (x,) = ctx.saved_tensors
+        return gradient, added(gradient * x, gradient, 2)
+
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "launch": lambda x: added(x.sin(), x) + 1,
+    "grid of a configuration": lambda x: added_by_grid(add_kernel, x, x.cos(), BLOCK=8),
+    "autotuned": lambda x: added_by_grid(tuned_kernel, x, x.cos()),
+    "heuristics": lambda x: added_by_grid(sized_kernel, x, x.cos()),
+    "view of what is written": doubled_in_place,
+    "wrapped": lambda x: (out := torch.zeros_like(x), wrap_triton(add_kernel)[(3,)](x, x, out, 1, 10, BLOCK=4))[0],
+    "operator": lambda x: operator_added(x, x * 2).sin(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_eagers(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name])
+    for x in (X, X + 1):
+        torch.testing.assert_close(compiled(x), PROGRAMS[name](x), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize(
+    "program", [lambda x: Added.apply(x, x * 2), PROGRAMS["operator"]], ids=["function", "operator"]
+)
+def test_gradients_are_those_of_the_kernels(program: Callable[[Tensor], Tensor]) -> None:
+    gradients = []
+    for run in (program, compiled := thunder.jit(program)):
+        x = X.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(run(x).sin().sum(), x)[0])
+    torch.testing.assert_close(*gradients)
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+def test_a_launch_is_one_line_that_writes_what_the_kernel_may_write() -> None:
+    compiled = thunder.jit(added)
+    compiled(X, X + 1)
+    (line,) = [one for one in thunder.last_traces(compiled)[0].bound_symbols if one.symbol.name.endswith(".launch")]
+    assert [proxy.name for proxy in line.inputs] == ["x", "y", *line.mutates]
+    assert only_read(add_kernel) == {"x", "y"}
+    assert "x" not in only_read(double_kernel)
+
+
+def test_the_grid_is_that_of_the_configuration_which_an_autotuner_chooses() -> None:
+    configurations = [triton.Config({"BLOCK": 4}), triton.Config({"BLOCK": 16})]
+    kernel = triton.autotune(configurations, key=["size"])(add_kernel)
+    grids = grids_of(kernel, lambda meta: (triton.cdiv(meta["size"], meta["BLOCK"]),), (X, X, X, 1, 10), {}, called)
+    assert grids == [({"BLOCK": 4}, (3,)), ({"BLOCK": 16}, (1,))]
+    assert chosen(grids, {"BLOCK": 16, "size": 10}) == (1,)
+
+
+def called(function: Callable[..., Any], meta: dict[str, Any]) -> Any:
+    return function(meta)
+
+
+def test_an_input_is_written_to_as_in_eager() -> None:
+    x = X[:4].clone()
+    thunder.jit(lambda x: double_kernel[(1,)](x, BLOCK=4))(x)
+    torch.testing.assert_close(x, X[:4] * 2)
+
+
+def test_what_the_launch_is_made_of_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(lambda x: added(x, x, SCALE["by"]))
+    for scale in (2, 5):
+        monkeypatch.setitem(SCALE, "by", scale)
+        torch.testing.assert_close(compiled(X), X + X * scale)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_artifact_keeps_the_launch(tmp_path: Path) -> None:
+    compiled = thunder.jit(added)
+    compiled(X, X)
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "added.thunder"), added)
+    torch.testing.assert_close(loaded(X, X), X * 2)
+    assert thunder.cache_misses(loaded) == 0
+
+
+def test_every_length_has_a_program_of_its_own() -> None:
+    """Kernels are launched with numbers, so that sizes which they are given are constants."""
+    compiled = thunder.jit(added, cache="symbolic values")
+    for size in (3, 4, 9):
+        x = X[:size]
+        torch.testing.assert_close(compiled(x, x), x * 2)
+    assert thunder.cache_misses(compiled) == 3

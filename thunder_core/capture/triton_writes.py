@@ -1,0 +1,98 @@
+"""The tensors that a Triton kernel may write to, read from its source.
+
+A pointer is only read where it, and each name that is computed from it, stands in nothing but loads and such
+computations. Every other use of it may be a write.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+LOAD, POINTER = "load", "pointer"
+METADATA = ("dtype", "type")  # attributes of a pointer that are no pointers
+ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.Subscript)
+PARTS_OF_ARITHMETIC = (ast.operator, ast.unaryop, ast.expr_context)
+
+
+class Role(IntEnum):
+    """The use that an expression makes of a name: none, a computation of another value, or any other."""
+
+    UNUSED, COMPUTED, ESCAPES = range(3)
+
+
+def written_places(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The places of the tensors that a kernel may write to, among all of its tensors."""
+    names = [*kernel.arg_names[: len(args)], *kwargs]
+    values = (*args, *kwargs.values())
+    tensors = [name for name, value in zip(names, values, strict=True) if isinstance(value, torch.Tensor)]
+    read = only_read(kernel)
+    return tuple(place for place, name in enumerate(tensors) if name not in read)
+
+
+def only_read(kernel: Any) -> frozenset[str]:
+    """The parameters of a kernel that it writes to in no way; none where its source is not to be had."""
+    function = kernel
+    while not inspect.isfunction(function):
+        function = function.fn
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    parameters = [argument.arg for argument in (*definition.args.args, *definition.args.kwonlyargs)]
+    return frozenset(name for name in parameters if not _escapes(definition, name))
+
+
+def _escapes(definition: ast.FunctionDef, name: str) -> bool:
+    """Whether a name, or one that is computed from it, stands anywhere but in loads and such computations."""
+    computed, waiting = {name}, [name]
+    while waiting:
+        one = waiting.pop()
+        for target in (target for statement in definition.body for target in _made_of(statement, one)):
+            if target is None:
+                return True
+            if target not in computed:
+                computed.add(target)
+                waiting.append(target)
+    return False
+
+
+def _made_of(statement: ast.stmt, name: str) -> Iterator[str | None]:
+    """The names that a statement, and those within it, compute from a name; None for each use of another kind."""
+    if isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        role = _role(statement.value, name)
+        if role == Role.COMPUTED:
+            yield from (target.id if isinstance(target, ast.Name) else None for target in targets)
+            return
+        used = [role, *(_role(target, name) for target in targets if not isinstance(target, ast.Name))]
+        yield from [None] if max(used) else []
+        return
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.stmt):
+            yield from _made_of(child, name)
+        elif _role(child, name):
+            yield None
+
+
+def _role(node: ast.AST, name: str) -> Role:
+    """The use that an expression makes of a name."""
+    if isinstance(node, ast.Name):
+        return Role.COMPUTED if node.id == name else Role.UNUSED
+    if isinstance(node, ast.Attribute) and node.attr in METADATA:
+        return Role.UNUSED
+    parts = [child for child in ast.iter_child_nodes(node) if not isinstance(child, PARTS_OF_ARITHMETIC)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == LOAD:
+        pointers = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == POINTER)]
+        if any(_role(pointer, name) == Role.ESCAPES for pointer in pointers):
+            return Role.ESCAPES
+        parts = [*node.args[1:], *(keyword.value for keyword in node.keywords if keyword.arg != POINTER)]
+    role = max((_role(part, name) for part in parts), default=Role.UNUSED)
+    return role if isinstance(node, ARITHMETIC) or role == Role.UNUSED else Role.ESCAPES
