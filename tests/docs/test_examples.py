@@ -13,6 +13,7 @@ PAGES = (
     "docs/artifacts.md",
     "docs/benchmark.md",
     "docs/cache.md",
+    "docs/function_transforms.md",
     "docs/generation.md",
     "docs/kernels.md",
     "docs/lookasides.md",

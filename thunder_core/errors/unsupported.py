@@ -81,10 +81,11 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 class NotTraceable(UnsupportedError):
     """A compiled function was called within a tracer or transform of PyTorch's that cannot look into it.
 
-    `torch.vmap`, `torch.func`, `torch.jit.trace`, `torch.export`, `make_fx`, `torch.fx` and forward-mode derivatives
-    run a function on tensors that have no data, or stand for many. Give them the function as it was before it was
-    compiled, or use `thunder_core.grad`, `vjp` and `jvp`. `torch.compile` leaves a compiled function alone, and calls
-    it between two graphs of its own.
+    `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx`, `torch.fx` and `torch.autograd.forward_ad`
+    run a function on tensors that have no data, or stand for others; a derivative of `torch.func` runs it more than
+    once, which one that draws random numbers or writes to its arguments must not be. Give them the function as it was
+    before it was compiled, or compile what calls them. `torch.compile` leaves a compiled function alone, and calls it
+    between two graphs of its own.
     """
 
     code = "TH0809"

@@ -12,13 +12,16 @@ from threading import RLock
 from typing import Any, Protocol
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from thunder_core.capture.fake import Uninitialized
+from thunder_core.capture.modes import is_recording
 from thunder_core.errors import ArtifactError, Bug, CannotReplay, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
+from thunder_core.runtime.library import transformed_calls
 from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
@@ -26,6 +29,7 @@ from thunder_core.runtime.raising import RaisingCalls, has_effects
 from thunder_core.runtime.retraces import Retraces
 from thunder_core.runtime.selector import Selector
 from thunder_core.runtime.tracers import require_no_tracer
+from thunder_core.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
 
 
 class Compiler(Protocol):
@@ -64,8 +68,9 @@ class Specializations:
     The `options` say when a program may be made. By what was `observed`, a number or a size that was another one at a
     later call, such as a learning rate or a length, is symbolic from then on. With `uses_callers_settings` it was
     compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
-    `derivative_of` is the compiled function that it is a derivative of, or None. `last` is the program of the latest
-    call, and `hits` and `misses` count the calls that found a program and those that were traced.
+    `derivative_of` is the compiled function that it is a derivative of, or None. `transformed` are those of what the
+    function is within transforms of torch.func, by their names. `last` is the program of the latest call, and `hits`
+    and `misses` count the calls that found a program and those that were traced.
     """
 
     subject: Callable[..., Any]
@@ -83,6 +88,7 @@ class Specializations:
     selector: Selector = field(default_factory=Selector)
     uses_callers_settings: bool = False
     derivative_of: Any = None
+    transformed: dict[str, Specializations] = field(default_factory=dict)
 
     @property
     def specializations(self) -> Specializations:
@@ -173,6 +179,8 @@ class Specializations:
         Programs and the user's own code run outside of that, since they may start threads and wait for them; but a
         program that writes to the user's objects does so first while no thread traces, which would undo its writes.
         """
+        if self.is_transformable and is_within_transforms():
+            return self._within_transforms(args, kwargs)
         require_no_tracer((*args, *kwargs.values()))
         with COMPILING:
             finish = self._first_call(args, kwargs, route)
@@ -180,6 +188,28 @@ class Specializations:
             return finish()
         finally:
             del finish  # what was raised has a traceback that holds this frame
+
+    @property
+    def is_transformable(self) -> bool:
+        """Whether what it is within transforms of torch.func can be compiled as it is itself."""
+        return not (is_recording() or self.options.functional or self.options.symbolic)
+
+    def _within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call within transforms of torch.func, for which other functions are compiled.
+
+        The state of a module is an argument like all others where a transform has a part in it.
+        """
+        state = transformed_state(self.subject)
+        if state:
+            return self._transformed("of_state").call((state, args, kwargs), {})
+        leaves, structure = tree_flatten((args, kwargs))
+        return TransformedCall(self.call, lambda name: self._transformed(name).call, leaves, structure).run()
+
+    def _transformed(self, name: str) -> Specializations:
+        if name not in self.transformed:
+            function = getattr(transformed_calls, name)(self.subject)
+            self.transformed[name] = Specializations(function, self.compiler, self.options)
+        return self.transformed[name]
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
         """Compile a program for a call; return what is left to do for the call's result, such as running it.

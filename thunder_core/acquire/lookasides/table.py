@@ -7,6 +7,8 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from thunder_core.runtime.library.transformed_calls import TRACED
+
 Lookaside = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
 LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
@@ -37,8 +39,13 @@ NATIVE_MODULES = (
 )
 
 
-# Of these, functions whose reads and writes matter: they change what printing a tensor gives.
-INTERPRETED = frozenset({("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")})
+# Of these, functions whose reads and writes matter: they change what printing a tensor gives, or call the program's.
+INTERPRETED = frozenset(
+    {
+        *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
+        *(("thunder_core.runtime.library.transformed_calls", name) for name in TRACED),
+    }
+)
 # Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 

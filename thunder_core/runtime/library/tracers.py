@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch._C import _TorchDispatchModeKey as ModeKey
+from torch._functorch import eager_transforms
 from torch.autograd import forward_ad
 
 MODES = (ModeKey.FAKE, ModeKey.PROXY, ModeKey.FUNCTIONAL)
@@ -46,7 +47,7 @@ TRACERS = (
         "give it the function as it was before it was compiled",
     ),
     Tracer(
-        lambda: forward_ad._current_level >= 0,
+        lambda: forward_ad._current_level >= 0 and not eager_transforms.JVP_NESTING,
         "a level of forward-mode derivatives (torch.autograd.forward_ad)",
         "use thunder_core.jvp",
     ),

@@ -1,0 +1,144 @@
+"""A compiled function within torch.vmap and derivatives of torch.func that were called from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+import thunder_core as thunder
+from thunder_core.errors import NotTraceable, OperationFailed
+
+# PyTorch compiles its own decompositions when they are first needed.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
+X = torch.tensor([0.5, 1.0, 2.0])
+ROWS = torch.outer(X, X)
+W = torch.linspace(0.5, 2.0, 3, requires_grad=True)
+NETWORK = nn.Linear(3, 2)
+
+
+def scaled(x: Tensor, w: Tensor | None = None, n: int = 2) -> Tensor:
+    return (x * (W if w is None else w)).sin().sum() * n
+
+
+TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Any]] = {
+    "vmap": lambda f: vmap(f)(ROWS),
+    "vmap of some": lambda f: vmap(f, in_dims=(1, None))(ROWS, X),
+    "vmap of vmap": lambda f: vmap(vmap(f))(torch.stack([ROWS, ROWS * 2])),
+    "grad": lambda f: grad(f)(X),
+    "grad by a keyword": lambda f: grad(lambda y: f(y * 2, n=3))(X),
+    "grad of grad": lambda f: grad(lambda y: grad(f)(y).sin().sum())(X),
+    "vmap of grad": lambda f: vmap(grad(f))(ROWS),
+    "grad of vmap": lambda f: grad(lambda z: vmap(f)(z).sin().sum())(ROWS),
+    "jvp": lambda f: jvp(f, (X,), (X,)),
+    "vjp": lambda f: vjp(f, X)[1](torch.tensor(1.0)),
+    "jacrev": lambda f: jacrev(f)(X),
+    "jacfwd": lambda f: jacfwd(f)(X),
+    "hessian": lambda f: hessian(f)(X),
+    "gradients of vmap": lambda f: torch.autograd.grad(vmap(f)(ROWS).sum(), W),
+    "gradients of grad": lambda f: torch.autograd.grad(grad(f)(X).sum(), W),
+}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["not called before", "called before"])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_it_is_eagers(name: str, known: bool) -> None:
+    compiled = thunder.jit(scaled)
+    if known:
+        compiled(X)
+    for _ in range(2):
+        torch.testing.assert_close(TRANSFORMS[name](compiled), TRANSFORMS[name](scaled))
+
+
+def test_results_keep_their_structure() -> None:
+    def program(x: Tensor) -> Any:
+        return {"a": x.sin(), "b": (x, [x > 1])}
+
+    compiled = thunder.jit(program)
+    torch.testing.assert_close(vmap(compiled)(ROWS), vmap(program)(ROWS))
+    torch.testing.assert_close(grad(lambda x: compiled(x)["a"].sum())(X), X.cos())
+
+
+def test_a_batch_is_compiled_once() -> None:
+    calls: list[int] = []
+
+    def program(x: Tensor) -> Tensor:
+        calls.append(1)
+        return x.sin()
+
+    compiled = thunder.jit(lambda x: program(x), sharp_edges="allow")
+    before = len(calls)
+    for _ in range(3):
+        vmap(compiled)(ROWS)
+    assert len(calls) == before + 3  # the epilogue writes
+    (batched,) = compiled._thunder.transformed.values()
+    assert (batched.misses, batched.hits) == (1, 2)
+
+
+def test_one_without_tensors_is_the_same_for_each_element() -> None:
+    compiled = thunder.jit(lambda: W * 2)
+    torch.testing.assert_close(vmap(lambda x: x + compiled())(ROWS), ROWS + W * 2)
+    torch.testing.assert_close(grad(lambda x: (x * compiled()).sum())(X), W * 2)
+
+
+def test_a_module_is_a_function_of_its_state() -> None:
+    """Gradients for each sample, of a compiled module whose parameters are those of `functional_call`."""
+    compiled, parameters = thunder.jit(NETWORK), dict(NETWORK.named_parameters())
+
+    def per_sample(network: nn.Module) -> Any:
+        return vmap(grad(lambda p, x: functional_call(network, p, (x,)).sin().sum()), (None, 0))(parameters, ROWS)
+
+    for _ in range(2):
+        torch.testing.assert_close(per_sample(compiled), per_sample(NETWORK))
+    torch.testing.assert_close(vmap(compiled)(ROWS), NETWORK(ROWS))
+
+
+def dropped(x: Tensor) -> Tensor:
+    return nn.functional.dropout(x).sum()
+
+
+def written(x: Tensor) -> Tensor:
+    return x.add_(1).sum()
+
+
+def test_random_numbers_and_writes_of_batches_are_eagers() -> None:
+    results = []
+    for function in (thunder.jit(dropped), dropped):
+        torch.manual_seed(0)
+        results.append(vmap(function, randomness="different")(ROWS))
+        with pytest.raises(RuntimeError, match="called random operation while in randomness error mode"):
+            vmap(function)(ROWS)
+    assert torch.equal(*results)
+    rows = ROWS.clone()
+    torch.testing.assert_close(vmap(thunder.jit(written))(rows), (ROWS + 1).sum(1))
+    assert torch.equal(rows, ROWS + 1)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "random numbers": (lambda: grad(thunder.jit(dropped))(X), NotTraceable, "draws random numbers"),
+    "random numbers of no batch": (
+        lambda: vmap(lambda x: x + thunder.jit(torch.rand)(3), randomness="different")(ROWS),
+        NotTraceable,
+        "draws random numbers",
+    ),
+    "writes": (lambda: grad(lambda y: thunder.jit(written)(y * 2))(X), NotTraceable, "writes to its arguments"),
+    "functionalize": (lambda: torch.func.functionalize(thunder.jit(scaled))(X), NotTraceable, "a transform of torch"),
+    "a closure": (
+        lambda: grad(lambda w: thunder.jit(lambda x: (x * w).sum())(X))(X),
+        OperationFailed,
+        "inside a transform of torch.func .* that was called from outside",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_computed_once_more_is_refused_with_the_line(name: str) -> None:
+    run, kind, told = REFUSED[name]
+    with pytest.raises(kind, match=told) as caught:
+        run()
+    assert caught.value.where.filename == __file__  # type: ignore[attr-defined]

@@ -1,0 +1,83 @@
+"""A compiled function within PyTorch's function transforms: what it becomes there, as functions to be compiled.
+
+Each takes the nested arguments of a call, so that what is not a tensor is guarded as in the call itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.func import functional_call, jvp, vjp
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+Function = Callable[..., Any]
+
+
+def batched(function: Function) -> Function:
+    """The function of whole batches: `in_dims` has the structure of the arguments."""
+
+    def batched_call(args: Any, kwargs: Any, in_dims: Any, randomness: str) -> Any:
+        def element_call(args: Any, kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return torch.vmap(element_call, in_dims, randomness=randomness)(args, kwargs)
+
+    return batched_call
+
+
+def of_state(module: torch.nn.Module) -> Function:
+    """The module as a function of its parameters and buffers."""
+
+    def stateful_call(state: dict[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+        return functional_call(module, state, args, kwargs)
+
+    return stateful_call
+
+
+def pulled_back(function: Function) -> Function:
+    """The function that gives the gradients of all differentiable arguments for those of the differentiable results."""
+
+    def pullback_call(args: Any, kwargs: Any, gradients: Any) -> Any:
+        differentiable_call, primals = of_differentiable(function, args, kwargs)
+        return vjp(differentiable_call, *primals)[1](gradients)
+
+    return pullback_call
+
+
+def pushed_forward(function: Function) -> Function:
+    """The function that gives the tangents of the differentiable results for those of the arguments."""
+
+    def pushforward_call(args: Any, kwargs: Any, tangents: Any) -> Any:
+        differentiable_call, primals = of_differentiable(function, args, kwargs)
+        return jvp(differentiable_call, primals, tangents)[1]
+
+    return pushforward_call
+
+
+def of_differentiable(function: Function, args: Any, kwargs: Any) -> tuple[Function, tuple[torch.Tensor, ...]]:
+    """The function of the differentiable tensors among its arguments, with these; it gives such results."""
+    leaves, structure = tree_flatten((args, kwargs))
+    numbers = [number for number, leaf in enumerate(leaves) if is_differentiable(leaf)]
+
+    def differentiable_call(*primals: torch.Tensor) -> Any:
+        given = list(leaves)
+        for number, primal in zip(numbers, primals, strict=True):
+            given[number] = primal
+        args, kwargs = tree_unflatten(given, structure)
+        return tuple([leaf for leaf in tree_leaves(function(*args, **kwargs)) if is_differentiable(leaf)])
+
+    return differentiable_call, tuple([leaves[number] for number in numbers])
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a part of arguments or results is a tensor that has derivatives."""
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+
+
+# The functions of this module that are traced with the function that they call.
+TRACED = (
+    *("batched_call", "element_call", "stateful_call", "pullback_call", "pushforward_call"),
+    *("of_differentiable", "differentiable_call", "is_differentiable"),
+)
