@@ -14,6 +14,7 @@ import torch
 from thunder_core.acquire.paths import Path
 from thunder_core.ir.literal import Scope, literal
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.runtime.library.capturing_hooks import HOOKS
 
 Condition = Callable[[str, Any, Scope], str]
 
@@ -110,11 +111,18 @@ def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
     return "not (" + " or ".join(f"{subject}[{name!r}]" for name in HOOKS) + ")"
 
 
+def _without_other_hooks(subject: str, expected: None, scope: Scope) -> str:
+    scope.imports.add(NO_OTHER_HOOKS)
+    return f"no_others({subject})"
+
+
 SPECIAL_METHODS = "thunder_core.interpreter.special:special_methods"
 STATE_OF = "thunder_core.runtime.library.states:state_of"
-OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
+NO_OTHER_HOOKS = "thunder_core.runtime.library.capturing_hooks:no_others"
+OF_NAMESPACE = frozenset(
+    {"no hooks", "no hooks but the library's"}
+)  # kinds whose condition is on the `__dict__` of what lies at the path
 OF_TWO_PATHS = frozenset({"same as", "apart", "lacks key"})  # kinds that expect something of what lies at another path
-HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
 DEVICES: dict[torch.device, torch.device] = {}  # one object for each, so that it has one name in a prologue
@@ -174,6 +182,7 @@ CONDITIONS: dict[str, Condition] = {
     "lacks": _lacks,
     "truth": _truth,
     "no hooks": _without_hooks,
+    "no hooks but the library's": _without_other_hooks,
     "tensor": _tensor,
     "sparse tensor": _tensor,
     "fact": _fact,
@@ -201,6 +210,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "lacks": lambda expected: f"had no attribute {expected!r}",
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
     "no hooks": lambda expected: "had no hooks",
+    "no hooks but the library's": lambda expected: "had no hooks but those that collect outputs",
     "tensor": lambda expected: f"was {expected[1].described}",
     "sparse tensor": lambda expected: f"was {expected[1].described} in layout {expected[2]}",
     "fact": lambda expected: f"{expected[0]} was {expected[1]}",

@@ -94,6 +94,7 @@ class Acquisition(ObservedWrites):
         self.seeds: dict[int, int | None] = {}
         self.coroutines = 0  # how many calls of asyncio.run the program is in
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
+        self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.loud_edges: set[str] = set()
         self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms

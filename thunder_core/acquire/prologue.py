@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, SPECIAL_METHODS, STATE_OF, Guard, bound
+from thunder_core.acquire.guards import (
+    CONDITIONS,
+    NO_OTHER_HOOKS,
+    OF_NAMESPACE,
+    OF_TWO_PATHS,
+    SPECIAL_METHODS,
+    STATE_OF,
+    Guard,
+    bound,
+)
 from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
@@ -29,7 +38,7 @@ TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 WARNS = f"{LIBRARY}.output:raises_warning"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS, WARNS)
+CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS)
 ASKED = {"logging.": "logging", "raises_warning(": WARNS}  # what questions about the process need, by their beginnings
 RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED)})
 

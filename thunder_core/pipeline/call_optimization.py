@@ -81,7 +81,7 @@ class CallOptimization:
         with torch.no_grad():
             _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
 
-    def results(self, program: Program) -> Results:
+    def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may be served by another one
         """The validation, the evaluation and the measurement, as far as the request asks for them."""
         request = self.plan.request
         validation = self._validated() if request.validate else None
@@ -91,7 +91,7 @@ class CallOptimization:
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
             require_speedup(suite if measured[1:] else measured[0], request.require_speedup, OURS)
-        shares = self._shares(program) if request.benchmark else TimeShares()
+        shares = self._shares() if request.benchmark else TimeShares()
         return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.probed)
 
     def _validated(self) -> ValidationReport:
@@ -131,10 +131,11 @@ class CallOptimization:
             configuration=session.configuration(size),
         )
 
-    def _shares(self, program: Program) -> TimeShares:
-        """Each executor's part of the time of the program."""
+    def _shares(self) -> TimeShares:
+        """Each executor's part of the time of the program that serves the example now, after other calls."""
+        self.session.call(self.example)
         with torch.set_grad_enabled(self.session.purpose.train):
-            return program_shares(program, self.session.model, self.example)
+            return program_shares(last_program(self.session.compiled), self.session.model, self.example)
 
     def kept(self) -> Mapping[str, Any]:
         """The facts that the artifact keeps of the calls that it is for."""

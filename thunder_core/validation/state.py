@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.runtime.library.capturing_hooks import FLAG
 from thunder_core.validation.leaves import Leaves, leaves_of
 from thunder_core.validation.report import AFTER_CALL
 
-MODULE_INTERNALS = frozenset(vars(torch.nn.Module()))  # hooks, and the registries of parameters, buffers and children
+# Hooks, whether transformers has installed its own, and the registries of parameters, buffers and children.
+MODULE_INTERNALS = frozenset({*vars(torch.nn.Module()), FLAG})
 
 
 def state_of(model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:

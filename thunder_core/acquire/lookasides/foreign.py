@@ -14,6 +14,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 
+from thunder_core.acquire.lookasides.output_capturing import INSTALLER, install_hooks
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.lookasides.triton_kernels import launch_of
 from thunder_core.capture.failures import hides
@@ -56,7 +57,7 @@ def enter_transform(
 
 
 def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """The stand-in for a Python function of PyTorch's compilers and tracers; None for all others."""
+    """The stand-in for a Python function that is known by its name; None for all others."""
     original = plain.__dict__.get(ORIGINAL)
     if original is not None:
         acquisition.outside.attribute(plain, ORIGINAL, original)
@@ -67,7 +68,8 @@ def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] |
     if not _is_known(plain.__module__, plain.__qualname__):
         return None
     name = (plain.__module__, plain.__qualname__)
-    return _run_module(acquisition, function) if name == OPTIMIZED_MODULE else refuse(acquisition, TRACERS[name])
+    stand_in = STAND_INS.get(name)
+    return refuse(acquisition, TRACERS[name]) if stand_in is None else stand_in(acquisition, function)
 
 
 def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> NoReturn:
@@ -88,7 +90,7 @@ def refuse(acquisition: Any, what: str, otherwise: str = "") -> NoReturn:
 
 @cache
 def _is_known(module: str | None, name: str) -> bool:
-    return (module, name) in TRACERS or (module, name) == OPTIMIZED_MODULE
+    return (module, name) in TRACERS or (module, name) in STAND_INS
 
 
 def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
@@ -100,3 +102,6 @@ def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
         return acquisition.machine.call(original, *rest, **kwargs)
 
     return run
+
+
+STAND_INS = {OPTIMIZED_MODULE: _run_module, INSTALLER: install_hooks}

@@ -8,9 +8,10 @@ from typing import Any
 import torch.nn.modules.module as nn_module
 from torch.nn import Module
 
-from thunder_core.acquire.guards import HOOKS
+from thunder_core.acquire.lookasides.output_capturing import call_capturing_hooks
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.interpreter.lookup import type_lookup
+from thunder_core.runtime.library.capturing_hooks import HOOKS, is_capturing
 
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -37,17 +38,23 @@ def call_module(
 
     def call(module: Module, *args: Any, **kwargs: Any) -> Any:
         if has_hooks(module):
-            return acquisition.machine.call(Module._call_impl, module, *args, **kwargs)
-        note_absence_of_hooks(acquisition, module)
-        forward = acquisition.machine.load_attr(module, "forward")
-        return acquisition.machine.call(forward, *args, **kwargs)
+            result = acquisition.machine.call(Module._call_impl, module, *args, **kwargs)
+            if any(map(is_capturing, module._forward_hooks.values())):
+                return result
+        else:
+            note_absence_of_hooks(acquisition, module)
+            forward = acquisition.machine.load_attr(module, "forward")
+            result = acquisition.machine.call(forward, *args, **kwargs)
+        call_capturing_hooks(acquisition, module, args, result)
+        return result
 
     return run if isinstance(module, Module) and module._compiled_call_impl is None else None
 
 
 def has_hooks(module: Module) -> bool:
-    """Whether anything is to be called around the module's `forward`."""
-    return any(getattr(module, name) for name in HOOKS) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
+    """Whether anything is to be called around the module's `forward`, but for hooks that collect its outputs."""
+    own = (hook for name in HOOKS for hook in getattr(module, name).values())
+    return not all(map(is_capturing, own)) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
 
 
 def note_absence_of_hooks(acquisition: Any, module: Module) -> None:
@@ -55,7 +62,8 @@ def note_absence_of_hooks(acquisition: Any, module: Module) -> None:
     outside = acquisition.outside
     path = outside.path_of(module)
     if path is not None:
-        outside.guard("no hooks", path)
+        captures = id(module) in acquisition.capturing_hooks or module._forward_hooks
+        outside.guard("no hooks but the library's" if captures else "no hooks", path)
         root = outside.globals_root(vars(nn_module))
         for name in GLOBAL_HOOKS:
             outside.guard("truth", root.item(name, getattr(nn_module, name)), False)
