@@ -1,0 +1,221 @@
+"""Operators of functions beside eager and torch.compile: what they cost to compile, and what a call costs.
+
+Four programs: `scan` (a linear recurrence over time), `cond` on a tensor's value, `flex_attention` (causal, with a
+distance in its score function), and gradients for each sample (`vmap` of `grad`). Inference on one CPU thread.
+Compilation is the CPU time of the first call in a process of its own with empty cache folders, less that of a second
+one; the steady state is the CPU time of calls in turn in one process, medians of rounds. What one of the contenders
+refuses is told by name, with its error.
+
+Usage: python -m benchmarks.higher_order [--programs scan cond ...] [--rounds 60] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import asked, cpu_seconds
+from benchmarks.steady import in_turn
+
+MODULE = "benchmarks.higher_order"
+CONTENDERS = ("eager", "torch.compile", "thunder")
+STEPS, WIDTH = 64, 64  # of the recurrence
+LENGTH, HEADS, HEAD_SIZE = 512, 8, 64  # of attention
+SAMPLES, FEATURES = 64, 128
+
+
+def scan_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A recurrence with a gate for each step, as in Mamba."""
+    import torch
+    from torch._higher_order_ops.scan import scan
+
+    def combine(state: Any, step: tuple[Any, Any]) -> tuple[Any, Any]:
+        gate, value = step
+        state = torch.sigmoid(gate) * state + value
+        return state, torch.tanh(state)
+
+    def program(start: Any, gates: Any, values: Any) -> Any:
+        return scan(combine, start, (gates, values), dim=0)[1]
+
+    return program, (torch.zeros(8, WIDTH), torch.randn(STEPS, 8, WIDTH), torch.randn(STEPS, 8, WIDTH))
+
+
+def cond_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Two branches of a few operations each, chosen by a sum."""
+    import torch
+
+    def program(x: Any, weight: Any) -> Any:
+        def wide(x: Any, weight: Any) -> Any:
+            return torch.nn.functional.gelu(x @ weight).sin() + x
+
+        def narrow(x: Any, weight: Any) -> Any:
+            return torch.tanh(x * weight[0]).cos() - x
+
+        return torch.cond(x.sum() > 0, wide, narrow, (x, weight))
+
+    return program, (torch.rand(256, 256), torch.randn(256, 256))
+
+
+def flex_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Causal attention with a score function, a block mask made outside."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, LENGTH, LENGTH, "cpu")
+
+    def program(query: Any, key: Any, value: Any) -> Any:
+        return flex_attention(query, key, value, lambda s, b, h, i, j: s + (j - i) * 0.01, mask)
+
+    return program, tuple(torch.randn(1, HEADS, LENGTH, HEAD_SIZE) for _ in range(3))
+
+
+def gradients_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The gradients of a small network's loss, for each sample of a batch."""
+    import torch
+
+    def loss(weights: tuple[Any, Any], x: Any, label: Any) -> Any:
+        hidden = torch.nn.functional.gelu(x @ weights[0])
+        return torch.nn.functional.mse_loss(hidden @ weights[1], label)
+
+    def program(weights: Any, x: Any, labels: Any) -> Any:
+        return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, x, labels)
+
+    weights = (torch.randn(FEATURES, FEATURES) * 0.1, torch.randn(FEATURES, 8) * 0.1)
+    return program, (weights, torch.randn(SAMPLES, FEATURES), torch.randn(SAMPLES, 8))
+
+
+PROGRAMS = {
+    "scan": scan_program,
+    "cond": cond_program,
+    "flex_attention": flex_program,
+    "vmap(grad)": gradients_program,
+}
+
+
+def compiled(program: Callable[..., Any], who: str) -> Callable[..., Any]:
+    """The program as one of the contenders runs it."""
+    import torch
+
+    import thunder_core
+
+    if who == "thunder":
+        compiled: Callable[..., Any] = thunder_core.jit(program, executors=("inductor", "torch"))
+        return compiled
+    return torch.compile(program) if who == "torch.compile" else program
+
+
+def prepared(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A program and its arguments, the same in every process."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    return PROGRAMS[name]()
+
+
+def compilation(name: str, who: str) -> dict[str, Any]:
+    """The CPU seconds of the first call, less those of the second; or the error in its place."""
+    import torch
+
+    program, args = prepared(name)
+    run = compiled(program, who)
+    seconds = []
+    try:
+        with torch.no_grad():
+            for _ in range(2):
+                start = cpu_seconds()
+                run(*args)
+                seconds.append(cpu_seconds() - start)
+    except Exception as error:
+        return {"refused": refusal(error)}
+    return {"seconds": seconds[0] - seconds[1]}
+
+
+def steady(name: str, rounds: int) -> dict[str, Any]:
+    """The CPU milliseconds of a call by each contender that takes the program; all must give the same."""
+    import torch
+
+    program, args = prepared(name)
+    found: dict[str, Any] = {"milliseconds": {}, "refused": {}}
+    calls: dict[str, Callable[[], Any]] = {}
+    results: dict[str, Any] = {}
+    with torch.no_grad():
+        for who in CONTENDERS:
+            run = compiled(program, who)
+            try:
+                results[who] = run(*args)
+            except Exception as error:
+                found["refused"][who] = refusal(error)
+                continue
+            calls[who] = lambda run=run: run(*args)
+        for result in results.values():
+            torch.testing.assert_close(result, results["eager"], rtol=1e-3, atol=1e-4)
+        found["milliseconds"] = in_turn(calls, rounds)
+    return found
+
+
+def refusal(error: Exception) -> str:
+    """The class of an error and the first line of what it says."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
+
+
+def measured(name: str, rounds: int) -> dict[str, Any]:
+    """A row of the table: compilation and steady state of one program."""
+    row: dict[str, Any] = {"program": name, "seconds": {}, "refused": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for who in CONTENDERS:
+            places = {"THUNDER_CACHE_DIR": f"{folder}/{who}", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/{who}-inductor"}
+            answer = asked(MODULE, "compilation", name, who, **places)
+            row["refused" if "refused" in answer else "seconds"][who] = answer.get("refused", answer.get("seconds"))
+        places = {"THUNDER_CACHE_DIR": f"{folder}/steady", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/steady-inductor"}
+        answer = asked(MODULE, "steady", name, str(rounds), **places)
+    times = row["milliseconds"] = answer["milliseconds"]
+    row["refused"] |= answer["refused"]
+    if "thunder" in times:
+        row["ratios"] = {f"thunder / {who}": times["thunder"] / times[who] for who in times if who != "thunder"}
+    return row
+
+
+def told(row: dict[str, Any]) -> str:
+    """A row as text: a line for each contender."""
+    lines = [row["program"]]
+    for who in CONTENDERS:
+        if who in row["refused"]:
+            lines.append(f"  {who:<14} refused: {row['refused'][who]}")
+        else:
+            lines.append(
+                f"  {who:<14}{row['seconds'][who]:>8.2f} s to compile{row['milliseconds'][who]:>10.3f} ms a call"
+            )
+    lines += [f"  {name} {value:.2f}" for name, value in row.get("ratios", {}).items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--one", nargs=3, metavar=("WHAT", "PROGRAM", "WHO"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        what, name, last = options.one
+        print(json.dumps(compilation(name, last) if what == "compilation" else steady(name, int(last))))
+        return
+    rows = []
+    for name in options.programs:
+        rows.append(measured(name, options.rounds))
+        print(told(rows[-1]), flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The benchmark of operators of functions: who takes a program is measured, and who refuses it is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import higher_order
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in eager PyTorch what would be compiled by Inductor."""
+
+    def compiled(program: Any, who: str) -> Any:
+        import thunder_core
+
+        return thunder_core.jit(program) if who == "thunder" else program
+
+    monkeypatch.setattr(higher_order, "compiled", compiled)
+
+
+def test_the_steady_state_is_that_of_all_who_take_the_program() -> None:
+    found = higher_order.steady("vmap(grad)", 2)
+    assert found["milliseconds"].keys() == set(higher_order.CONTENDERS) and not found["refused"]
+    assert all(value > 0 for value in found["milliseconds"].values())
+
+
+def test_who_refuses_a_program_is_named_with_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(program: Any, who: str) -> Any:
+        def run(*args: Any) -> Any:
+            if who == "thunder":
+                raise NotImplementedError("not this one\nnor the next")
+            return program(*args)
+
+        return run
+
+    monkeypatch.setattr(higher_order, "compiled", refusing)
+    found = higher_order.steady("vmap(grad)", 2)
+    assert found["refused"] == {"thunder": "NotImplementedError: not this one"}
+    assert "thunder" not in found["milliseconds"]
+    assert higher_order.compilation("vmap(grad)", "thunder") == {"refused": "NotImplementedError: not this one"}
+    row = {"program": "vmap(grad)", "seconds": {"eager": 1.0, "torch.compile": 2.0}, **found}
+    assert "thunder        refused: NotImplementedError" in higher_order.told(row)
+
+
+def test_the_ratios_are_to_those_who_take_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(module: str, what: str, *rest: str, **places: str) -> dict[str, Any]:
+        if what == "steady":
+            return {"milliseconds": {"eager": 4.0, "thunder": 1.0}, "refused": {"torch.compile": "no"}}
+        return {"seconds": 2.0} if rest[1] != "torch.compile" else {"refused": "no"}
+
+    monkeypatch.setattr(higher_order, "asked", answer)
+    row = higher_order.measured("scan", 3)
+    assert row["ratios"] == {"thunder / eager": 0.25} and row["refused"] == {"torch.compile": "no"}
