@@ -103,12 +103,10 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thunder's recipes without Inductor, for what is the same whoever computes: a fresh region takes seconds.
+    """Thunder's recipes without Inductor, for what is the same whoever computes.
 
     Fixtures of a module or of the session are made before, and so with all executors.
     """
-    from thunder_recipes.default import Default
-    from thunder_recipes.hf_transformers import HFTransformers
+    from tests.uncompiled import leave_inductor_out
 
-    for recipe in (Default, HFTransformers):
-        monkeypatch.setattr(recipe, "executors", tuple(name for name in recipe.executors if name != "inductor"))
+    leave_inductor_out(monkeypatch)

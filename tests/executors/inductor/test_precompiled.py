@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from thunder_core.fusion.machine_code import MODULE
+from thunder_executors.inductor import precompiled
 from thunder_executors.inductor.compilers import compilers
 from thunder_executors.inductor.generate import CppKernel
 from thunder_executors.inductor.library import compiled
@@ -22,6 +23,14 @@ extern "C" void kernel(const float* x, float* y) {
 }
 """
 KERNELS = {"kernel_0": CppKernel(("const float*", "float*"), SOURCE)}
+# A kernel that needs none of PyTorch's headers, which take the compiler seconds.
+PLAIN_SOURCE = """
+extern "C" void kernel(const float* x, float* y) {
+    for (int place = 0; place < 4; place++) y[place] = x[place] * 3;
+}
+"""
+PLAIN = {"kernel_0": CppKernel(("const float*", "float*"), PLAIN_SOURCE)}
+HEADER = "#include <Python.h>\n#include <stdexcept>\n"
 
 
 def result_of(library, path):
@@ -36,13 +45,14 @@ def result_of(library, path):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_they_are_compiled_once_used_and_change_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(precompiled, "HEADER", HEADER)  # those of all kernels take ten seconds
     with compilers() as started:
-        expected = result_of(compiled(KERNELS, started), tmp_path / "plain.so")
+        expected = result_of(compiled(PLAIN, started), tmp_path / "plain.so")
         monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
-        first = result_of(compiled(KERNELS, started), tmp_path / "first.so")
+        first = result_of(compiled(PLAIN, started), tmp_path / "first.so")
         (place,) = (tmp_path / "headers").iterdir()
         (place / NAME).write_text("#error the header itself is read\n")
-        second = result_of(compiled(KERNELS, started), tmp_path / "second.so")
+        second = result_of(compiled(PLAIN, started), tmp_path / "second.so")
     assert expected.any()
     assert torch.equal(first, expected)
     assert torch.equal(second, expected)
@@ -55,7 +65,7 @@ def test_a_folder_that_takes_none_is_done_without(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "headers"))
     with compilers() as started:
-        assert compiled(KERNELS, started).startswith(b"\x7fELF")
+        assert compiled(PLAIN, started).startswith(b"\x7fELF")
 
 
 OTHER_STANDARD = """
@@ -67,7 +77,8 @@ extern "C" void kernel(const float* x, float* y) {
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_what_the_lean_standard_does_not_have_is_compiled_by_inductors_own(tmp_path):
+def test_what_the_lean_standard_does_not_have_is_compiled_by_inductors_own(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)  # nobody else compiles by that standard
     with compilers() as started:
         library = compiled({"kernel_0": CppKernel(("const float*", "float*"), OTHER_STANDARD)}, started)
     expected = 2 * torch.tensor([-1.5, 0.1, 2.7, 30.0])

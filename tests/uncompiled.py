@@ -1,0 +1,14 @@
+"""Thunder's recipes without Inductor, whose every fresh region takes seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from thunder_recipes.default import Default
+from thunder_recipes.hf_transformers import HFTransformers
+
+
+def leave_inductor_out(patch: pytest.MonkeyPatch) -> None:
+    """Take Inductor out of the recipes' executors until the patch is undone."""
+    for recipe in (Default, HFTransformers):
+        patch.setattr(recipe, "executors", tuple(name for name in recipe.executors if name != "inductor"))
