@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -455,3 +456,20 @@ def test_a_derivative_through_a_call_is_refused_with_the_line() -> None:
     with pytest.raises(NotDifferentiable, match="backward of its own") as caught:
         outer(X)
     assert caught.value.where is not None
+
+
+def test_what_wraps_a_compiled_function_is_another_one() -> None:
+    """`functools.wraps` copies the attributes of the compiled function to the wrapper, as `torch.vmap` does."""
+    compiled = thunder.jit(lambda x: x.sum())
+
+    @functools.wraps(compiled)
+    def wrapper(x: torch.Tensor) -> torch.Tensor:
+        return compiled(x) * 2
+
+    x = torch.ones(2, 3)
+    assert thunder.jit(lambda x: wrapper(x) + 1)(x) == 13
+    assert torch.equal(thunder.jit(lambda x: torch.vmap(compiled)(x))(x), x.sum(1))
+    assert torch.equal(thunder.grad(wrapper)(x), x * 2)
+    doubled = torch.compile(lambda x: x * 2, backend="eager")
+    wrapped = functools.wraps(doubled)(lambda x: doubled(x) + 1)
+    assert torch.equal(thunder.jit(lambda x: wrapped(x))(x), x * 3)

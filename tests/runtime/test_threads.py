@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad, hessian, vmap
 
 import thunder_core as thunder
 from thunder_core.runtime import compiled as module_of_calls
+
+LINEAR = nn.Linear(3, 2)
 
 
 class Counter:
@@ -189,3 +192,21 @@ def test_other_threads_see_no_symbols_in_the_users_own_objects() -> None:
         is_over.set()
         thread.join()
     assert seen == {int, float}
+
+
+def transformed(x: Tensor, factor: float) -> Any:
+    """Batches, derivatives of both kinds, and a module whose parameters are swapped."""
+    parameters = dict(LINEAR.named_parameters())
+    loss = vmap(grad(lambda p, row: (functional_call(LINEAR, p, (row,)) * factor).sin().sum()), (None, 0))
+    return loss(parameters, x), hessian(lambda row: (row * factor).sin().sum())(x[0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_eight_threads_that_trace_at_once_give_what_one_gives() -> None:
+    x = torch.linspace(-1, 1, 6).view(2, 3)
+    factors = [float(number + 1) for number in range(8)]
+    programs = [thunder.jit(transformed) for _ in factors]
+    pairs = list(zip(programs, factors, strict=True))
+    results = at_once(*(lambda f=f, factor=factor: f(x, factor) for f, factor in pairs))  # type: ignore[misc]
+    torch.testing.assert_close(results, [transformed(x, factor) for factor in factors])
+    assert [thunder.cache_misses(program) for program in programs] == [1] * 8

@@ -61,6 +61,7 @@ from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
+from thunder_core.runtime.module import compiled_of
 
 MAKERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
 KEYED = (operator.contains, operator.getitem)
@@ -287,7 +288,7 @@ class Acquisition(ObservedWrites):
     def _python_function(
         self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any] | None:
-        inner: Any = plain.__dict__.get("_thunder")
+        inner: Any = compiled_of(plain) if "_thunder" in plain.__dict__ else None
         if inner is not None:
             return compiled_function(self, function, plain, inner)
         replacement = foreign(self, function, plain)

@@ -16,9 +16,9 @@ from thunder_core.artifact.trust import Trust
 from thunder_core.errors import WrongInputs
 from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.options.symbolic_arguments import ranges_in_words
-from thunder_core.runtime.compiled import refusal_reason
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
+from thunder_core.runtime.refusals import refusal_reason
 
 GENERATE_WITHIN = (
     "give fewer or shorter prompts, ask for fewer new tokens, or make it anew with a greater --batch, --prompt-length "

@@ -26,6 +26,7 @@ class Segment:
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.recorder.levels.require_none("a derivative of thunder_core's is taken", "take it by torch.func")
         self.start = len(self.recorder.bound_symbols)
         self.recorder.derivatives_in_progress += 1
 

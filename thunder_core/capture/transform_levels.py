@@ -92,6 +92,11 @@ class TransformLevels:
             self._differentiates.pop()
             self._decrements.pop()()
 
+    def require_none(self, what: str, fix: str) -> None:
+        """Raise `OperationFailed` inside a level, for what is one bound symbol, or several, of tensors of no level."""
+        if self._differentiates:
+            raise self._refuse(f"{what} inside a function transform (torch.vmap, torch.func.grad, ...)", fix)
+
     def follow_grad_mode(self) -> None:
         """Write down whether autograd is on beneath all levels, where that is not as it was."""
         if not (self._differentiates and self._follows_grad_mode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
@@ -16,8 +16,7 @@ from torch.utils._pytree import tree_flatten
 
 from thunder_core.capture.fake import Uninitialized
 from thunder_core.capture.modes import is_recording
-from thunder_core.errors import ArtifactError, Bug, CannotReplay, DataDependent, SourceLine, WrongInputs
-from thunder_core.ir.proxy import tensor_proxy
+from thunder_core.errors import ArtifactError, Bug, CannotReplay, DataDependent, WrongInputs
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
@@ -26,6 +25,7 @@ from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.raising import RaisingCalls, has_effects
+from thunder_core.runtime.refusals import number_refused, refusal_reason, refused_ones, require_few_values
 from thunder_core.runtime.retraces import Retraces
 from thunder_core.runtime.selector import Selector
 from thunder_core.runtime.tracers import require_no_tracer
@@ -57,8 +57,6 @@ COMPILING = RLock()  # tracing puts back what it did to the user's objects, whic
 os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
 ATTEMPTS = 16  # to trace a call whose guarded values other threads change meanwhile
 MAX_REASONS = 100  # the latest ones are kept
-MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
-MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
 
 
 @dataclass(eq=False)
@@ -346,75 +344,9 @@ def run_and_finish(first_run: Callable[[], Callable[[], Any]]) -> Any:
     return first_run()()
 
 
-def number_refused(program: Program, error: Exception) -> str | None:
-    """The path of the number whose guard refused a call; None if it was refused for another reason."""
-    return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
-
-
-def refused_ones(program: Program, error: Exception) -> Iterator[str]:
-    """Yield the path of a size of one that a constraint refused, and the paths of those that have to be equal to it.
-
-    Constraints are checked last, so that the program takes all else of the call.
-    """
-    if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
-        return
-    place = error.number - (len(program.guards) - len(program.constraints))
-    if place >= 0:
-        refused = program.constraints[place].number
-        yield refused
-        pairs = ((one.number, one.equals) for one in program.constraints if one.equals)
-        yield from (path for pair in pairs if refused in pair for path in pair)
-
-
-def require_few_values(refusals: Iterable[Refusal]) -> None:
-    """Raise `DataDependent` for a call that programs refused for too many different values of tensors."""
-    met: dict[SourceLine | None, list[UnexpectedValue]] = {}
-    for program, error in refusals:
-        if isinstance(error, UnexpectedValue):
-            met.setdefault(program.line_of(error), []).append(error)
-    many = sum(map(len, met.values())) >= MAX_VALUES
-    for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
-        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
-        if many or len(values) >= MAX_VALUES_OF_A_LINE:
-            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
-            raise DataDependent(
-                f"the program was traced {len(errors)} times for values of a tensor at this line, and now gets yet "
-                f"another one: {seen}",
-                fix="decide by a comparison rather than by the value, use torch.where, keep the line out of what is "
-                'compiled, or have it traced for each value with data_dependent="retrace"',
-                where=line,
-            )
-
-
 def is_uninitialized(subject: Callable[..., Any]) -> bool:
     """Whether a module has lazy parameters or buffers, which its first call, in eager PyTorch, materializes."""
     if not isinstance(subject, torch.nn.Module):
         return False
     tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
     return any(map(torch.nn.parameter.is_lazy, tensors))
-
-
-def refusal_reason(program: Program, error: Exception) -> str:
-    """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
-    if isinstance(error, UnexpectedValue):
-        line = program.line_of(error)
-        place = "" if line is None else f" ({line})"
-        return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
-    if not isinstance(error, GuardFailed):
-        return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
-    told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
-    return f"{told}, is {describe_value(error.found)}"
-
-
-def describe_value(value: Any) -> str:
-    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
-    if isinstance(value, torch.Tensor):
-        grad = ", requires grad" if value.requires_grad else ""
-        return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
-    if isinstance(value, type):
-        return value.__name__
-    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
-        return f"{value!r:.80}"
-    if isinstance(value, list | tuple | dict | set):
-        return f"a {type(value).__name__} of {len(value)} items"
-    return f"a {type(value).__name__}"

@@ -6,6 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -29,6 +30,16 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
     compiled._thunder = specializations  # type: ignore[attr-defined]
     compiled.__prepare_scriptable__ = refuse_scripting  # type: ignore[attr-defined]
     return compiled
+
+
+def compiled_of(function: Any) -> Any:
+    """The programs of a compiled function, method or module; None for all else.
+
+    What wraps a compiled function by `functools.wraps`, as `torch.vmap` does, has its attributes, and is another one.
+    """
+    if type(function) is FunctionType and function.__globals__ is not globals():
+        return None
+    return getattr(function, "_thunder", None)
 
 
 def compiled_module(

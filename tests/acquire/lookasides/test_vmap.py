@@ -116,12 +116,15 @@ def test_what_the_function_and_its_arguments_read_is_guarded() -> None:
 
 
 left: list[Tensor] = []
+OTHER = thunder.jit(torch.sin, cache="symbolic values")
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
     "its text": (
         lambda x: torch.vmap(lambda y: y * len(f"{y}"))(x),
         OperationFailed,
         "is called inside a function transform",
     ),
+    "another derivative": (lambda x: torch.vmap(thunder.grad(torch.sin))(x[0]), OperationFailed, "is taken inside"),
+    "other settings": (lambda x: torch.vmap(OTHER)(x), OperationFailed, "settings of its own, is called inside"),
     "an element that leaves": (lambda x: torch.vmap(lambda y: (left.append(y), y)[1])(x), CannotReplay, "leaves it"),
 }
 

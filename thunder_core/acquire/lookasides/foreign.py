@@ -21,6 +21,7 @@ from thunder_core.capture.failures import hides
 from thunder_core.errors import OperationFailed
 
 ORIGINAL = "_torchdynamo_orig_callable"  # of what torch.compile and torch.compiler.disable give: what they were given
+DYNAMO = "torch._dynamo."
 OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
@@ -59,7 +60,7 @@ def enter_transform(
 def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
     """The stand-in for a Python function that is known by its name; None for all others."""
     original = plain.__dict__.get(ORIGINAL)
-    if original is not None:
+    if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):  # and no wrapper of it
         acquisition.outside.attribute(plain, ORIGINAL, original)
         owner = () if plain is function else (function.__self__,)
         return lambda *args, **kwargs: acquisition.machine.call(original, *owner, *args, **kwargs)

@@ -8,6 +8,7 @@ from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.extension.lookaside import Lookaside
+from thunder_core.runtime.module import compiled_of
 
 
 class Replacements:
@@ -86,6 +87,6 @@ def code_of(function: Any) -> FunctionType | None:
         function = function.__func__
     if type(function) is not FunctionType:
         function = getattr(type(function), "__call__", None)  # noqa: B004 - its function, which is compared
-    compiled = getattr(function, "_thunder", None)
+    compiled = compiled_of(function)
     function = function if compiled is None else compiled.subject
     return function if type(function) is FunctionType else None

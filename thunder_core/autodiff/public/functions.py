@@ -22,6 +22,7 @@ from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.compiler import Compiler, compiled_by, jit, last_program, specializations_of
 from thunder_core.errors import WrongInputs
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.module import compiled_of
 
 Executors = Sequence[str | Executor]
 KEPT = 128  # functions whose compiled derivatives are kept, so that asking for one anew costs nothing
@@ -168,7 +169,7 @@ def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors
 
 @lru_cache(maxsize=KEPT)
 def _kept(kind: Any, function: Any, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None) -> Any:
-    known = getattr(function, "_thunder", None)
+    known = compiled_of(function)
     if isinstance(known, Specializations):
         compiled = compiled_by(_settings(known, executors), _subject(kind, known.subject, options))
         specializations_of(compiled).derivative_of = function

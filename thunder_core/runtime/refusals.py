@@ -1,0 +1,83 @@
+"""Refusals: the reasons why programs do not take a call, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.errors import DataDependent, SourceLine
+from thunder_core.ir.proxy import tensor_proxy
+from thunder_core.runtime.dispatch import Refusal
+from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
+from thunder_core.runtime.program import Program
+
+MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
+MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
+
+
+def number_refused(program: Program, error: Exception) -> str | None:
+    """The path of the number whose guard refused a call; None if it was refused for another reason."""
+    return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
+
+
+def refused_ones(program: Program, error: Exception) -> Iterator[str]:
+    """Yield the path of a size of one that a constraint refused, and the paths of those that have to be equal to it.
+
+    Constraints are checked last, so that the program takes all else of the call.
+    """
+    if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
+        return
+    place = error.number - (len(program.guards) - len(program.constraints))
+    if place >= 0:
+        refused = program.constraints[place].number
+        yield refused
+        pairs = ((one.number, one.equals) for one in program.constraints if one.equals)
+        yield from (path for pair in pairs if refused in pair for path in pair)
+
+
+def require_few_values(refusals: Iterable[Refusal]) -> None:
+    """Raise `DataDependent` for a call that programs refused for too many different values of tensors."""
+    met: dict[SourceLine | None, list[UnexpectedValue]] = {}
+    for program, error in refusals:
+        if isinstance(error, UnexpectedValue):
+            met.setdefault(program.line_of(error), []).append(error)
+    many = sum(map(len, met.values())) >= MAX_VALUES
+    for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
+        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
+        if many or len(values) >= MAX_VALUES_OF_A_LINE:
+            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
+            raise DataDependent(
+                f"the program was traced {len(errors)} times for values of a tensor at this line, and now gets yet "
+                f"another one: {seen}",
+                fix="decide by a comparison rather than by the value, use torch.where, keep the line out of what is "
+                'compiled, or have it traced for each value with data_dependent="retrace"',
+                where=line,
+            )
+
+
+def refusal_reason(program: Program, error: Exception) -> str:
+    """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
+    if isinstance(error, UnexpectedValue):
+        line = program.line_of(error)
+        place = "" if line is None else f" ({line})"
+        return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
+    if not isinstance(error, GuardFailed):
+        return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
+    told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
+    return f"{told}, is {describe_value(error.found)}"
+
+
+def describe_value(value: Any) -> str:
+    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
+    if isinstance(value, torch.Tensor):
+        grad = ", requires grad" if value.requires_grad else ""
+        return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
+    if isinstance(value, type):
+        return value.__name__
+    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+        return f"{value!r:.80}"
+    if isinstance(value, list | tuple | dict | set):
+        return f"a {type(value).__name__} of {len(value)} items"
+    return f"a {type(value).__name__}"
