@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
+from transformers import StaticCache
 
 import thunder_core as thunder
 from tests.generation.models import Uncompiled
@@ -34,7 +37,10 @@ from thunder_core.pipeline import Request, optimize, plan
 from thunder_core.pipeline.bench import bench_artifact
 from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.validate import validate_artifact
+from thunder_core.recipe import Transform
+from thunder_core.transforms.static_cache import GenerateWithStaticCache
 from thunder_core.validation.report import GenerationReport
+from thunder_recipes.hf_generate import HFGenerate
 
 LENGTHS = {"prompt_length": 9, "new_tokens": 7, "batch": 3, "runs": 2, "warmup": 0}
 
@@ -245,7 +251,33 @@ def test_a_model_that_needs_a_program_for_each_length_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recipe_with_a_generate_of_its_own_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CannotGenerate, match="GenerateWithStaticCache of the recipe hf-generate"):
-        optimize(request_of(tmp_path / "a", recipe="hf-generate"))
+class StaticCacheUncompiled(HFGenerate):
+    """The static cache, by the executor that compiles no kernels."""
+
+    executors = ("torch",)
+
+
+def test_a_recipe_with_a_generate_of_its_own_keeps_it(tmp_path: Path) -> None:
+    report = optimize(request_of(tmp_path / "a", recipe=StaticCacheUncompiled, include_weights=True)).report
+    assert report.programs == 4
+    loaded, model = thunder.load(tmp_path / "a", strict=True), thunder.load(tmp_path / "a")._thunder.subject
+    for kind in ("one token", "the longest", "the largest", "padded"):
+        assert torch.equal(continued(loaded, **MODES[kind]), continued(model, **MODES[kind]))
+    for generating in (loaded, copy.deepcopy(loaded)):
+        assert type(continued(generating, 1, 4, return_dict_in_generate=True).past_key_values) is StaticCache
+
+
+def test_a_generate_that_cannot_be_written_down_is_refused(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Local(GenerateWithStaticCache):
+        """A transform that no other process can import."""
+
+    class LocalRecipe(Uncompiled):
+        """A recipe with it."""
+
+        def setup_transforms(self) -> tuple[Transform, ...]:
+            return (Local(),)
+
+    with pytest.raises(CannotGenerate, match=r"Local of the recipe .* cannot be written down"):
+        optimize(request_of(tmp_path / "a", recipe=LocalRecipe))
     assert list(tmp_path.iterdir()) == []

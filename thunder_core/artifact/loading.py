@@ -24,7 +24,7 @@ from thunder_core.artifact.lazy_model import (
 )
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, EmptyModelFacts
 from thunder_core.artifact.read import Artifact, open_artifact
-from thunder_core.artifact.retracing import Retracer, Strict
+from thunder_core.artifact.retracing import Retracer, Strict, kept_methods
 from thunder_core.artifact.signature import require_authentic
 from thunder_core.artifact.standalone import standalone_here
 from thunder_core.artifact.stored import stored_programs
@@ -156,7 +156,8 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         return compiled_function(call)
     forward: Compiler = _refusing(artifact, (), trust) if strict else compiler
     rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
-    return compiled_module(call, Specializations(subject.forward, forward, options), rebinding)
+    methods = kept_methods(facts, subject, trust)
+    return compiled_module(call, Specializations(subject.forward, forward, options), rebinding, methods)
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,8 @@ class Rebinding:
     def _compiled_by_recipe(self, module: torch.nn.Module) -> torch.nn.Module:
         compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
-        return compiled_module(Specializations(module, compiler, options), forward, self)
+        methods = kept_methods(self.facts, module, self.trust)
+        return compiled_module(Specializations(module, compiler, options), forward, self, methods)
 
 
 def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:

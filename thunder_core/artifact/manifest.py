@@ -13,7 +13,7 @@ from thunder_core.runtime.autograd_signature import AutogradSignature, Dimension
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[8] = 8  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[9] = 9  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -158,10 +158,14 @@ class ProgramFacts(StoredFacts):
 
 
 class PartFacts(StoredFacts):
-    """A transform or a lookaside by its class, with its fields as literals or as what is imported."""
+    """A transform or a lookaside by its class, with its fields as literals or as what is imported.
+
+    `methods` says of a transform that it has some for the compiled module, in the place of the model's own.
+    """
 
     path: str
     options: dict[str, ConstantFacts] = {}
+    methods: bool = False
 
 
 class CompilerFacts(StoredFacts):

@@ -25,12 +25,22 @@ GENERATE_WITHIN = (
     "or --new-tokens; without strict=True such a call is traced"
 )
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
+METHODS = "thunder_core.artifact.parts:methods_of"
 
 
 def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
     """The compiler that plain data tells of; raises as `compiler_of` does."""
     compiler_of: Any = plugins.imported(COMPILER)
     return compiler_of(facts, trust)
+
+
+def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Callable[..., Any]]:
+    """The methods that the recipe has for a compiled module, by name; raises `ArtifactForeign` and `ImportRefused`."""
+    if not any(transform.methods for transform in facts.transforms):
+        return {}
+    methods_of: Any = plugins.imported(METHODS)
+    found: dict[str, Callable[..., Any]] = methods_of(facts, model, trust)
+    return found
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,13 @@ def without_lookasides(content: Content) -> Content:
     return content
 
 
+def without_methods(content: Content) -> Content:
+    """Schema 8 did not keep which transforms have methods for the compiled module: what it loads has its class's."""
+    if any("methods" in transform for transform in content["compiler"].get("transforms", ())):
+        raise ValueError("schema 8 has no methods of transforms")
+    return content
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
@@ -113,4 +120,5 @@ UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     5: without_symbolic,
     6: without_observed_values,
     7: without_lookasides,
+    8: without_methods,
 }

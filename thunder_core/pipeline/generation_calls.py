@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from thunder_core.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.pipeline.dynamic import named_places, sizes_of
 from thunder_core.pipeline.session import Session
-from thunder_core.recipe import Recipe
+from thunder_core.recipe import Recipe, Transform
 from thunder_core.validation.generation import generated
 
 DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name is of the last
@@ -77,8 +77,24 @@ class ObservedSizes:
         return lengths.prompt_length if ids <= lengths.prompt_length else lengths.total
 
 
-def observed_sizes(session: Session, recipe: Recipe, lengths: GenerationLengths) -> ObservedSizes:
-    """The sizes of the calls that eager `generate` makes at the ends of these lengths.
+@dataclass(frozen=True, eq=False)
+class EagerGenerator:
+    """A model in eager PyTorch that generates by the method that transforms put in the place of its own, if any do."""
+
+    model: Any
+    transforms: Sequence[Transform]
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of that method."""
+        methods = [transform.methods(self.model).get("generate") for transform in self.transforms]
+        method = next(filter(None, reversed(methods)), type(self.model).generate)
+        return method(self.model, *args, **kwargs)
+
+
+def observed_sizes(
+    session: Session, recipe: Recipe, lengths: GenerationLengths, eager: EagerGenerator
+) -> ObservedSizes:
+    """The sizes of the calls that `generate` makes in eager PyTorch at the ends of these lengths.
 
     Raises `CannotGenerate` where it fails.
     """
@@ -86,7 +102,7 @@ def observed_sizes(session: Session, recipe: Recipe, lengths: GenerationLengths)
     with observed_calls(session.model, found):
         for prompts in lengths.ends():
             try:
-                generated(session.model, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
+                generated(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
             except (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as error:
                 raise CannotGenerate(
                     f"`generate` of {type(session.model).__name__} fails in eager PyTorch, with prompts of {prompts}: "

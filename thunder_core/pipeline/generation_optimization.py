@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from thunder_core.artifact.manifest import GenerationFacts
+from thunder_core.artifact.parts import part_facts
 from thunder_core.benchmark import BenchmarkSuite, require_speedup
 from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.claiming.device_code import DeviceCode
@@ -21,7 +22,7 @@ from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results
 from thunder_core.pipeline.clock import StageClock, announcing_stages
-from thunder_core.pipeline.generation_calls import inputs_of, observed_sizes
+from thunder_core.pipeline.generation_calls import EagerGenerator, inputs_of, observed_sizes
 from thunder_core.pipeline.generation_coverage import GenerationCoverage
 from thunder_core.pipeline.generation_findings import generation_report
 from thunder_core.pipeline.generation_speed import Contender, measure_generation
@@ -48,7 +49,7 @@ class GenerationOptimization:
 
     def __post_init__(self) -> None:
         require_generation(self.session.loaded)
-        require_own_generate(self.plan, self.session)
+        require_kept_methods(self.plan, self.session)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -59,8 +60,10 @@ class GenerationOptimization:
 
     def acquire(self) -> Program:
         """Generate behind prompts of all kinds, which traces; the program that tokens behind the longest take."""
-        arguments = observed_sizes(self.session, self.plan.prepared.recipe, self.lengths).arguments(self.lengths)
-        self.session = replace(self.session, compile=partial(apply, self.plan.prepared, symbolic=arguments))
+        prepared = self.plan.prepared
+        eager = EagerGenerator(self.session.model, prepared.transforms)
+        arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
+        self.session = replace(self.session, compile=partial(apply, prepared, symbolic=arguments))
         coverage = GenerationCoverage(self.session, self.lengths)
         with announcing_stages(self.session.compiled, self.clock):
             coverage.trace(1)
@@ -111,15 +114,12 @@ class GenerationOptimization:
         return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
 
 
-def require_own_generate(plan: Plan, session: Session) -> None:
-    """Raise `CannotGenerate` where a transform puts another method in the place of `generate`.
-
-    Artifacts keep programs, and no methods: `generate` of what is loaded from one is the library's own.
-    """
+def require_kept_methods(plan: Plan, session: Session) -> None:
+    """Raise `CannotGenerate` where another method is in the place of `generate`, and artifacts cannot keep it."""
     for transform in plan.prepared.transforms:
-        if "generate" in transform.methods(session.model):
+        if "generate" in transform.methods(session.model) and part_facts(transform) is None:
             raise CannotGenerate(
                 f"{type(transform).__name__} of the recipe {plan.prepared.recipe.name} puts another method in the "
-                "place of `generate`, which artifacts do not keep",
-                fix="use a recipe that generates with the library's own caches, such as hf-transformers",
+                "place of `generate`, and it cannot be written down, so that an artifact would not have it",
+                fix="make it a dataclass in a module, whose fields are literals or what can be imported",
             )

@@ -1,0 +1,67 @@
+"""Transforms and lookasides of an artifact's recipe: written down by their classes and fields, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+
+from thunder_core.artifact.constants import import_path
+from thunder_core.artifact.literals import read_literal, write_literal
+from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, PartFacts
+from thunder_core.artifact.trust import Trust
+from thunder_core.errors import ArtifactForeign
+from thunder_core.recipe import Lookaside, Transform
+
+Part = TypeVar("Part", bound=Transform | Lookaside)
+
+
+def part_facts(part: object) -> PartFacts | None:
+    """A transform or a lookaside as its class and fields; None where one of them cannot be written down."""
+    path = import_path(type(part))
+    if path is None or not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return None
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
+    options = {name: _option(value) for name, value in values.items()}
+    if any(option is None for option in options.values()):
+        return None
+    methods = isinstance(part, Transform) and type(part).methods is not Transform.methods
+    return PartFacts(path=path, options=cast(dict[str, ConstantFacts], options), methods=methods)
+
+
+def _option(value: object) -> ConstantFacts | None:
+    text, path = write_literal(value), import_path(value)
+    if text is not None:
+        return ConstantFacts(kind="literal", text=text)
+    return ConstantFacts(kind="import", text=path) if path is not None else None
+
+
+def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> dict[str, Callable[..., Any]]:
+    """The methods that an artifact's transforms have for a compiled module, by name; raises as `part_of` does."""
+    kept = [one for one in facts.transforms if one.methods]
+    transforms = [part_of(one, Transform, trust) for one in kept]  # type: ignore[type-abstract]
+    return {name: method for one in transforms for name, method in one.methods(model).items()}
+
+
+def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
+    """The transform or lookaside that plain data tells of; `ArtifactForeign` where it is not to be had."""
+    try:
+        kind: Any = trust.imported(facts.path)
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            raise TypeError(f"it is no {base.__name__.lower()}")
+        fields: Any = {name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
+        part: Part = kind(**fields)
+        return part
+    except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
+        raise ArtifactForeign(
+            f"the {base.__name__.lower()} {facts.path} of the artifact's recipe is not to be had here: {error}",
+            fix="install the version of Thunder that the artifact was made with, or make it anew",
+        ) from error
+
+
+READ: dict[str, Callable[[str, Trust], object]] = {
+    "literal": lambda text, trust: read_literal(text),
+    "import": lambda text, trust: trust.imported(text),
+}
