@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recording import Recording
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.decompose_autocast import with_autocast_off
 from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.gradients import Hooks, Outside
@@ -93,7 +93,7 @@ def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
     for bsym in reversed(bsyms):
         inner = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - defined
         written = [as_bound_symbol(part, bsym) for part in reversed(bsym.subsymbols)] if inner & read else [bsym]
-        if inner & read and is_ruled(bsym):  # it may have switched autocast off for itself
+        if inner & read and has_derivative_rule(bsym):  # it may have switched autocast off for itself
             written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(bsym), ())))]
         read |= {proxy.name for one in written for proxy in one.inputs}
         expanded += written
@@ -107,7 +107,7 @@ def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
     for bsym in bsyms:
         if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
             on[bsym.args[0]] = bsym.args[1]
-        elif is_ruled(bsym):
+        elif has_derivative_rule(bsym):
             devices[id(bsym)] = tuple(device for device, enabled in on.items() if enabled)
     return devices
 

@@ -16,6 +16,6 @@ def has_own_derivative(function: object) -> bool:
     return function in OWN_DERIVATIVES
 
 
-def is_ruled(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol has a derivative of its own, so that its operations do not tell it."""
+def has_derivative_rule(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol has a derivative rule of its own, so that its operations' derivatives do not apply."""
     return has_own_derivative(bsym.symbol.target)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.switches import switches_autocast
@@ -29,7 +29,7 @@ def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
 
 
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    if is_ruled(bsym):
+    if has_derivative_rule(bsym):
         raise Underivable(f"`{bsym.symbol.name}` has a derivative of its own, under autocast")
     if not bsym.operations:
         if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from thunder_core.autodiff.jvp import JVP, derive_jvp
 from thunder_core.autodiff.refusals import underivable
-from thunder_core.autodiff.step import matched, same_derivative
+from thunder_core.autodiff.step import corresponding_proxies, derivation_key
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.memo import metadata
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -33,7 +33,7 @@ class ForwardSweep:
             self.bsyms.append(bsym)
             return
         old, jvp = self._derived_jvp(bsym, moving)
-        names: dict[str, Proxy] = matched(old, bsym)
+        names: dict[str, Proxy] = corresponding_proxies(old, bsym)
         names |= {one.name: self.tangents[names[name].name] for name, one in jvp.input_tangents.items()}
         if not jvp.computes_results:
             self.bsyms.append(bsym)
@@ -48,7 +48,7 @@ class ForwardSweep:
 
     def _derived_jvp(self, bsym: BoundSymbol, moving: Mapping[str, TensorProxy]) -> tuple[BoundSymbol, JVP]:
         layouts = tuple(metadata(one) for one in moving.values())
-        key = (same_derivative(bsym, set(moving)), layouts)
+        key = (derivation_key(bsym, set(moving)), layouts)
         if key not in self._known:
             try:
                 self._known[key] = (bsym, derive_jvp(bsym, moving))

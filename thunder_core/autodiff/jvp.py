@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.capture.fake import empty, new_mode
@@ -42,7 +42,7 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     """
     if any(name in tangents for name in bsym.mutates):
         raise Underivable("it writes to a tensor that has a tangent")
-    if is_ruled(bsym) or not all(map(_is_own, bsym.at_level("aten"))):
+    if has_derivative_rule(bsym) or not all(map(_is_own, bsym.at_level("aten"))):
         return _by_backward(bsym, tangents)
     jvp = _by_dual_numbers_in_thread(bsym, tangents)
     if isinstance(jvp, JVP):
@@ -109,9 +109,10 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
         return JVP({}, (), {}, computes_results=False)
     tape, mode = derivation.tape.continued(), derivation.mode
     with torch.inference_mode(False), mode:
-        moving = [empty(tangents[proxy.name]) for proxy in derivation.wanted]
+        moving = [empty(tangents[proxy.name]) for proxy in derivation.differentiated_inputs]
         dummies = [torch.empty_like(output, requires_grad=True) for output in derivation.outputs]
-    tangent_names = {proxy.name: tape.name(fake) for proxy, fake in zip(derivation.wanted, moving, strict=True)}
+    inputs_with_tangents = zip(derivation.differentiated_inputs, moving, strict=True)
+    tangent_names = {proxy.name: tape.name(fake) for proxy, fake in inputs_with_tangents}
     zeros = [tape.name(dummy) for dummy in dummies]
     try:
         with torch.inference_mode(False), torch.enable_grad(), mode, tape:

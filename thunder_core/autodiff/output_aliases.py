@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from thunder_core.analysis.aliasing import aliased_inputs
 from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.refusals import concerns_autograd, underivable
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import NumberProxy, Proxy
@@ -77,7 +77,7 @@ class _Views:
         if not bases:
             return
         owner = self._owner[id(bsym)]
-        if owner.has_effect or bsym.symbol.level != "aten" or is_ruled(owner):
+        if owner.has_effect or bsym.symbol.level != "aten" or has_derivative_rule(owner):
             raise Underivable(f"`{bsym.symbol.name}` may return a view, and nothing says of what")
         if id(bsym) in self._off and any(proxy.name in self._followed for proxy in bases):
             raise Underivable(f"`{bsym.symbol.name}` makes a view that is returned where autograd is off")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.memory_budget import fit_budget
 from thunder_core.autodiff.recompute_units import block_of, kept_of
 from thunder_core.autodiff.refusals import (
@@ -27,7 +27,7 @@ from thunder_core.autodiff.refusals import (
     views_without_autograd,
 )
 from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize, with_recomputation
-from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
+from thunder_core.autodiff.step import Step, corresponding_proxies, derivation_key, recomputed_views
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import VJP, Derivation, added, derive
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
@@ -107,10 +107,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     if not sweep.results:
         raise Underivable("no result depends on a tensor that requires a gradient")
     full_backward = sweep.backward([True] * len(sweep.results))
-    bsyms = full_backward.bound_symbols
-    read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
-    defined = {p.name for bsym in bsyms for p in bsym.defines} | {p.name for p in full_backward.inputs}
-    saved = tuple(proxy for name, proxy in read.items() if name not in defined)
+    saved = _saved_tensors(full_backward)
     # The sweep above has filled the `reads` of each step, which this looks at.
     require_unwritten(sweep.steps, {proxy.name for proxy in saved}, trace.aliases)
     forward, results = sweep.forward(saved), len(trace.output)
@@ -170,7 +167,8 @@ class ReverseSweep:
         return [proxy for proxy in self.trace.output if proxy.name in self.requires_grad_names]
 
     def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        if self._absorbs_requires_grad(bsym):
+        """Add a bound symbol as a step of the sweep, with its derivation if autograd follows it."""
+        if self._absorb_requires_grad(bsym):
             return
         require_plain(bsym, self.requires_grad_names)
         require_no_leaf(bsym, self._no_grad_views, enabled=enabled)
@@ -181,20 +179,20 @@ class ReverseSweep:
             return
         if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
             return
-        key = same_derivative(bsym, self.requires_grad_names)
+        key = derivation_key(bsym, self.requires_grad_names)
         if key not in derivations:
-            derivations[key] = _derived(bsym, self.requires_grad_names)
+            derivations[key] = _derive(bsym, self.requires_grad_names)
         step.derivation = derivations[key]
         if step.derivation is not None:
-            step.names = matched(step.derivation.bsym, bsym)
+            step.names = corresponding_proxies(step.derivation.bsym, bsym)
             for part in step.derivation.bsyms:
                 self._assign_names(part, step.names, step.names)
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
-    def _absorbs_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol only sets `requires_grad` where that can be recorded and the call dropped.
+    def _absorb_requires_grad(self, bsym: BoundSymbol) -> bool:
+        """Absorb a call that only sets `requires_grad`, where it can be dropped; return whether it was.
 
-        That is so for tensors that require it already, and for those that the trace makes and does not return.
+        That is so for tensors that require a gradient already, and for those that the trace makes and does not return.
         """
         if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
             return False
@@ -205,10 +203,10 @@ class ReverseSweep:
         self.requires_grad_names |= names
         return True
 
-    def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
-        """Put into `names` a proxy with a fresh name for each value that is made and not `known`."""
+    def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy], assigned: Mapping[str, Proxy]) -> None:
+        """Put into `names` a proxy with a fresh name for each value that is made and is not `assigned` one yet."""
         for proxy in bsym.defines:
-            if proxy.name not in known:
+            if proxy.name not in assigned:
                 new = next(self._names)
                 names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
 
@@ -223,11 +221,11 @@ class ReverseSweep:
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs)
         requires_grad_inputs = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
-        wanted = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
+        input_gradients = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
         origins = _gradient_labels(
-            [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, wanted, strict=True))]
+            [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, input_gradients, strict=True))]
         )
-        return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(wanted), MADE_BY, origins)
+        return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(input_gradients), MADE_BY, origins)
 
     def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
         """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
@@ -239,34 +237,36 @@ class ReverseSweep:
         return bsyms, gradients
 
     def _apply_vjp(self, step: Step, gradients: dict[str, TensorProxy], bsyms: list[BoundSymbol]) -> None:
+        """Append the backward of one step to `bsyms`, and accumulate its results in `gradients`."""
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
-        before = [gradients.get(proxy.name) for proxy in step.wanted]
+        accumulated = [gradients.get(proxy.name) for proxy in step.differentiated_inputs]
         try:
-            vjp, is_added = _vjp_added_to(step.derivation, incoming, before)
+            vjp, contains_accumulated = _vjp_with_accumulation(step.derivation, incoming, accumulated)
         except Underivable as error:
             raise underivable(step.bsym, str(error), error.missing_formula and step.bsym) from error
         names = dict(step.names)
-        for old, new in zip((*vjp.cotangents, *vjp.before), (*incoming, *before), strict=True):
+        for old, new in zip((*vjp.cotangents, *vjp.accumulated), (*incoming, *accumulated), strict=True):
             if old is not None and new is not None:
                 names[old.name] = new
         fresh: dict[str, Proxy] = {}
-        for bsym in (*recomputed(step.derivation, vjp), *vjp.bsyms):
+        for bsym in (*recomputed_views(step.derivation, vjp), *vjp.bsyms):
             self._assign_names(bsym, fresh, {p.name: p for p in bsym.inputs})
             names |= fresh
             bsyms.append(step.placed(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
-        for proxy, gradient, is_whole in zip(step.wanted, vjp.gradients, is_added, strict=True):
+        contributions = zip(step.differentiated_inputs, vjp.gradients, contains_accumulated, strict=True)
+        for proxy, gradient, is_total in contributions:
             if gradient is not None:
-                accumulated: Any = names[gradient.name]
-                if is_whole:
+                contribution: Any = names[gradient.name]
+                if is_total:
                     gradients.pop(proxy.name)
-                self._accumulate(proxy.name, accumulated, gradients, step, bsyms)
+                self._accumulate(proxy.name, contribution, gradients, step, bsyms)
 
     def _accumulate(
         self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, bsyms: list[BoundSymbol]
     ) -> None:
-        """Add to the gradient that is there, as autograd does: the one that was there first stands first."""
+        """Add to the gradient of a name, as autograd does: the one that was there first is the first operand."""
         old = gradients.get(name)
         if old is None:
             gradients[name] = new
@@ -297,8 +297,8 @@ class ReverseSweep:
         marks = {"blocks": blocks, "kept_operations": kept_operations}
         return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
 
-    def exposing_intermediates(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
-        """Yield the bound symbols of the trace, those that make a wanted intermediate as their aten operations.
+    def exposing_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
+        """Yield the bound symbols of the trace; those that make one of `intermediates`, as their aten operations.
 
         One with a derivative rule of its own is kept, with its operations behind it under fresh names.
         """
@@ -306,9 +306,9 @@ class ReverseSweep:
         for bsym in self.trace.bound_symbols:
             parts = steps[id(bsym)].bsyms if id(bsym) in steps else ()
             inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in bsym.outputs}
-            if not wanted & inner:
+            if not intermediates & inner:
                 yield bsym
-            elif is_ruled(bsym):  # its derivative is not that of its operations: they stand beside it
+            elif has_derivative_rule(bsym):  # its derivative is not that of its operations: they stand beside it
                 yield bsym
                 fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
                 yield from (part.renamed(fresh) for part in parts)
@@ -316,16 +316,16 @@ class ReverseSweep:
                 yield from parts
 
 
-def _vjp_added_to(
-    derivation: Derivation, incoming: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None]
+def _vjp_with_accumulation(
+    derivation: Derivation, incoming: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
 ) -> tuple[VJP, tuple[bool, ...]]:
-    """The product for cotangents, and which of its gradients contain those that were there before.
+    """Return the VJP for cotangents, and for each of its gradients whether it contains the accumulated one.
 
-    Autograd adds what comes for a tensor to its gradient one after another. Where a product is a sum by itself, as that
-    of `x * x` is, adding the sum would round otherwise: its summands are added to the gradient that was there.
+    Autograd adds the contributions to a tensor's gradient one after another. Where a VJP is a sum itself, as that of
+    `x * x` is, adding the finished sum would round differently, so its summands are added to the accumulated gradient.
     """
     vjp = derivation.vjp(incoming)
-    pairs = zip(before, vjp.sums, strict=True)
+    pairs = zip(accumulated, vjp.sums, strict=True)
     taken = [old if is_sum and old is not None and len(old.stride) == len(old.shape) else None for old, is_sum in pairs]
     if any(taken):
         with suppress(Underivable):
@@ -336,11 +336,11 @@ def _vjp_added_to(
 
 def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
     """These names, and those of all that the bound symbols of a trace compute from them."""
-    known = set(names)
+    computed = set(names)
     for bsym in trace.bound_symbols:
-        if any(proxy.name in known for proxy in bsym.inputs):
-            known |= {proxy.name for proxy in bsym.outputs}
-    return known
+        if any(proxy.name in computed for proxy in bsym.inputs):
+            computed |= {proxy.name for proxy in bsym.outputs}
+    return computed
 
 
 def fresh_names(trace: Trace) -> Iterator[str]:
@@ -376,11 +376,19 @@ def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str,
     return labels
 
 
-def _derived(bsym: BoundSymbol, requires_grad_names: set[str]) -> Derivation | None:
+def _derive(bsym: BoundSymbol, requires_grad_names: set[str]) -> Derivation | None:
     try:
         return derive(bsym, frozenset(requires_grad_names))
     except Underivable as error:
         raise underivable(bsym, str(error), error.missing_formula and bsym) from error
+
+
+def _saved_tensors(full_backward: Trace) -> tuple[TensorProxy, ...]:
+    """Return the tensors that a backward reads, and neither makes nor takes as cotangents."""
+    bsyms = full_backward.bound_symbols
+    read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
+    defined = {p.name for bsym in bsyms for p in bsym.defines} | {p.name for p in full_backward.inputs}
+    return tuple(proxy for name, proxy in read.items() if name not in defined)
 
 
 def _undefined_names(trace: Trace) -> set[str]:

@@ -15,9 +15,10 @@ from thunder_core.ir.tree import leaves
 
 @dataclass(eq=False)
 class Step:
-    """One bound symbol in the sweep: its derivation in the names of the trace, or None where autograd follows nothing.
+    """One bound symbol of the sweep, with the derivation that equal ones share; None where autograd follows nothing.
 
-    `reads` are the names that its backward reads.
+    `names` maps the names of the derivation to proxies of the trace. `reads` are the names that the bound symbol's
+    backward reads, complete once the sweep has run.
     """
 
     bsym: BoundSymbol
@@ -31,9 +32,11 @@ class Step:
         return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.results)
 
     @property
-    def wanted(self) -> tuple[Proxy, ...]:
+    def differentiated_inputs(self) -> tuple[Proxy, ...]:
         """The proxies that gradients go out for."""
-        return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.wanted)
+        if self.derivation is None:
+            return ()
+        return tuple(self.names[proxy.name] for proxy in self.derivation.differentiated_inputs)
 
     @property
     def bsyms(self) -> tuple[BoundSymbol, ...]:
@@ -47,25 +50,25 @@ class Step:
         return replace(placed, executor=self.bsym.executor, derives=derives)
 
 
-def same_derivative(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable:
-    """A key that is equal for bound symbols that share a derivation."""
+def derivation_key(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable:
+    """Return a key that is equal for bound symbols that share a derivation."""
     numbers: dict[str, int] = {}
     input_names = [leaf.name for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Proxy)]
-    same = tuple(numbers.setdefault(name, len(numbers)) for name in input_names)
+    input_numbers = tuple(numbers.setdefault(name, len(numbers)) for name in input_names)
     returned = tuple(numbers.get(proxy.name, -1) for proxy in bsym.outputs)
-    return (structural_key(bsym), same, returned, tuple(name in requires_grad_names for name in numbers))
+    return (structural_key(bsym), input_numbers, returned, tuple(name in requires_grad_names for name in numbers))
 
 
-def matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
-    """For each name of a bound symbol the proxy at the same place of an equal one."""
+def corresponding_proxies(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
+    """Map each name of a bound symbol to the proxy at the same place of an equal bound symbol."""
     pairs = zip(
         leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
     )
-    return {one.name: other for one, other in pairs if isinstance(one, Proxy)}
+    return {leaf.name: counterpart for leaf, counterpart in pairs if isinstance(leaf, Proxy)}
 
 
-def recomputed(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
-    """The operations of the forward that the backward repeats: views of what the bound symbol reads and returns."""
+def recomputed_views(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
+    """Return the views of the forward that the backward makes again, from what the bound symbol reads and returns."""
     outside = {proxy.name for proxy in (*derivation.bsym.inputs, *derivation.bsym.outputs)}
     makers = {proxy.name: bsym for bsym in derivation.bsyms for proxy in bsym.defines}
     recomputation: dict[int, BoundSymbol] = {}

@@ -12,7 +12,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.rules import target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
@@ -41,15 +41,15 @@ class VJP:
 
     For y = f(x) it is the map from a cotangent of y, the gradient of some loss with respect to y, to that of x. `bsyms`
     read the `cotangents`, one for each result that autograd follows and None for one without, tensors of the forward,
-    and each other. `gradients` are the cotangents of the wanted inputs: proxies with the metadata of these, or None
-    where autograd has none, which means zero. They contain those that were there `before`, one for each wanted input
-    and None for one without.
+    and each other. `gradients` are the cotangents of the differentiated inputs: proxies with the metadata of these, or
+    None where autograd has none, which means zero. They contain the gradients `accumulated` before, one for each
+    differentiated input and None for one without.
     """
 
     cotangents: tuple[TensorProxy | None, ...]
     bsyms: tuple[BoundSymbol, ...]
     gradients: tuple[TensorProxy | None, ...]
-    before: tuple[TensorProxy | None, ...] = ()
+    accumulated: tuple[TensorProxy | None, ...] = ()
 
     @cached_property
     def sums(self) -> tuple[bool, ...]:
@@ -61,7 +61,7 @@ class VJP:
     def reads(self) -> dict[str, TensorProxy]:
         """The tensors of the forward that the product reads, by name."""
         defined = {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
-        defined |= {proxy.name for proxy in (*self.cotangents, *self.before) if proxy is not None}
+        defined |= {proxy.name for proxy in (*self.cotangents, *self.accumulated) if proxy is not None}
         read = (proxy for bsym in self.bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
         return {proxy.name: proxy for proxy in read if proxy.name not in defined}
 
@@ -70,13 +70,14 @@ class VJP:
 class Derivation:
     """A bound symbol that ran once under PyTorch's autograd on tensors without data, and is ready to be run backward.
 
-    `bsyms` are the aten operations of the forward, `wanted` the inputs that gradients are for, and `results` the
-    outputs of the bound symbol that autograd follows. All names are those of the bound symbol that it was derived from;
-    `inputs` and `outputs` are the tensors of `mode` that stand for those that are wanted and for the results.
+    `bsyms` are the aten operations of the forward, `differentiated_inputs` the inputs that gradients are for, and
+    `results` the outputs of the bound symbol that autograd follows. All names are those of the bound symbol that it was
+    derived from; `inputs` and `outputs` are the tensors of `mode` that stand for the differentiated inputs and for the
+    results.
     """
 
     bsym: BoundSymbol
-    wanted: tuple[TensorProxy, ...]
+    differentiated_inputs: tuple[TensorProxy, ...]
     results: tuple[TensorProxy, ...]
     bsyms: tuple[BoundSymbol, ...]
     mode: FakeTensorMode = field(repr=False)
@@ -85,24 +86,28 @@ class Derivation:
     outputs: tuple[torch.Tensor, ...] = field(repr=False)
     _vjps: dict[Hashable, VJP] = field(default_factory=dict, repr=False)
 
-    def vjp(self, cotangents: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None] | None = None) -> VJP:
+    def vjp(
+        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None] | None = None
+    ) -> VJP:
         """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent.
 
         Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. Its own
-        `cotangents` have names of the tape's. Gradients that the `wanted` inputs have `before` are added to first, as
-        autograd's buffers do: their sum is rounded after each summand.
+        `cotangents` have names of the tape's. Where gradients of the differentiated inputs are `accumulated` already,
+        summands are added to those, as autograd's buffers do: their sum is rounded after each summand.
         """
-        before = before or [None] * len(self.wanted)
-        key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *before))
+        accumulated = accumulated or [None] * len(self.differentiated_inputs)
+        key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *accumulated))
         if key not in self._vjps:
             with torch.inference_mode(False):
-                self._vjps[key] = self._differentiated(cotangents, before)
+                self._vjps[key] = self._differentiated(cotangents, accumulated)
         return self._vjps[key]
 
-    def _differentiated(self, cotangents: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None]) -> VJP:
+    def _differentiated(
+        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
+    ) -> VJP:
         tape = self.tape.continued()
         with self.mode:
-            fakes = [None if proxy is None else empty(proxy) for proxy in (*cotangents, *before)]
+            fakes = [None if proxy is None else empty(proxy) for proxy in (*cotangents, *accumulated)]
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
         ends = (*self.outputs, *self.inputs)
         pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
@@ -136,9 +141,11 @@ class ProbedDerivation(Derivation):
     twin: Derivation | None = field(default=None, repr=False)
     names: Named | None = field(default=None, repr=False)
 
-    def _differentiated(self, cotangents: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None]) -> VJP:
+    def _differentiated(
+        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
+    ) -> VJP:
         assert self.twin is not None and self.names is not None
-        vjp, twin = (one(cotangents, before) for one in (super()._differentiated, self.twin._differentiated))
+        vjp, twin = (one(cotangents, accumulated) for one in (super()._differentiated, self.twin._differentiated))
         bsyms = named(vjp.bsyms, twin.bsyms, self.names)
         if bsyms is None:
             raise Underivable("its backward computes with a float that changes from call to call")
@@ -184,8 +191,9 @@ def probed(
         bsyms = None if one is None or twin is None else named(one.bsyms, twin.bsyms, names)
         if one is None or bsyms is None:
             return None
-        parts = {name: getattr(one, name) for name in ("wanted", "results", "mode", "tape", "inputs", "outputs")}
-        derivation = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **parts, twin=twin, names=names)
+        shared = ("differentiated_inputs", "results", "mode", "tape", "inputs", "outputs")
+        fields = {name: getattr(one, name) for name in shared}
+        derivation = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **fields, twin=twin, names=names)
         derivation.vjp(derivation.results)
     except (AmbiguousFloats, Underivable):
         return None
@@ -299,15 +307,16 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivati
             results.append((proxy, tensor))
     if not results:
         return None
-    wanted = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in requires_grad_names]
+    tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
+    differentiated_inputs = tuple(proxy for proxy in tensors if proxy.name in requires_grad_names)
     return Derivation(
         bsym=bsym,
-        wanted=tuple(wanted),
+        differentiated_inputs=differentiated_inputs,
         results=tuple(proxy for proxy, _ in results),
         bsyms=tuple(tape.bsyms),
         mode=mode,
         tape=tape,
-        inputs=tuple(fakes[proxy.name] for proxy in wanted),
+        inputs=tuple(fakes[proxy.name] for proxy in differentiated_inputs),
         outputs=tuple(tensor for _, tensor in results),
     )
 
@@ -322,7 +331,7 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
         raise Underivable("it takes something that is not a tensor")
     values: dict[str, Any] = {p.name: p.value for p in bsym.inputs if isinstance(p, NumberProxy)} | dict(tensors)
     operations = list(bsym.at_level("aten"))
-    if is_ruled(bsym) or not any(operation.gives_number for operation in operations):
+    if has_derivative_rule(bsym) or not any(operation.gives_number for operation in operations):
         return evaluate_one(bsym, values, call_with_rule)
     evaluate((operation for operation in operations if not operation.gives_number), values)
     return replace_leaves(bsym.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)

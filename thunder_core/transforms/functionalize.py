@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.analysis.grad_mode import followed_by_autograd, followed_when_made, grad_modes
-from thunder_core.analysis.own_derivatives import is_ruled
+from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.switches import switches_inference_mode
@@ -229,7 +229,7 @@ class _Rewriting:
         autograd follows one that has a derivative of its own, which its operations do not have.
         """
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
-        if is_ruled(bsym) and any(proxy.name in self._followed for proxy in bsym.inputs):
+        if has_derivative_rule(bsym) and any(proxy.name in self._followed for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
             raise _KeepWrites(representatives)  # it writes to other memory too, which is left as it is
