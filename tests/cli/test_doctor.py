@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from thunder_cli import health
+from thunder_cli import executor_trial, health
 from thunder_cli.health import Check
 from thunder_core import plugins
 from thunder_core.capture.symbols import symbol_of
@@ -28,10 +28,17 @@ def swapped(function):
     return claim
 
 
+@pytest.fixture
+def small_trials(monkeypatch):
+    """Executors are tried on a few elements: here Triton's kernels run in its interpreter."""
+    monkeypatch.setattr(executor_trial, "SIZES", (1, 1, 4, 16))
+
+
 def by_name(checks):
     return {check["name"]: check for check in checks}
 
 
+@pytest.mark.usefixtures("small_trials")
 def test_doctor_finds_this_environment(thunder):
     done = thunder("doctor", "--json")
     assert done.status == 0
@@ -43,6 +50,7 @@ def test_doctor_finds_this_environment(thunder):
     assert all(check["fix"] for check in done.json["checks"] if check["state"] != "ok")
 
 
+@pytest.mark.usefixtures("small_trials")
 def test_doctor_prints_a_line_for_each_check(thunder):
     done = thunder("doctor")
     assert done.status == 0
@@ -66,6 +74,7 @@ def test_what_is_optional_is_no_error(thunder, monkeypatch):
     assert "All is well" in done.out
 
 
+@pytest.mark.usefixtures("small_trials")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, fewer things need a C++ compiler")
 @pytest.mark.parametrize("compiler", ["/bin/false", "no-such-compiler", "/bin/true"])
 def test_a_compiler_that_compiles_nothing_is_noticed(thunder, monkeypatch, compiler):
