@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
 Level = Literal["torch", "aten"]
+GENERATION = ("prompt-length", "new-tokens")  # settings of --task generate
 
 
 @expand_options
@@ -56,7 +57,7 @@ def inspect_trace(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, in plain form.")
     ] = None,
-    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq", *GENERATION)],
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:

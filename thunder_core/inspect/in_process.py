@@ -15,11 +15,17 @@ from thunder_core.compiler import last_program, specializations_of
 from thunder_core.inspect.subject import GRAD, InspectedStage, Subject
 from thunder_core.ir.listing import Listing
 from thunder_core.models.input_size import InputSize
-from thunder_core.pipeline.prepare import prepare
+from thunder_core.models.library_output import quiet_transformers
+from thunder_core.models.prompts import require_generation
+from thunder_core.options.generation_lengths import Prompts
+from thunder_core.pipeline.generation_calls import STEPS, inputs_of
+from thunder_core.pipeline.generation_lengths import lengths_of
+from thunder_core.pipeline.prepare import Prepared, prepare
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import sequence_length
 from thunder_core.pipeline.session import open_model
+from thunder_core.validation.generation import generated
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
@@ -29,17 +35,31 @@ SMALL = 256  # elements of a tensor that is written out as a literal
 def traced_model(request: Request) -> Subject:
     """The traces of a model by a recipe: loaded, compiled and called once on seeded inputs; nothing is written.
 
-    For training, a step is called, so that there is a backward.
+    For training, a step is called, so that there is a backward. For generation it is `generate` that is called, and the
+    traces are those of the last token: of the prompt, where it has to give a single one.
 
     Raises what `thunder optimize` raises for the same request until it has traced.
     """
     prepared = prepare(request)
+    if request.generates:
+        return traced_generation(prepared, request)
     size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq))
     session = open_model(prepared, Purpose(request.train))
     with session.ready():
         session.call(session.inputs(size))
     subject = traced(session.compiled, source=session.loaded.source, drawn={**size.stated, "seed": session.seed})
     return replace(subject, train=request.train)
+
+
+def traced_generation(prepared: Prepared, request: Request) -> Subject:
+    """The traces of the last token that `generate` of a model gives; a single prompt unless a batch is named."""
+    lengths = lengths_of(prepared.loading.config, request)
+    session = open_model(prepared, Purpose())
+    require_generation(session.loaded)
+    prompts = inputs_of(session, Prompts(request.batch or 1, lengths.prompt_length), session.seed)
+    with session.ready(), quiet_transformers():
+        generated(session.compiled, prompts, min(STEPS, lengths.new_tokens))
+    return traced(session.compiled, source=session.loaded.source)
 
 
 def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:

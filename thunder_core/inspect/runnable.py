@@ -142,7 +142,7 @@ def obstacle(subject: Subject, listing: Listing) -> str:
     if not subject.source:
         return "where the model comes from is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:
-        return "the artifact keeps no example inputs: import the function and call it yourself"
+        return "no example inputs of it are kept: import the function and call it yourself"
     if listing.name in BEHIND_FORWARD and subject.folder is None:
         return f"a {listing.name} takes what the computation returns: import both functions and call them yourself"
     origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []

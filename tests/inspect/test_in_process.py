@@ -1,0 +1,30 @@
+"""Traces of models that are compiled for the purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.generation.models import Uncompiled
+from thunder_core.errors import CannotGenerate
+from thunder_core.inspect.in_process import traced_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.pipeline import Request
+
+
+def request_of(sample: str, new_tokens: int) -> Request:
+    model = ModelRequest(sample=SAMPLES[sample], task="generate")
+    return Request(recipe=Uncompiled, model=model, prompt_length=5, new_tokens=new_tokens)
+
+
+@pytest.mark.parametrize(("new_tokens", "has_cache"), [(1, False), (3, True)])
+def test_of_generation_the_program_of_the_last_token_is_shown(new_tokens: int, has_cache: bool) -> None:
+    stage = traced_model(request_of("llama", new_tokens)).stage("computation")
+    origins = [value.origin for value in stage.read().inputs]
+    assert "kwargs['input_ids']" in origins
+    assert ("kwargs['past_key_values'].layers[0].keys" in origins) is has_cache
+
+
+def test_a_model_that_generates_nothing_is_refused() -> None:
+    with pytest.raises(CannotGenerate, match="BertForMaskedLM generates no text"):
+        traced_model(request_of("bert", 3))
