@@ -31,11 +31,12 @@ from thunder_core.runtime.library.overlap import overlaps
 
 @dataclass(frozen=True)
 class Acquired:
-    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
+    """The three traces of a program; `guards[n]` describes in words what check number n of the prologue requires.
 
-    `numbers` are the paths of those checks that want a number to be what it was; `places` the plain ways to what checks
-    look at. `observed` has the numbers and sizes from outside in this call by their paths, symbolic ones among them.
-    `sizes` are the symbols, if there are any, and `constraints` what is checked of them.
+    By the number of a check, `numbers` has the path of a number that must stay equal, and `places` the steps to a value
+    that can be looked up without running the user's code. `observed` has the numbers and sizes from outside in this
+    call by their paths, symbolic ones among them. `sizes` are the symbols, if there are any, and `constraints` what is
+    checked of them.
     """
 
     prologue: Trace
@@ -81,7 +82,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
         prologue_trace,
         computation,
         epilogue_trace,
-        guards=tuple(prologue.refusals),
+        guards=tuple(prologue.descriptions),
         sharp_edges=edges,
         numbers={number: str(path) for number, path in prologue.numbers.items()},
         places=prologue.places,

@@ -36,15 +36,16 @@ PROXIED = "thunder_core.interpreter.native:proxied"
 OVERLAP = f"{LIBRARY}.overlap:overlap_as"
 TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 WARNS = f"{LIBRARY}.output:raises_warning"
-ALONE = "tracers and transforms of PyTorch's: none was at work"
+NO_TRACER = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS)
-ASKED = {"logging.": "logging", "raises_warning(": WARNS}  # what questions about the process need, by their beginnings
-RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED)})
+CALLED_FUNCTIONS = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS)
+# What a query about the process has to import, by the query's prefix.
+IMPORTS_OF_QUERIES = {"logging.": "logging", "raises_warning(": WARNS}
+RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED_FUNCTIONS)})
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
-    """A statement of plain Python as a bound symbol; the value is given to the output's name."""
+    """Return a statement of plain Python as a bound symbol; its value is assigned to the output's name."""
     return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
 
 
@@ -52,9 +53,11 @@ NO_SYMBOLS: Mapping[str, Path] = {}
 
 
 class Prologue:
-    """Builds the prologue: each path is evaluated once, owners before what they own.
+    """Builds the prologue: it evaluates each path once, owners before what they own, and checks the guards.
 
-    `writes`: the program writes to its inputs, so that it matters which of them overlap in memory.
+    With `writes`, the program writes to its inputs, so that it matters which of them overlap in memory. `descriptions`
+    has a text for each check. By the number of a check, `numbers` has the path of a number that must stay equal, and
+    `places` the steps to a value that can be looked up without running the user's code.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Prologue:
         self._taken: set[str] = {*RESERVED, *(str(root.key) for root in roots), *names.values()}
         self.scope = Scope({"torch"}, taken=self._taken)
         self.bsyms: list[BoundSymbol] = []
-        self.refusals: list[str] = []
+        self.descriptions: list[str] = []
         self.numbers: dict[int, Path] = {}
         self.places: dict[int, tuple[tuple[str, object], ...]] = {}
         self._names = {**names, **{path: name for name, path in symbols.items()}}
@@ -77,26 +80,26 @@ class Prologue:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
         for query, value in state.items():
-            self.scope.imports |= {module for begin, module in ASKED.items() if query.startswith(begin)}
-            same = "is" if isinstance(value, bool | torch.dtype) else "=="
-            self._check(f"{query} {same} {literal(value, self.scope)}", f"{query}: was {value}", query)
+            self.scope.imports |= {module for prefix, module in IMPORTS_OF_QUERIES.items() if query.startswith(prefix)}
+            comparison = "is" if isinstance(value, bool | torch.dtype) else "=="
+            self._check(f"{query} {comparison} {literal(value, self.scope)}", f"{query}: was {value}", query)
 
-    def trace(self, guards: Sequence[Guard], wanted: tuple[Sequence[Path], ...], roots: Sequence[Path]) -> Trace:
-        """The whole prologue; it returns the values at the wanted paths, in groups."""
+    def trace(self, guards: Sequence[Guard], output_groups: tuple[Sequence[Path], ...], roots: Sequence[Path]) -> Trace:
+        """Return the prologue's trace, whose outputs are a tuple of values for each group of `output_groups`."""
         hooked = [namespace(guard.path) for guard in guards if guard.kind in OF_NAMESPACE]
-        for path in [*(guard.path for guard in guards), *hooked, *itertools.chain(*wanted)]:
+        for path in [*(guard.path for guard in guards), *hooked, *itertools.chain(*output_groups)]:
             count_use(path, self._uses)
         plain = [guard for guard in guards if is_of_plain_tensor(guard)]
         for path in self._symbols:
             count_use(path, self._uses)
         for guard in guards:
             if not is_of_plain_tensor(guard):
-                self._guard(guard)
-        tensors = self._tensors(plain)
+                self._check_guard(guard)
+        tensors = self._check_tensors(plain)
         together = [guard.path for guard in plain]
         outputs = [
             Code(tensors) if group and list(group) == together else tuple(Code(self._variable(path)) for path in group)
-            for group in wanted
+            for group in output_groups
         ]
         return Trace(
             name=NAME,
@@ -109,14 +112,15 @@ class Prologue:
 
     # ---- guards ---------------------------------------------------------------------------------------------
 
-    def _tensors(self, guards: Sequence[Guard]) -> str:
-        """Guards on tensors, asked one by one only where the tensors are not known; the name of all tensors.
+    def _check_tensors(self, guards: Sequence[Guard]) -> str:
+        """Check the guards on plain tensors; return the name of the tuple of these tensors.
 
-        Within a tracer or transform of PyTorch's no tensors are known, so that only then it has to be asked for.
+        One call into C++ compares them with tensors that have passed; the guards are checked one by one only where it
+        fails. Tensors are never remembered under a tracer or transform of PyTorch, so only then is it asked for.
         """
         self.scope.imports.add(TRACER)
         if not guards:
-            self._check("tracer_at_work() is None", ALONE, "tracer_at_work()")
+            self._check("tracer_at_work() is None", NO_TRACER, "tracer_at_work()")
             return ""
         self.scope.imports.update(TENSOR_GUARDS)
         members = tuple(Code(self._variable(guard.path)) for guard in guards)
@@ -124,52 +128,55 @@ class Prologue:
             self._variable(path)
         tensors = self._assign(self._new_name("tensors"), literal(members, self.scope))
         passed = self._assign(self._new_name("passed"), f"tensors_match({NAME}, {tensors})")
-        self._check(f"{passed} or tracer_at_work() is None", ALONE, "tracer_at_work()")
+        self._check(f"{passed} or tracer_at_work() is None", NO_TRACER, "tracer_at_work()")
         for guard in guards:
-            self._guard(guard, unless=f"{passed} or ")
-        self._strides(guards)
-        self._overlaps(guards, tensors)
-        self.bsyms.append(statement(f"if not {passed}: remember({NAME}, {tensors}{self._open(guards)})"))
+            self._check_guard(guard, unless=f"{passed} or ")
+        self._check_symbolic_strides(guards)
+        self._check_overlaps(guards, tensors)
+        self.bsyms.append(statement(f"if not {passed}: remember({NAME}, {tensors}{self._symbolic_dimensions(guards)})"))
         return tensors
 
-    def _strides(self, guards: Sequence[Guard]) -> None:
-        """The strides that are expressions of sizes: those are compared at each call."""
+    def _check_symbolic_strides(self, guards: Sequence[Guard]) -> None:
+        """Compare, at each call, the strides of those tensors whose strides are expressions in symbolic sizes."""
         for guard in guards:
             if any(isinstance(stride, SymbolicSize) for stride in guard.expected[1].stride):
                 subject = self._variable(guard.path)
                 strides = literal(guard.expected[1].stride, self.scope)
                 self._check(f"{subject}.stride() == {strides}", f"{guard.path}: had the strides {strides}", subject)
 
-    def _open(self, guards: Sequence[Guard]) -> str:
-        """For each tensor with symbolic sizes its place, and the dimensions whose sizes and strides may differ."""
-        places = {}
+    def _symbolic_dimensions(self, guards: Sequence[Guard]) -> str:
+        """Return, as an argument of `remember`, the dimensions of each tensor whose size or stride is symbolic."""
+        dimensions_by_tensor = {}
         for number, guard in enumerate(guards):
             proxy = guard.expected[1]
-            open_ = [
-                tuple(place for place, size in enumerate(sizes) if isinstance(size, SymbolicSize))
+            dimensions = tuple(
+                tuple(dimension for dimension, size in enumerate(sizes) if isinstance(size, SymbolicSize))
                 for sizes in (proxy.shape, proxy.stride)
-            ]
-            if any(open_):
-                places[number] = tuple(open_)
-        return f", {literal(places, self.scope)}" if places else ""
+            )
+            if any(dimensions):
+                dimensions_by_tensor[number] = dimensions
+        return f", {literal(dimensions_by_tensor, self.scope)}" if dimensions_by_tensor else ""
 
-    def _overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
-        """The tensors overlap as they did, where that matters."""
+    def _check_overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
+        """Check that the tensors overlap in memory as they did while tracing, if the program writes to its inputs."""
         if len(guards) > 1 and self._writes:
             overlapping = overlaps(tuple(guard.path.value for guard in guards))
-            told = f"the tensors that the program uses: {described_overlaps(overlapping, guards)}"
-            rows = ((*guard.expected[1].shape, *guard.expected[1].stride) for guard in guards)
-            sized = tuple(place for place, row in enumerate(rows) if any(isinstance(one, SymbolicSize) for one in row))
-            stated = [NAME, tensors, literal(overlapping, self.scope), *([literal(sized, self.scope)] if sized else [])]
+            description = f"the tensors that the program uses: {described_overlaps(overlapping, guards)}"
+            layouts = ((*guard.expected[1].shape, *guard.expected[1].stride) for guard in guards)
+            symbolic = tuple(n for n, sizes in enumerate(layouts) if any(isinstance(s, SymbolicSize) for s in sizes))
+            arguments = [NAME, tensors, literal(overlapping, self.scope)]
+            if symbolic:
+                arguments.append(literal(symbolic, self.scope))
             self.scope.imports.add(OVERLAP)
-            self._check(f"overlap_as({', '.join(stated)})", told, tensors)
+            self._check(f"overlap_as({', '.join(arguments)})", description, tensors)
 
-    def _guard(self, guard: Guard, unless: str = "") -> None:
+    def _check_guard(self, guard: Guard, unless: str = "") -> None:
+        """Check a guard on the value at its path; `unless` is what makes the check needless, before an `or`."""
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:
-            self.numbers[len(self.refusals)] = guard.path
+            self.numbers[len(self.descriptions)] = guard.path
         if guard.kind not in OF_NAMESPACE and (place := plain_place(guard.path)) is not None:
-            self.places[len(self.refusals)] = place
-        subject = self._held(guard.path)
+            self.places[len(self.descriptions)] = place
+        subject = self._operand(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:
             subject = self._variable(guard.path)
@@ -180,18 +187,19 @@ class Prologue:
         if guard.kind in OF_TWO_PATHS:
             return CONDITIONS[guard.kind](subject, self._variable(guard.expected), self.scope)
         if guard.kind in OF_NAMESPACE:
-            return guard.condition(self._held(namespace(guard.path)), self.scope)
+            return guard.condition(self._operand(namespace(guard.path)), self.scope)
         return guard.condition(subject, self.scope)
 
-    def _check(self, condition: str, reason: str, subject: str) -> None:
+    def _check(self, condition: str, description: str, subject: str) -> None:
+        """Append a statement that refuses the call, with the value of `subject`, where the condition does not hold."""
         self.scope.imports.add(REFUSE)
-        self.bsyms.append(statement(f"if not ({condition}): refuse({len(self.refusals)}, {subject})"))
-        self.refusals.append(reason)
+        self.bsyms.append(statement(f"if not ({condition}): refuse({len(self.descriptions)}, {subject})"))
+        self.descriptions.append(description)
 
     # ---- expressions ----------------------------------------------------------------------------------------
 
     def _expression(self, path: Path) -> str:
-        """The expression that computes a path from a variable that holds its parent."""
+        """Return the expression that reads the value at a path from the variable that holds its parent."""
         if path in self._expressions:
             return self._expressions[path]
         if path.parent is None:
@@ -205,7 +213,7 @@ class Prologue:
             self.scope.imports.update({"math"} if "math." in text else ())
             return text
         if path.step == "entry":
-            return f"{self._held(namespace(path.parent))}[{literal(path.key, self.scope)}]"
+            return f"{self._operand(namespace(path.parent))}[{literal(path.key, self.scope)}]"
         if path.step == "member":
             return bound(path.value, self.scope)
         if path.step == "keyed item":
@@ -213,20 +221,23 @@ class Prologue:
         return STEPS[path.step](path, self._variable(path.parent), self.scope)
 
     def _computed(self, path: Path) -> str:
-        """A call of the function, for numbers that are computed."""
+        """Return a call of the function that computes a number, on variables and constants."""
         function, operands = path.key
-        words = [self._variable(one) if isinstance(one, Path) else literal(one, self.scope) for one in operands]
+        arguments = [
+            self._variable(operand) if isinstance(operand, Path) else literal(operand, self.scope)
+            for operand in operands
+        ]
         module = "operator" if function.__module__ == "_operator" else function.__module__
         name = function.__name__
         called = name if module == "builtins" else self.scope.importing(f"{module}.{name}", module)
-        return f"{called}({', '.join(words)})"
+        return f"{called}({', '.join(arguments)})"
 
-    def _held(self, path: Path) -> str:
-        """The expression for what lies at a path: a name if it is used again."""
+    def _operand(self, path: Path) -> str:
+        """Return the text that refers to the value at a path: a variable if it is used again, else its expression."""
         return self._variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
     def _root(self, path: Path) -> str:
-        """A root other than the arguments: a class, a module, or the globals of a module."""
+        """Return the expression of a root other than the arguments: a class, a module, or the globals of a module."""
         if path.step != "globals":
             return bound(path.value, self.scope)
         if path.key == "?":
@@ -236,7 +247,7 @@ class Prologue:
         return name
 
     def _variable(self, path: Path) -> str:
-        """A name that holds the value at the path, assigned on first use."""
+        """Return the name of the variable that holds the value at a path, assigned on first use."""
         if path in self._expressions:
             return self._expressions[path]
         expression = self._expression(path)
@@ -246,13 +257,13 @@ class Prologue:
         return self._expressions[path]
 
     def _new_name(self, text: str) -> str:
-        """A name like the text that nothing else has."""
+        """Return a name like the text that nothing else has."""
         name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
 
     def _assign(self, name: str, expression: str) -> str:
-        """The name that a statement gives to a value."""
+        """Append a statement that assigns an expression's value to a name, and return the name."""
         self.bsyms.append(statement(expression, Proxy(name)))
         return name
 
@@ -303,13 +314,13 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
 
 
 def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
-    """The guarded tensors that overlap, in words."""
+    """Return, in words, which guarded tensors overlap."""
     groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in overlapping]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
 def is_of_plain_tensor(guard: Guard) -> bool:
-    """Whether a guard wants the metadata of a tensor that has no Python code of its own to answer for it."""
+    """Whether a guard is on the metadata of a tensor of a class that has no Python code of its own to report it."""
     return guard.kind == "tensor" and guard.expected[0] in PLAIN
 
 
@@ -318,7 +329,7 @@ PLAIN_STEPS = ("item", "entry")
 
 
 def plain_place(path: Path) -> tuple[tuple[str, object], ...] | None:
-    """A path by its steps, where following it runs no code of the user's: past a root, items and entries alone."""
+    """Return the steps of a path where following them runs no code of the user's: a root, then items and entries."""
     root, *steps = path.lineage()
     if root.step not in ROOTS or any(step.step not in PLAIN_STEPS for step in steps):
         return None
@@ -328,23 +339,23 @@ def plain_place(path: Path) -> tuple[tuple[str, object], ...] | None:
 
 
 def stored_base(path: Path) -> str:
-    """The builtin container that holds an item."""
+    """Return the name of the builtin class whose storage holds an item: that of its container, or a base of it."""
     container = path.parent.value if path.parent else None
     return next(base.__name__ for base in (dict, list, tuple) if isinstance(container, base))
 
 
 def namespace(path: Path) -> Path:
-    """The way to the `__dict__` of what a path leads to."""
+    """Return the path to the `__dict__` of the value at a path."""
     return path.attribute("__dict__", None)
 
 
 def holder(path: Path) -> Path | None:
-    """The path that a path is read from: its parent, or for an entry its parent's `__dict__`."""
+    """Return the path that a path is read from: its parent, or for an entry its parent's `__dict__`."""
     return namespace(path.parent) if path.parent is not None and path.step == "entry" else path.parent
 
 
 def count_use(path: Path, uses: dict[Path, int]) -> None:
-    """One more use of a path; a path that is used for the first time uses what it is read from."""
+    """Count one more use of a path; a path that is used for the first time uses what it is read from."""
     step: Path | None = path
     while step is not None:
         uses[step] = uses.get(step, 0) + 1
@@ -354,7 +365,7 @@ def count_use(path: Path, uses: dict[Path, int]) -> None:
 
 
 def path_name(path: Path) -> str:
-    """A short readable name: the keys of the path without its root and without a module's tables."""
+    """Return a short readable name: the keys of the path without its root and without a module's tables."""
     parts: list[str] = []
     for step in path.lineage():
         if step.alias:
