@@ -55,7 +55,10 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         lambda condition, ranges: True,
         ("equal sizes of two tensors", "divisible by another size", "a smaller size", "what PyTorch decides"),
     ),
-    "thunder_core.acquire.prologue.Prologue._strides": (nothing, ("the strides of a layout", "a stride")),
+    "thunder_core.acquire.prologue.Prologue._check_symbolic_strides": (
+        nothing,
+        ("the strides of a layout", "a stride"),
+    ),
     "thunder_core.acquire.numbers.OutsideNumbers.require": (
         nothing,
         ("a float that decides", "floats in their order", "floats that are equal", "a float as a key, with gradients"),

@@ -24,17 +24,16 @@ class IsSymbolic(BaseException):
 
 @dataclass(frozen=True)
 class Symbolic:
-    """The numbers and sizes that are symbolic: those that differ from what was `observed`, and of `arguments` all.
+    """The choice of what is symbolic: what differs from what was `observed`, and with `arguments` all arguments.
 
-    Those at the paths of `named` are, too, in the ranges that they were given; those at the paths of `constant` are not
-    in any case. `met_numbers` and `met_sizes` have those
-    that a recording came by, by their paths, with their values in its call. With `sizes`, sizes of tensors are among
-    them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
-    Numbers in lists and dicts that are given whole are among them with `in_containers`. `avoid_one_hints` and
-    `real_hints_for` are as `capture.sizes.SymbolicSizes` has them; an `oblivious` recording is right for sizes of one
-    without asking for them (`capture.all_sizes`), and one that `decides_ones` asks for each whether it is one. A
-    recording that is `probing` is for constants, and ends with
-    `IsSymbolic` where anything is symbolic.
+    Numbers and sizes at the paths of `named` are symbolic too, in the ranges that they were given; those at the paths
+    of `constant` never are. `met_numbers` and `met_sizes` have those that a recording met, by their paths, with their
+    values in its call. With `sizes`, sizes of tensors are among them, and integers are expressions in symbols; without,
+    the trace knows numbers by their names alone. With `in_containers`, numbers in lists and dicts that are passed whole
+    are among them. `avoid_one_hints` and `real_hints_for` are as `capture.sizes.SymbolicSizes` has them. An `oblivious`
+    recording is right for sizes of one without asking for them (`capture.all_sizes`), and one that `decides_ones` asks
+    of each size whether it is one. A `probing` recording is for constants, and ends with `IsSymbolic` where anything is
+    symbolic.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)
@@ -66,8 +65,8 @@ class Symbolic:
         """Whether a recording came by nothing that is symbolic."""
         return not self.met_numbers and not self.met_sizes
 
-    def again(self, **changes: Any) -> Symbolic:
-        """Likewise for another recording, but for what is changed."""
+    def with_changes(self, **changes: Any) -> Symbolic:
+        """Return the same choice for another recording, with these fields changed."""
         return replace(self, **changes, met_numbers={}, met_sizes={})
 
     def is_like(self, other: Symbolic) -> bool:

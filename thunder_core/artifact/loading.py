@@ -31,7 +31,7 @@ from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.artifact.weights import adopt_weights, has_no_data, put_weights, read_weights, weights_of
 from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
-from thunder_core.runtime.compiled import Compiler, Specializations
+from thunder_core.runtime.compiled import ProgramCompiler, Specializations
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.program import Program
 
@@ -147,14 +147,14 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
     """An artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, trust=trust, strict=strict)
     facts = artifact.manifest.compiler
-    compiler: Compiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
+    compiler: ProgramCompiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
     options = facts.options
     call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
     for program in reversed(programs):  # the first that was traced is the last of them
         call.observed.note(program)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
-    forward: Compiler = _refusing(artifact, (), trust) if strict else compiler
+    forward: ProgramCompiler = _refusing(artifact, (), trust) if strict else compiler
     rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
     methods = kept_methods(facts, subject, trust)
     return compiled_module(call, Specializations(subject.forward, forward, options), rebinding, methods)

@@ -7,7 +7,7 @@ from thunder_core.compiler.compiler import (
     AUTOGRAD_OFF,
     NOTHING_FOLLOWED,
     Compiler,
-    Unequipped,
+    CompilerLackingExecutor,
     compiled_by,
     compiler_by_names,
 )
@@ -31,8 +31,8 @@ __all__ = [
     "AUTOGRAD_OFF",
     "NOTHING_FOLLOWED",
     "Compiler",
+    "CompilerLackingExecutor",
     "LookasideDescription",
-    "Unequipped",
     "cache_hits",
     "cache_misses",
     "compiled_by",

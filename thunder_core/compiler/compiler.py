@@ -1,4 +1,4 @@
-"""The whole way of a program, one line a stage: acquire, transform, claim, free, generate."""
+"""The compiler: it acquires traces, transforms and differentiates them, claims them for executors, makes a program."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
+from thunder_core.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
 from thunder_core.compiler.nested import CallsByLine
 from thunder_core.compiler.stage_log import StageLog
-from thunder_core.compiler.ways import AsksStrides, LosesKernels, NotForThisCall, Ways
 from thunder_core.errors import (
     Bug,
     CannotReplay,
@@ -60,8 +60,8 @@ from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
-ELSEWHERE = "it was traced for a device that need not be here"
-ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
+TRACED_FOR_TARGET = "it was traced for a device that need not be here"
+CLEANUP_TRANSFORMS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
 @dataclass(frozen=True)
@@ -101,26 +101,26 @@ class Compiler:
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Trace the subject on these arguments and compile what it did.
+        """Trace the subject on these arguments and compile its trace.
 
-        It is compiled for symbolic numbers and sizes where that can be, as far as the options ask for it.
+        It is compiled for symbolic numbers and sizes where possible, as far as the options ask for it.
         """
         named, constant = self._named(subject, args, kwargs)
-        ways = Ways(subject, self._ways(observed or ObservedValues(), named, constant, args, kwargs))
-        while ways.pending:
-            symbolic = ways.take()
+        attempts = TracingAttempts(subject, self._attempts(observed or ObservedValues(), named, constant, args, kwargs))
+        while attempts.pending:
+            symbolic = attempts.take()
             try:
-                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.sizes else ways.reason)
+                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.sizes else attempts.reason)
                 if symbolic.sizes:
                     program.prepare(subject, args, kwargs)
             except (Exception, IsSymbolic, NeedsValues) as error:
-                if not ways.react(symbolic, error):
+                if not attempts.react(symbolic, error):
                     raise
             else:
                 if symbolic.is_constant or not symbolic.probing:
                     warn_of_shortfalls(subject, named, program)
                     return program
-                ways.drop_like(symbolic)
+                attempts.drop_like(symbolic)
         raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
 
     def _named(
@@ -142,7 +142,7 @@ class Compiler:
         constant = frozenset(value.path for value in outside if value.argument.is_conditional)
         return {value.path: value.argument for value in values if value.is_in_range}, constant
 
-    def _ways(
+    def _attempts(
         self,
         observed: ObservedValues,
         named: Mapping[str, SymbolicArgument],
@@ -150,22 +150,23 @@ class Compiler:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> list[Symbolic]:
-        """The ways to trace a call, of which the first is taken that serves it: with symbolic numbers, and without.
+        """List the attempts to trace a call, with symbolic numbers and without; the first that serves the call is used.
 
-        Whether any differ is tried first, unless the arguments tell, or it was asked for symbols.
+        An attempt that only finds out whether anything is symbolic comes first, unless the arguments tell, or the user
+        asked.
         """
         arguments = self.options.cache == "symbolic values"
         asked = arguments or bool(named)
         if self.device is not None or not (asked or observed.any_there):
             return [CONSTANT]
         numbers = [] if asked else [Symbolic(observed)]
-        if not asked and not (observed.sizes_may_be_symbolic and all(one.symbolic_sizes for one in self.executors)):
+        executors_take_sizes = all(executor.symbolic_sizes for executor in self.executors)
+        if not asked and not (observed.sizes_may_be_symbolic and executors_take_sizes):
             return [*numbers, CONSTANT]
         probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
         general = Symbolic(observed, named, constant, arguments=arguments, sizes=True)
-        first = general.again(avoid_one_hints=True, real_hints_for=observed.refused_ones)
-        ways = [first, general, general.again(oblivious=False)]
-        return [*probes, *ways, *numbers, CONSTANT]
+        first = general.with_changes(avoid_one_hints=True, real_hints_for=observed.refused_sizes_of_one)
+        return [*probes, first, general, general.with_changes(oblivious=False), *numbers, CONSTANT]
 
     def _compiled(
         self,
@@ -175,15 +176,15 @@ class Compiler:
         symbolic: Symbolic,
         constant_because: str,
     ) -> Program:
-        """The program of a call; raises `NotForThisCall` where it would serve others alone."""
+        """Return the program of a call; raises `NotForThisCall` where it would serve other calls alone."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
         oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
         with oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
             acquired, trace = self._acquired(subject, args, kwargs, symbolic, log)
-            derivative, recorded, lacking = self._differentiated(trace, sink)
-            forward = self._claimed(trace, derivative, lacking, log)
+            derivative, why_recorded, underivable = self._differentiated(trace, sink)
+            forward = self._claimed(trace, derivative, underivable, log)
             if symbolic.sizes and not symbolic.is_asked:
                 require_all_kernels(log.stages)
             if derivative and (body := derivative.take(forward.inputs)) is not None:
@@ -196,19 +197,7 @@ class Compiler:
             log.add(acquired.prologue)
         with collection_paused():
             log.note(check_trace(free_after_last_use(forward)))
-        return Program(
-            stages=tuple(log.stages),
-            guards=acquired.guards,
-            sharp_edges=acquired.sharp_edges,
-            derivative=derivative,
-            recorded=recorded,
-            numbers=acquired.numbers,
-            places=acquired.places,
-            observed=acquired.observed,
-            constant_because=constant_because,
-            constraints=acquired.constraints,
-            shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
-        )
+        return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
     def _acquired(
         self,
@@ -218,7 +207,7 @@ class Compiler:
         symbolic: Symbolic,
         log: StageLog,
     ) -> tuple[Acquired, Trace]:
-        """The traces of a call as they were acquired, and its computation behind the transforms."""
+        """Return the traces of a call as they were acquired, and its computation after the transforms."""
         with collection_paused():
             acquired = acquire(
                 subject,
@@ -237,17 +226,17 @@ class Compiler:
             log.add(acquired.epilogue)
             trace = acquired.computation
             if acquired.sizes is not None:
-                require_eagers_layouts(trace, acquired.sizes, symbolic)
+                require_layouts_of_eager(trace, acquired.sizes, symbolic)
             for transform in self.transforms:
                 trace = log.note(check_trace(transform(trace)))
         return acquired, trace
 
     def _claimed(
-        self, trace: Trace, derivative: ProgramDerivative | None, lacking: BoundSymbol | None, log: StageLog
+        self, trace: Trace, derivative: ProgramDerivative | None, underivable: BoundSymbol | None, log: StageLog
     ) -> Trace:
-        """The computation, or its forward where it has a derivative, with an executor for each bound symbol."""
+        """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
         if derivative is None:
-            return with_number_inputs(log.note(with_rules(claim(trace, self.executors), lacking)))
+            return with_number_inputs(log.note(with_rules(claim(trace, self.executors), underivable)))
         for step in derivative.steps:
             log.note(check_trace(step))
         if derivative.tail:
@@ -255,22 +244,47 @@ class Compiler:
         return with_number_inputs(log.note(claimed_forward(derivative)))
 
     def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
-        """The trace with a backward of its own, or why it has none, and what it lacks."""
+        """Return the derivative of a trace, or why it has none and which bound symbol lacks a derivative formula."""
         if self.device is not None:
-            return None, ELSEWHERE, None
+            return None, TRACED_FOR_TARGET, None
         if torch.is_grad_enabled() and any(map(is_followed_call, trace.bound_symbols)):
             return None, WHY_RECORDED, None
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            return differentiate_program(trace, self.executors, ALWAYS, self.options.memory_budget, sink), "", None
+            budget = self.options.memory_budget
+            return differentiate_program(trace, self.executors, CLEANUP_TRANSFORMS, budget, sink), "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
 
 
+def program_of(
+    acquired: Acquired,
+    derivative: ProgramDerivative | None,
+    why_recorded: str,
+    symbolic: Symbolic,
+    stages: Iterable[Stage],
+    constant_because: str,
+) -> Program:
+    """Return the program of acquired and compiled traces."""
+    return Program(
+        stages=tuple(stages),
+        guards=acquired.guards,
+        sharp_edges=acquired.sharp_edges,
+        derivative=derivative,
+        recorded=why_recorded,
+        numbers=acquired.numbers,
+        places=acquired.places,
+        observed=acquired.observed,
+        constant_because=constant_because,
+        constraints=acquired.constraints,
+        shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
+    )
+
+
 @dataclass(frozen=True)
-class Unequipped:
-    """In place of a compiler: one from a pickle, of whose executors this process lacks one; it compiles nothing."""
+class CompilerLackingExecutor:
+    """Stands in for a pickled compiler while this process lacks one of its executors; its calls raise until then."""
 
     transforms: tuple[Transform, ...]
     executors: tuple[str, ...]
@@ -280,7 +294,7 @@ class Unequipped:
 
     @property
     def settings(self) -> Compiler:
-        """The settings by which it would compile; raises the error for the executor that is not to be had."""
+        """The compiler itself, now that its executors are there; raises the error of the executor that is not."""
         executors = tuple(map(find_executor, self.executors))
         return Compiler(self.transforms, executors, self.options, self.device, self.lookasides)
 
@@ -296,7 +310,7 @@ class Unequipped:
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """The program for such a call, if the executor has come to be there; raises as `settings` does."""
+        """Return the program for such a call, if the executor is there by now; raises as `settings` does."""
         return self.settings(subject, args, kwargs, observed)
 
 
@@ -306,17 +320,17 @@ def compiler_by_names(
     options: CompileOptions,
     device: torch.device | None,
     lookasides: tuple[Lookaside, ...] = (),
-) -> Compiler | Unequipped:
-    """The compiler with the executors of these names; where one is not to be had, its first call will say so."""
-    unequipped = Unequipped(transforms, names, options, device, lookasides)
+) -> Compiler | CompilerLackingExecutor:
+    """Return the compiler with the executors of these names; where one is missing, the first call raises."""
+    lacking_executor = CompilerLackingExecutor(transforms, names, options, device, lookasides)
     try:
-        return unequipped.settings
+        return lacking_executor.settings
     except (UnknownName, EnvironmentLacks):
-        return unequipped
+        return lacking_executor
 
 
 def name_for_pickle(executor: Executor) -> str:
-    """The name of an executor; raises `CannotReplay` where another one has it, which would be found in its place."""
+    """Return an executor's name; raises `CannotReplay` if another executor is registered under it."""
     try:
         registered = find_executor(executor.name)
     except (UnknownName, EnvironmentLacks):
@@ -329,10 +343,10 @@ def name_for_pickle(executor: Executor) -> str:
     return executor.name
 
 
-def require_eagers_layouts(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
-    """Raise an error for a program that can tell what is computed without asking whether sizes are one from eager's.
+def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
+    """Raise where a program could see that its layouts differ from eager's because sizes of one were not asked for.
 
-    It is `AsksStrides` where each size has to be decided, and `NotForThisCall` where PyTorch is to ask what it does.
+    Raises `AsksStrides` where each size has to be decided, and `NotForThisCall` where PyTorch itself has to ask.
     """
     if sizes.asks_strides and not symbolic.decides_ones:
         raise AsksStrides
@@ -341,23 +355,26 @@ def require_eagers_layouts(trace: Trace, sizes: SymbolicSizes, symbolic: Symboli
 
 
 def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
-    """The values of a call that are not in the ranges of their names, in words, and what to do."""
-    told = ", ".join(f"{one.argument.name} {one.value}, outside of {one.argument.range_text}" for one in values)
-    what = f"was called with {told}, as symbolic= has it; for such calls it is traced as if that had not been named"
+    """Describe the values of a call that are not in the ranges of their names, and what to do about them."""
+    listed = ", ".join(
+        f"{value.argument.name} {value.value}, outside of {value.argument.range_text}" for value in values
+    )
+    what = f"was called with {listed}, as symbolic= has it; for such calls it is traced as if that had not been named"
     return what, "give it a wider range, or keep such calls away from what is compiled"
 
 
 def require_all_kernels(stages: Iterable[Stage]) -> None:
     """Raise `LosesKernels` where an executor took less because sizes are symbolic, which nobody asked for."""
-    lost = next((one for stage in stages for one in stage.trace.refused if one.by_sizes), None)
+    refusals = (refusal for stage in stages for refusal in stage.trace.refused)
+    lost = next((refusal for refusal in refusals if refusal.by_sizes), None)
     if lost is not None:
         raise LosesKernels(f"{lost.executor}: {lost.reason}")
 
 
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
-    """Warn of what was named as symbolic and is not, or not in all of its range, in a program.
+    """Warn if a size or number that was named as symbolic is not, or not in all of its range, in a program.
 
-    Names that are hints alone, as recipes have them for caches, are no promise to anybody.
+    Names that are only hints, as recipes give them to caches, need no warning.
     """
     asked = [argument for argument in named.values() if not argument.is_conditional]
     if asked and program.constant_because:
@@ -368,8 +385,8 @@ def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, Symbolic
         warn_of(subject, shortfall.what, shortfall.fix, SpecializationWarning)
 
 
-def compiled_by(compiler: Compiler | Unequipped, subject: Callable[..., Any]) -> Any:
-    """The subject, compiled by a compiler when it is called; a copy of a module is compiled by the same."""
+def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
+    """Return the subject, to be compiled by a compiler when it is called; copies of a module are compiled likewise."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)

@@ -8,7 +8,7 @@ from typing import Any
 
 from thunder_core.acquire.named import require_parameters
 from thunder_core.claiming.executor import Executor, find_executor
-from thunder_core.compiler.compiler import ALWAYS, Compiler, compiled_by
+from thunder_core.compiler.compiler import CLEANUP_TRANSFORMS, Compiler, compiled_by
 from thunder_core.errors import WrongInputs
 from thunder_core.extension.lookaside import Lookaside, require_distinct
 from thunder_core.extension.transform import Transform, order_transforms
@@ -86,7 +86,7 @@ def jit(
         symbolic=symbolic_arguments(symbolic),
     )
     require_parameters(subject, options.symbolic)
-    ordered = order_transforms((*transforms, *ALWAYS))
+    ordered = order_transforms((*transforms, *CLEANUP_TRANSFORMS))
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
     chosen_executors = tuple(map(find_executor, executors))
     replaced = require_distinct(lookasides)

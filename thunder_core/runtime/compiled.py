@@ -25,15 +25,15 @@ from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.raising import RaisingCalls, has_effects
-from thunder_core.runtime.refusals import number_refused, refusal_reason, refused_ones, require_few_values
+from thunder_core.runtime.refusals import number_refused, refusal_reason, refused_sizes_of_one, require_few_values
 from thunder_core.runtime.retraces import Retraces
 from thunder_core.runtime.selector import Selector
 from thunder_core.runtime.tracers import require_no_tracer
 from thunder_core.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
 
 
-class Compiler(Protocol):
-    """Traces and compiles a call; numbers and sizes that were `observed` to change are symbolic, as far as can be."""
+class ProgramCompiler(Protocol):
+    """Traces and compiles a call; numbers and sizes that were `observed` to change become symbolic where possible."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class Compiler(Protocol):
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """The program for such a call."""
+        """Return the program for such a call."""
 
     @property
     def settings(self) -> Any:
@@ -53,7 +53,8 @@ class Compiler(Protocol):
         """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
 
 
-COMPILING = RLock()  # tracing puts back what it did to the user's objects, which no other trace may see meanwhile
+# Held while a function is traced: tracing changes the user's objects and restores them, unseen by other traces.
+COMPILING = RLock()
 os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
 ATTEMPTS = 16  # to trace a call whose guarded values other threads change meanwhile
 MAX_REASONS = 100  # the latest ones are kept
@@ -72,7 +73,7 @@ class Specializations:
     """
 
     subject: Callable[..., Any]
-    compiler: Compiler
+    compiler: ProgramCompiler
     options: CompileOptions
     programs: OrderedDict[Program, None] = field(default_factory=OrderedDict)
     last: Program | None = None
@@ -133,7 +134,7 @@ class Specializations:
                     if route is not None:
                         self._learn_route(program, route, args, kwargs)
                     elif program is not first:
-                        self._ask_first(program)
+                        self._move_to_front(program)
                     self.hits += 1
                     self.last = program
                     return result
@@ -155,19 +156,19 @@ class Specializations:
         try:
             self.index.add(program, route.features)
             self.selector.learn(program, route.places, self.subject, args, kwargs)
-            self._ask_first(program)
+            self._move_to_front(program)
         finally:
             COMPILING.release()
 
-    def _ask_first(self, program: Program) -> None:
-        """Have a program asked before the others at the next call, unless another thread has dropped it."""
+    def _move_to_front(self, program: Program) -> None:
+        """Ask a program before the others at the next call, unless another thread has dropped it."""
         try:
             self.programs.move_to_end(program, last=False)
         except KeyError:
             return
 
     def add(self, program: Program) -> None:
-        """Have one more program, to be asked before the others."""
+        """Add a program, to be asked before the others."""
         self.programs[program] = None
         self.programs.move_to_end(program, last=False)
 
@@ -181,7 +182,7 @@ class Specializations:
             return self._within_transforms(args, kwargs)
         require_no_tracer((*args, *kwargs.values()))
         with COMPILING:
-            finish = self._first_call(args, kwargs, route)
+            finish = self._compile_for_call(args, kwargs, route)
         try:
             return finish()
         finally:
@@ -209,7 +210,7 @@ class Specializations:
             self.transformed[name] = Specializations(function, self.compiler, self.options)
         return self.transformed[name]
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
+    def _compile_for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
         """Compile a program for a call; return what is left to do for the call's result, such as running it.
 
         The call of a module with lazy parameters, and one that is known to raise, runs in eager PyTorch; where another
@@ -230,7 +231,7 @@ class Specializations:
             return self._initialization(args, kwargs)
         self._note_refusals(refusals, reasons)
         try:
-            program, inputs, outside = self._prepared(args, kwargs)
+            program, inputs, outside = self._compile_and_prepare(args, kwargs)
         except Uninitialized:
             return self._initialization(args, kwargs)
         except ProgramRaised as error:
@@ -269,14 +270,16 @@ class Specializations:
             self.retraces.note(*refusals[0], reasons[0])
         numbers = (number_refused(*refusal) for refusal in refusals)
         self.observed.changing.update(path for path in numbers if path is not None)
-        self.observed.refused_ones = frozenset(path for refusal in refusals for path in refused_ones(*refusal))
+        self.observed.refused_sizes_of_one = frozenset(
+            path for refusal in refusals for path in refused_sizes_of_one(*refusal)
+        )
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
 
-    def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
-        """A new program for a call, with what its prologue fetches.
+    def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
+        """Compile a program for a call and run its prologue; compile again if another thread changed what it guards.
 
-        It is compiled again where another thread has changed meanwhile what it was compiled for.
+        Returns the program, with the inputs and the outside values that its prologue fetched.
         """
         for attempt in range(ATTEMPTS):
             program = self.compiler(self.subject, args, kwargs, self.observed)

@@ -16,13 +16,14 @@ class ObservedValues:
     """The numbers and sizes that programs of one subject were traced with, by their paths.
 
     `first` has the first value of each; `changing` has the paths at which another value was found later, for good.
-    `refused_ones` has the sizes of one by which the latest call was refused, and those that are equal to them.
+    `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and of those equal to
+    them.
     `fallbacks` counts the programs in a row that could not be compiled for symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
     first: dict[str, Number] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
-    refused_ones: frozenset[str] = frozenset()
+    refused_sizes_of_one: frozenset[str] = frozenset()
     fallbacks: int = 0
 
     @property

@@ -1,4 +1,4 @@
-"""Refusals: the reasons why programs do not take a call, and what follows from them."""
+"""Refusals: why programs refused a call, in words, the numbers and sizes that differ, and the limit of retraces."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
 
 
 def number_refused(program: Program, error: Exception) -> str | None:
-    """The path of the number whose guard refused a call; None if it was refused for another reason."""
+    """Return the path of the number whose guard refused a call; None if it was refused for another reason."""
     return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
 
 
-def refused_ones(program: Program, error: Exception) -> Iterator[str]:
+def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
     """Yield the path of a size of one that a constraint refused, and the paths of those that have to be equal to it.
 
-    Constraints are checked last, so that the program takes all else of the call.
+    Constraints are checked last, so that nothing else of the call was refused.
     """
     if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
         return
@@ -33,18 +33,18 @@ def refused_ones(program: Program, error: Exception) -> Iterator[str]:
     if place >= 0:
         refused = program.constraints[place].number
         yield refused
-        pairs = ((one.number, one.equals) for one in program.constraints if one.equals)
+        pairs = ((constraint.number, constraint.equals) for constraint in program.constraints if constraint.equals)
         yield from (path for pair in pairs if refused in pair for path in pair)
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:
     """Raise `DataDependent` for a call that programs refused for too many different values of tensors."""
-    met: dict[SourceLine | None, list[UnexpectedValue]] = {}
+    errors_by_line: dict[SourceLine | None, list[UnexpectedValue]] = {}
     for program, error in refusals:
         if isinstance(error, UnexpectedValue):
-            met.setdefault(program.line_of(error), []).append(error)
-    many = sum(map(len, met.values())) >= MAX_VALUES
-    for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
+            errors_by_line.setdefault(program.line_of(error), []).append(error)
+    many = sum(map(len, errors_by_line.values())) >= MAX_VALUES
+    for line, errors in sorted(errors_by_line.items(), key=lambda item: -len(item[1])):
         values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
         if many or len(values) >= MAX_VALUES_OF_A_LINE:
             seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
@@ -58,15 +58,15 @@ def require_few_values(refusals: Iterable[Refusal]) -> None:
 
 
 def refusal_reason(program: Program, error: Exception) -> str:
-    """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
+    """Return the reason why a program refused a call: the path, the value while tracing, and the value now."""
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         place = "" if line is None else f" ({line})"
         return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
     if not isinstance(error, GuardFailed):
         return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
-    told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
-    return f"{told}, is {describe_value(error.found)}"
+    guard = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
+    return f"{guard}, is {describe_value(error.found)}"
 
 
 def describe_value(value: Any) -> str:

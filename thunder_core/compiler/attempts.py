@@ -1,4 +1,4 @@
-"""The ways to trace a call, with symbolic numbers and sizes and without, and what follows where one cannot be taken."""
+"""The attempts to trace a call, with symbolic numbers and sizes and without, and what to try after one that failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDS_VALUES = "C code looks at numbers inside of a container"
 class NotForThisCall(Exception):
     """A program that was compiled for symbolic sizes does not serve the call, or perhaps not as eager PyTorch does.
 
-    `violated` names the sizes by which was decided what does not hold for it.
+    `violated` names the sizes that were asked for a condition which does not hold for the call.
     """
 
     def __init__(self, violated: frozenset[str] = frozenset()) -> None:
@@ -29,15 +29,15 @@ class NotForThisCall(Exception):
 
 
 class AsksStrides(Exception):
-    """A program asks for strides of what it computes, which for sizes of one are not those for all others."""
+    """A program asks for strides of tensors that it computes, which differ for sizes of one."""
 
 
 class LosesKernels(Exception):
-    """An executor leaves to others, because sizes are symbolic, what it runs for the sizes of a call."""
+    """An executor refuses, because sizes are symbolic, bound symbols that it runs for the sizes of a call."""
 
 
-class Ways:
-    """The ways to trace a call that are still to be tried, and why those with symbolic sizes could not be taken."""
+class TracingAttempts:
+    """The `pending` attempts to trace a call, and the `reason` why those with symbolic sizes failed."""
 
     def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic]) -> None:
         self.pending = list(pending)
@@ -45,54 +45,54 @@ class Ways:
         self._subject = subject
 
     def take(self) -> Symbolic:
-        """The way to try next."""
+        """Take the attempt to make next."""
         return self.pending.pop(0)
 
     def drop_like(self, tried: Symbolic) -> None:
-        """Try no way that would do what one has done which was tried."""
-        self.pending = [way for way in self.pending if not tried.is_like(way)]
+        """Drop the attempts that would do the same as one that was tried."""
+        self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
     def react(self, tried: Symbolic, error: BaseException) -> bool:
-        """Choose what to try next behind the error of a way; False where nothing is left, and the error holds."""
+        """Choose what to try after an attempt's error; return False if nothing is left, so that the error stands."""
         reaction = next(react for kind, react in REACTIONS.items() if isinstance(error, kind))
         return reaction(self, tried, error)
 
     def _at_symbol(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """Something is symbolic, which was all that a probe was to tell."""
+        """Go on: something is symbolic, which was all that a probe was to find out."""
         return True
 
     def _at_guard(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """A condition on a number of Python's that was computed from another size does not hold for the call."""
+        """Drop like attempts: a condition on a number computed from another size does not hold for the call."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         self.drop_like(tried)
         return True
 
     def _at_strides(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """The program asks for strides, so of each size it has to be decided whether it is one."""
-        decided = tried.again(oblivious=False, avoid_one_hints=False, decides_ones=True)
-        self.pending = [decided, *(way for way in self.pending if not way.sizes)]
+        """Decide of each size whether it is one, since the program asks for strides."""
+        decided = tried.with_changes(oblivious=False, avoid_one_hints=False, decides_ones=True)
+        self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
     def _at_another_call(self, tried: Symbolic, error: NotForThisCall) -> bool:
-        """The program would serve other calls: the sizes by which that was decided keep their own hints."""
+        """Keep the call's own sizes as hints where other hints made a program that serves other calls."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         if error.violated - tried.real_hints_for:
-            self.pending.insert(0, tried.again(real_hints_for=tried.real_hints_for | error.violated))
+            self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | error.violated))
         else:
             self.drop_like(tried)
         return True
 
     def _at_values(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """C code needs plain numbers in containers: first there alone, and then everywhere."""
+        """Make numbers plain, since C code needs them: first those in containers, and then all."""
         if tried.in_containers and tried.may_be:
-            self.pending.insert(0, tried.again(in_containers=False))
+            self.pending.insert(0, tried.with_changes(in_containers=False))
         else:
             self.reason, self.pending = self.reason or NEEDS_VALUES, [CONSTANT]
             self.drop_like(tried)
         return True
 
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
-        """Anything else is an error of the program, unless symbols are there that may have caused it."""
+        """Let an error stand as the program's own, unless there are symbols that may have caused it."""
         if not self.pending or tried.is_constant:
             return False
         if is_own_error(error):
@@ -102,12 +102,12 @@ class Ways:
         return True
 
 
-# The first that an error is of is the one that counts.
-REACTIONS: Mapping[type[BaseException], Callable[[Ways, Symbolic, Any], bool]] = {
-    IsSymbolic: Ways._at_symbol,
-    GuardFailed: Ways._at_guard,
-    AsksStrides: Ways._at_strides,
-    NotForThisCall: Ways._at_another_call,
-    NeedsValues: Ways._at_values,
-    Exception: Ways._at_error,
+# The first class that an error is an instance of counts.
+REACTIONS: Mapping[type[BaseException], Callable[[TracingAttempts, Symbolic, Any], bool]] = {
+    IsSymbolic: TracingAttempts._at_symbol,
+    GuardFailed: TracingAttempts._at_guard,
+    AsksStrides: TracingAttempts._at_strides,
+    NotForThisCall: TracingAttempts._at_another_call,
+    NeedsValues: TracingAttempts._at_values,
+    Exception: TracingAttempts._at_error,
 }
