@@ -117,6 +117,7 @@ def computation_of(
         aliases=aliases,
         blocks=blocks_of(run),
         kept_operations=run.kept_operations,
+        attentions=run.attentions,
     )
     return computation, [path for _, path in sources]
 

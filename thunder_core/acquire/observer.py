@@ -59,6 +59,7 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.ir.attention import FlexAttention
 from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
 from thunder_core.runtime.module import compiled_of
@@ -92,6 +93,7 @@ class Acquisition(ObservedWrites):
         self.module_names = module_names
         self.checkpointed: list[range] = []
         self.kept_operations: dict[str, frozenset[str]] = {}
+        self.attentions: dict[str, FlexAttention] = {}
         self.seeds: dict[int, int | None] = {}
         self.coroutines = 0  # how many calls of asyncio.run the program is in
         self.contexts: dict[int, tuple[Any, Proxy]] = {}

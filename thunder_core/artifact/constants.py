@@ -116,7 +116,7 @@ def import_path(value: Any) -> str | None:
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"
     dotted = dotted_name(value)
-    if dotted is None and hasattr(value, "__objclass__"):
+    if dotted is None and not isinstance(value, type) and hasattr(value, "__objclass__"):
         owner = import_path(value.__objclass__)
         return None if owner is None else f"{owner}.{value.__name__}"
     if dotted is None and callable(value):

@@ -119,7 +119,7 @@ def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executo
         symbol = symbols.get(one.region.digest)
         if symbol is not None:
             taken |= {place: [] for place in places}
-            taken[places.start] = [_region_bound_symbol(one, symbol, executor)]
+            taken[places.start] = [region_bound_symbol(one, symbol, executor)]
     for place, bsym in enumerate(plan.bsyms):
         yield from taken.get(place, [bsym])
 
@@ -144,7 +144,7 @@ def _symbol(fused: Fused, name: str) -> Symbol:
     return Symbol(name, fused.function(name), fused.empties)
 
 
-def _region_bound_symbol(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
+def region_bound_symbol(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
     """The bound symbol that calls a compiled region in the place of its bound symbols."""
     first = one.bsyms[0]
     modules = {bsym.module for bsym in one.bsyms}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thunder_core.ir.attention import FlexAttention
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -37,7 +38,7 @@ class Trace:
     constants that overlap in memory; `refused` is what executors were offered and left to others. `blocks` has the
     names that are made within a checkpointed function, with the number of its call: a backward makes them once more
     instead of having them saved, but for the results of `kept_operations`: aten operations, by the names that their
-    bound symbols define.
+    bound symbols define. `attentions` says of results of flex attention what the lines that make them compute.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Trace:
     refused: tuple[RefusedOperations, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
     kept_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    attentions: Mapping[str, FlexAttention] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return print_trace(self).text

@@ -11,12 +11,14 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.extension.requirement import CxxCompiler
+from thunder_core.fusion.attention import claim_attention
 from thunder_core.fusion.conditions import unmet_at_hints
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
 from thunder_executors.inductor.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
@@ -70,6 +72,10 @@ class Inductor(FusionExecutor):
         kinds = {device.type for device in devices}
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.installed("triton") and bool(architecture()))
 
+    def claim_all(self, trace: Trace) -> Trace:
+        """The trace with flex attention on the CPU as a kernel of its own, and the regions of the rest."""
+        return super().claim_all(claim_attention(trace, self) if _is_on_cpu(trace) else trace)
+
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         """Kernels from the cache, or from Inductor and the compiler of the device."""
         on_gpu = [region for region in regions if is_on_gpu(region) and not region.symbols]
@@ -80,6 +86,11 @@ class Inductor(FusionExecutor):
             machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}")
             found |= zip(on_gpu, from_cache(on_gpu, machine, BUILD_FOR_GPU), strict=True)
         return [found[region] for region in regions]
+
+
+def _is_on_cpu(trace: Trace) -> bool:
+    """Whether there is flex attention in a trace, all of it on the CPU."""
+    return bool(trace.attentions) and all(one.query.device == CPU for one in trace.attentions.values())
 
 
 def _on_cpu(regions: Sequence[Region]) -> list[Fused | Refusal]:

@@ -27,6 +27,7 @@ from thunder_core.capture.layouts import is_symbolic
 from thunder_core.fusion.conditions import NO_SIZES, SizesByName, named_sizes, size_of
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region
+from thunder_executors.inductor.flex_attention import attention_graph, is_attention, with_threads_of_call
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.loop_strides import expanded_strides
@@ -83,7 +84,7 @@ def generate(region: Region) -> GeneratedCode:
     Raises `Unsupported`, or whatever Inductor raises.
     """
     with size_oblivious_codegen() if region.symbols else nullcontext():
-        return _generated(region, *graph_of(region))
+        return _generated(region, *(attention_graph(region) if is_attention(region) else graph_of(region)))
 
 
 OVERLAP_UNKNOWN = 2  # `MemOverlap::TooHard` (ATen/MemoryOverlap.h)
@@ -116,7 +117,7 @@ def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> G
     sources: list[CppKernel] = []
 
     def record_kernel(self: object, argtypes: list[str], source_code: str) -> object:  # compiles nothing
-        sources.append(CppKernel(tuple(argtypes), with_bounded_teams(source_code)))
+        sources.append(CppKernel(tuple(argtypes), with_bounded_teams(with_threads_of_call(source_code))))
         return None
 
     settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}  # so that it stands in every parallel region

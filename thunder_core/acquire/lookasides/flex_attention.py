@@ -15,6 +15,7 @@ from torch._higher_order_ops.flex_attention import sdpa_dense
 from torch._higher_order_ops.utils import setup_compilation_env
 from torch.nn.attention import flex_attention
 
+from thunder_core.acquire.lookasides.element_functions import Call, attention_of
 from thunder_core.acquire.lookasides.higher_order import higher_order
 from thunder_core.acquire.lookasides.table import lookaside
 
@@ -28,11 +29,25 @@ def attend(
     """Interpret PyTorch's definition, on tensors of autocast's type where it is on, and without autocast."""
     device = query.device.type
     if not torch.is_autocast_enabled(device):
-        return acquisition.machine.call(sdpa_dense, query, key, value, *args, **kwargs)
+        return _attended(acquisition, query, key, value, *args, **kwargs)
     dtype = torch.get_autocast_dtype(device)
     with torch.autocast(device, enabled=False):
         cast = (_cast(tensor, dtype) for tensor in (query, key, value))
-        return acquisition.machine.call(sdpa_dense, *cast, *args, **kwargs)
+        return _attended(acquisition, *cast, *args, **kwargs)
+
+
+def _attended(acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+    """Interpret PyTorch's definition, and note what its lines compute, for executors that have one kernel for it."""
+    effects = acquisition.outside.effects.effects
+    before, start = len(effects), len(acquisition.recorder.bound_symbols)
+    results = acquisition.machine.call(sdpa_dense, *args, **kwargs)
+    call = Call(*args[: len(Call._fields)])
+    is_plain = len(effects) == before and not kwargs and not any(args[len(Call._fields) :])
+    if is_plain and not acquisition.recorder.levels.depth and not results[0].requires_grad:
+        attention = attention_of(acquisition, call, start)
+        if attention is not None:
+            acquisition.attentions[acquisition.recorder.proxy_of(results[0]).name] = attention
+    return results
 
 
 def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
