@@ -151,7 +151,8 @@ def test_random_weights_need_a_config_alone(thunder, damaged):
 def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setitem(sample_models.SAMPLES, "llama3", sample_models.SAMPLES["llama"])
-    done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *QUICK)
+    few = ("--seq", 4, "--inputs", 1, "--no-benchmark")  # Triton's kernels run in its interpreter
+    done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *few)
     assert done.status == 0, done.err
     lacks_more = len(list(lacking())) > 1
     assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and beside what nvFuser lacks
