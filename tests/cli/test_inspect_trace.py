@@ -300,6 +300,7 @@ def test_no_such_model(thunder):
     assert "TH0204" in result.err
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, here):
     loaded.model.save_pretrained(here / "llama")
     given = ("inspect-trace", "llama", "--recipe", "hf-llama", "--seq", "8", "--train")

@@ -11,6 +11,7 @@ import pytest
 from tests.pipeline.conftest import quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
+from tests.uncompiled import leave_inductor_out
 from thunder_core.artifact.read import open_artifact
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import BadOption, BadSymbolicArgument, SequenceTooLong, ThunderError
@@ -34,10 +35,14 @@ LENGTHS = {"cache": (0, 24), "batch": (1, 2), "seq": (1, 12)}
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small Llama that reads a prompt, and goes on token by token."""
+    """A small Llama that reads a prompt, and goes on token by token.
+
+    Kernels for all sizes are in `test_dynamic.py`, and those of calls with caches on `docs/generation.md`.
+    """
     folder = tmp_path_factory.mktemp("cached") / "small.thunder"
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("error")
+        leave_inductor_out(patch)
         request = quick(folder, "hf-llama", seq=None, dynamic=LENGTHS, include_weights=True, benchmark=False)
         done = optimize(request)
     assert done.report.validation is not None
