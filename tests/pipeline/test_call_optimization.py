@@ -1,0 +1,50 @@
+"""The optimization of single calls of models that are not the same after their first one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.ir.trace import Trace
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.pipeline import Request, optimize
+from thunder_core.recipe import Recipe, Transform
+
+
+def note_first_call(module: Any, args: Any) -> None:
+    """Set an attribute, and only where it is missing."""
+    if not hasattr(module, "was_called"):
+        module.was_called = True
+
+
+@dataclass(frozen=True)
+class NoteFirstCall(Transform):
+    """Give the model a hook that sets an attribute in the first call."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        return trace
+
+    def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
+        model.register_forward_pre_hook(note_first_call)
+        return model
+
+
+class Noting(Recipe):
+    """A recipe whose first program serves a single call."""
+
+    executors = ("torch",)
+
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        return (NoteFirstCall(),)
+
+
+def test_the_program_that_serves_later_calls_is_timed(tmp_path: Path) -> None:
+    model = ModelRequest(sample=SAMPLES["bert"])
+    asked = Request(recipe=Noting, model=model, out=tmp_path / "out", seq=8, runs=2, warmup=0)
+    report = optimize(asked).report
+    assert report.programs == 2
+    assert sum(one.time_share or 0 for one in report.executors) > 0.9
