@@ -140,6 +140,25 @@ def test_one_program_serves_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None
     assert thunder.cache_misses(compiled) == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@torch.no_grad()
+def test_a_model_of_transformers_is_traced_without_what_it_compiles_for_eager() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2, vocab_size=50)).eval()
+    model.requires_grad_(False)
+    ids, mask = torch.arange(18).view(2, 9), torch.ones(2, 9, dtype=torch.int64)
+    mask[1, :3] = 0
+    expected = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+    model.set_attn_implementation("flex_attention")
+    compiled = thunder.jit(model)
+    for _ in range(2):
+        result = compiled(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        torch.testing.assert_close(result[mask == 1], expected[mask == 1])
+    assert thunder.cache_misses(compiled) == 1
+
+
 ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "heads": (lambda: flex_attention(HEADS, K, V), ValueError, "Try setting enable_gqa=True"),
     "length": (lambda: flex_attention(Q[:, :, :3], K, V, None, CAUSAL), ValueError, "for a larger length"),

@@ -34,6 +34,7 @@ from thunder_core.acquire.lookasides import (
     selective_checkpoint,
     state,
     tensors,
+    transformers_attention,
     triton_kernels,
     warned,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "selective_checkpoint",
     "state",
     "tensors",
+    "transformers_attention",
     "triton_kernels",
     "warned",
 ]

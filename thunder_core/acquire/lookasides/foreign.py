@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 
 from thunder_core.acquire.lookasides.output_capturing import INSTALLER, install_hooks
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.lookasides.transformers_attention import uncompiled_attention
 from thunder_core.acquire.lookasides.triton_kernels import launch_of
 from thunder_core.capture.failures import hides
 from thunder_core.errors import OperationFailed
@@ -64,8 +65,8 @@ def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] |
         acquisition.outside.attribute(plain, ORIGINAL, original)
         owner = () if plain is function else (function.__self__,)
         return lambda *args, **kwargs: acquisition.machine.call(original, *owner, *args, **kwargs)
-    if (launch := launch_of(acquisition, function, plain)) is not None:
-        return launch
+    if (replaced := launch_of(acquisition, function, plain) or uncompiled_attention(acquisition, plain)) is not None:
+        return replaced
     if not _is_known(plain.__module__, plain.__qualname__):
         return None
     name = (plain.__module__, plain.__qualname__)

@@ -1,0 +1,21 @@
+"""Flex attention as transformers calls it: compiled for eager PyTorch by a function that keeps what it has compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn.attention.flex_attention import flex_attention
+
+COMPILING = ("transformers.integrations.flex_attention", "compile_friendly_flex_attention")
+
+
+def uncompiled_attention(acquisition: Any, plain: Any) -> Callable[..., Any] | None:
+    """The stand-in for that function, which calls the operator as it is; None for all others."""
+    if (plain.__module__, plain.__qualname__) != COMPILING:
+        return None
+
+    def run(*args: Any, training: bool = False, **kwargs: Any) -> Any:
+        return acquisition.machine.call(flex_attention, *args, **kwargs)
+
+    return run
