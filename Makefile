@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -77,6 +77,9 @@ docs: install ## write the generated pages and build the site into site/
 
 coverage: install ## run PyTorch's databases of operators and modules under jit and write docs/coverage.md (JOBS=2)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.coverage --jobs $(JOBS)
+
+coverage-vmap: install ## run the operators within torch.vmap, one level and two, and write docs/coverage_vmap.md (JOBS=2)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.coverage --vmap --jobs $(JOBS)
 
 coverage-symbolic: install ## run the operators with symbolic sizes and write docs/coverage_symbolic.md (JOBS=2)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.coverage --symbolic --jobs $(JOBS)

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.coverage import page as static_page
-from tests.coverage import symbolic, symbolic_page
+from tests.coverage import symbolic, symbolic_page, vmapped, vmapped_page
 from tests.coverage.known import disagreements
 from tests.coverage.operators import OPERATORS
 from tests.coverage.processes import everything, examine, examine_all
 
 RESULTS = Path("build/coverage.json")
-SYMBOLIC_RESULTS = Path("build/coverage_symbolic.json")
+# What is run on operators alone: how one is examined, the page, and where results are kept.
+MODES: dict[str, tuple[Any, Any, Path]] = {
+    "symbolic": (symbolic.examine, symbolic_page, Path("build/coverage_symbolic.json")),
+    "vmap": (vmapped.examine, vmapped_page, Path("build/coverage_vmap.json")),
+}
 
 
 def save(path: Path, found: dict[str, Any]) -> None:
@@ -32,10 +36,13 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="only what failed the last time, or was not run")
     parser.add_argument("--results", type=Path, help="where results are kept, as JSON")
     parser.add_argument("--symbolic", action="store_true", help="operators with symbolic sizes, each in two sizes")
+    parser.add_argument("--vmap", action="store_true", help="operators within torch.vmap, one level and two")
     parser.add_argument("names", nargs="*", help="only these operators and modules")
     options = parser.parse_args()
-    entries = list(OPERATORS) if options.symbolic else everything()
-    options.results = options.results or (SYMBOLIC_RESULTS if options.symbolic else RESULTS)
+    mode = next((MODES[name] for name in MODES if getattr(options, name)), None)
+    entries = everything() if mode is None else list(OPERATORS)
+    one, page, results = (examine, static_page, RESULTS) if mode is None else mode
+    options.results = options.results or results
     if unknown := set(options.names) - set(entries):
         parser.error(f"the databases have no {', '.join(sorted(unknown))}")
     kept: dict[str, Any] = {}
@@ -43,15 +50,13 @@ def main() -> int:
         kept = json.loads(options.results.read_text(encoding="utf-8"))
     passed = {name for name, verdicts in kept.items() if not any(one["failure"] for one in verdicts.values())}
     names = [name for name in options.names or entries if name not in passed]
-    one = symbolic.examine if options.symbolic else examine
     for name, verdicts in examine_all(names, jobs=options.jobs, limit=options.limit, examine=one):
         kept[name] = verdicts
         save(options.results, kept)
     found = {name: kept[name] for name in entries if name in kept}
-    page = symbolic_page if options.symbolic else static_page
     if len(found) == len(entries):
         page.PAGE.write_text(page.render(found), encoding="utf-8")
-    wrong = symbolic_page.differing(found) if options.symbolic else disagreements(found)
+    wrong = disagreements(found) if mode is None else page.differing(found)
     print("\n".join(wrong))
     return 1 if wrong else 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.coverage import symbolic_page
+from tests.coverage import symbolic_page, vmapped_page
 from tests.coverage.finding import Finding
 from tests.coverage.known import disagreements, known
 from tests.coverage.outcome import Outcome, difference
@@ -154,3 +154,25 @@ def test_the_page_tells_what_differs_and_what_specializes() -> None:
     page = symbolic_page.render({"cat": {"forward": verdict}, "add": {"forward": verdict | {"failed": 0}}, "sub": {}})
     assert "| equal | 1 of 2 (50.0%) |" in page and "| equal, by one program | 0 of 2 (0.0%) |" in page
     assert "- `cat` (forward): float32: wrong" in page and "| `add` | 1 of 2 |  | had s0 == 3 |" in page
+
+
+# Each for a kind of its own: elementwise, indexing, joining, products, random numbers.
+VMAPPED = ("add", "index_put", "cat", "matmul", "nn.functional.dropout")
+
+
+@pytest.mark.parametrize("name", VMAPPED)
+def test_an_operator_within_vmap_gives_what_eager_vmap_gives(name: str) -> None:
+    from tests.coverage.vmapped import examine
+
+    findings = list(examine(name))
+    assert {finding.direction for finding in findings} == {"one level", "two levels"}
+    assert [finding.failure for finding in findings] == [None] * len(findings)
+
+
+def test_the_page_of_vmap_tells_what_differs() -> None:
+    verdict = {"tried": 2, "failed": 1, "guarded": 1, "failure": "float32: wrong"}
+    page = vmapped_page.render(
+        {"cat": {"one level": verdict}, "add": {"one level": verdict | {"failed": 0}}, "sub": {}}
+    )
+    assert "| equal | 1 of 2 (50.0%) | 0 of 0 (0.0%) |" in page
+    assert "- `cat` (one level): float32: wrong" in page and "| `add` | 2 * |  |" in page

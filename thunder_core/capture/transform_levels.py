@@ -38,6 +38,20 @@ def is_indexing(function: Callable[..., Any], args: Sequence[Any]) -> bool:
     return function is custom_function_call and (args[0].__module__, args[0].__qualname__) == INDEXING
 
 
+class Context:
+    """A context manager that runs natively: `enter()` gives what `with` binds, and `leave()` ends it."""
+
+    def __init__(self, enter: Callable[[], Any], leave: Callable[[], Any]) -> None:
+        self._enter = enter
+        self._leave = leave
+
+    def __enter__(self) -> Any:
+        return self._enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+
 class TransformLevels:
     """The levels of function transforms that a program which is recorded is in.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +91,25 @@ def test_the_module_is_not_written_to_at_run_time() -> None:
     compiled = thunder.jit(per_sample)
     compiled(SCALE)
     assert "_parameters" not in str(thunder.last_epilogue_traces(compiled)[-1])
+
+
+class PerSample(nn.Module):
+    """Gradients of a network for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gradient = grad(lambda p, row: functional_call(self.network, p, (row,)).sin().sum())
+        return vmap(gradient, (None, 0))(dict(self.network.named_parameters()), x)["weight"]
+
+
+def test_an_artifact_holds_it(tmp_path: Path) -> None:
+    module, again = PerSample(), PerSample()
+    again.load_state_dict(module.state_dict())
+    compiled = thunder.jit(module)
+    expected = compiled(SAMPLES)
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "artifact"), again)
+    torch.testing.assert_close(loaded(SAMPLES), expected)
+    assert thunder.cache_misses(loaded) == 0

@@ -10,12 +10,20 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._dynamo import compiled_autograd
 from torch._functorch import predispatch
-from torch._functorch.eager_transforms import enter_jvp_nesting, exit_jvp_nesting
+from torch._functorch.eager_transforms import (
+    enable_inplace_requires_grad,
+    enter_jvp_nesting,
+    exit_jvp_nesting,
+    grad_increment_nesting,
+    jvp_increment_nesting,
+)
+from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.transform_levels import TransformLevels
+from thunder_core.capture.transform_levels import Context, TransformLevels
 
 functorch: Any = torch._C._functorch
 # Modules whose globals are not guarded: PyTorch's own code, which counts the levels that it is in by some of them.
@@ -31,6 +39,11 @@ DERIVATIVES = {
     enter_jvp_nesting: exit_jvp_nesting,
 }
 LEAVES = {**BATCHES, **DERIVATIVES}  # what leaves a level, by what enters it
+CONTEXTS: dict[Callable[..., Any], Any] = {
+    grad_increment_nesting: functorch._grad_increment_nesting,
+    jvp_increment_nesting: enter_jvp_nesting,
+    vmap_increment_nesting: functorch._vmap_increment_nesting,
+}
 WRAPPING = (
     predispatch._add_batch_dim,
     functorch._add_batch_dim,
@@ -61,6 +74,36 @@ def leave_level(
 ) -> Callable[..., Any]:
     """The program leaves a level."""
     return partial(TransformLevels.leave, acquisition.recorder.levels)
+
+
+@lookaside(*CONTEXTS)
+def enter_level_for_a_while(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The program is in a level while a context manager of PyTorch's lasts."""
+    levels, enter = acquisition.recorder.levels, CONTEXTS[function]
+
+    def run(*args: Any) -> Context:
+        differentiates = enter in DERIVATIVES
+        entered = partial(levels.enter, enter, args, LEAVES[enter], differentiates=differentiates)
+        return Context(entered, levels.leave)
+
+    return run
+
+
+@lookaside(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad, compiled_autograd._disable)
+def run_context_natively(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """PyTorch's transforms switch off what they cannot do with, while they last."""
+    if function is torch.autograd.graph.disable_saved_tensors_hooks and not str(args[:1]).startswith("('torch.func"):
+        return None
+
+    def run(*args: Any) -> Context:
+        context = function(*args)
+        return Context(context.__enter__, partial(context.__exit__, None, None, None))
+
+    return run
 
 
 @lookaside(*WRAPPING)

@@ -1,0 +1,67 @@
+"""Writes docs/coverage_vmap.md, the table of operators under `torch.vmap`, from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[2] / "docs" / "coverage_vmap.md"
+LEVELS = ("one level", "two levels")
+Verdicts = Mapping[str, Mapping[str, Any]]
+
+HEAD = """\
+# Coverage under vmap
+
+<!-- Written by `make coverage-vmap`. -->
+
+Every operator of PyTorch's own operator database in a compiled program that calls it within `torch.vmap`, and within
+`torch.vmap` of `torch.vmap`: batches in random dimensions (`in_dims`) of random ones of its tensors. Results are
+compared with those of eager `torch.vmap` with their metadata, and so is the state of the random number generator.
+Operators and samples that eager `torch.vmap` refuses are left out. A cell says how many samples were equal, of how
+many; a star, that some ask for the value of a tensor.
+"""
+
+
+def render(found: Mapping[str, Verdicts]) -> str:
+    """The whole page."""
+    present = {name: verdicts for name, verdicts in found.items() if verdicts}
+    lines = [HEAD, *_shares(present), "", "## What does not pass", "", *(differing(present) or ["Nothing."])]
+    return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
+
+
+def _shares(found: Mapping[str, Verdicts]) -> Iterator[str]:
+    yield f"| operators | {' | '.join(LEVELS)} |"
+    yield "|---|" + "---|" * len(LEVELS)
+    cells = []
+    for level in LEVELS:
+        verdicts = [one[level] for one in found.values() if level in one]
+        passed = sum(not one["failed"] for one in verdicts)
+        cells.append(f"{passed} of {len(verdicts)} ({100 * passed / max(len(verdicts), 1):.1f}%)")
+    yield f"| equal | {' | '.join(cells)} |"
+
+
+def differing(found: Mapping[str, Verdicts]) -> list[str]:
+    """A line for each operator that gives something else than eager PyTorch."""
+    verdicts = [(name, level, one) for name, both in found.items() for level, one in both.items()]
+    return [f"- `{name}` ({level}): {plain(one['failure'])}" for name, level, one in verdicts if one["failed"]]
+
+
+def _table(found: Mapping[str, Verdicts]) -> Iterator[str]:
+    yield f"| name | {' | '.join(LEVELS)} |"
+    yield "|---|" + "---|" * len(LEVELS)
+    for name, verdicts in found.items():
+        yield f"| `{name}` | {' | '.join(_cell(verdicts.get(level)) for level in LEVELS)} |"
+
+
+def _cell(verdict: Mapping[str, Any] | None) -> str:
+    if verdict is None:
+        return ""
+    equal = verdict["tried"] - verdict["failed"]
+    told = str(equal) if not verdict["failed"] else f"{equal} of {verdict['tried']}"
+    return f"{told} *" if verdict["guarded"] else told
+
+
+def plain(reason: str) -> str:
+    """A reason in one line."""
+    return reason.replace("|", "\\|").replace("\n", " ")[:200]
