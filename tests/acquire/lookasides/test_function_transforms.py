@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.nn import functional
 
 import thunder_core as thunder
 
@@ -103,6 +104,52 @@ def test_nothing_of_a_transform_is_left_in_the_trace() -> None:
     assert "torch.ops.aten.cos.default" in names
 
 
+def test_what_a_hook_reads_is_guarded() -> None:
+    factor = [2.0]
+
+    def hooked(x: Tensor) -> Tensor:
+        doubled = x * 2
+        doubled.register_hook(lambda gradient: gradient * factor[0])
+        return doubled.sum()
+
+    compiled = thunder.jit(lambda x: grad(hooked)(x))
+    for factor[0] in (2.0, 3.0):
+        assert torch.equal(compiled(X), torch.full((3,), 2 * factor[0]))
+
+
+RANDOM: dict[str, dict[str, Any]] = {
+    "different": {"randomness": "different"},
+    "same": {"randomness": "same"},
+    "different, in chunks": {"randomness": "different", "chunk_size": 2},
+    "same, in chunks": {"randomness": "same", "chunk_size": 2},
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_eagers(name: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        return vmap(grad(lambda y: (functional.dropout(y) + torch.rand(3)).prod()), **RANDOM[name])(torch.outer(x, x))
+
+    found = []
+    for run in (program, thunder.jit(program)):
+        torch.manual_seed(0)
+        found.append((run(X), torch.rand(1)))
+    torch.testing.assert_close(*found)
+
+
+def test_side_effects_are_those_of_one_run() -> None:
+    seen: list[int] = []
+
+    def counted(x: Tensor) -> Tensor:
+        seen.append(len(seen))
+        return x.sin().sum()
+
+    compiled = thunder.jit(lambda x: (grad(counted)(x), vmap(counted)(x[None]))[0])
+    for _ in range(3):
+        compiled(X)
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
 def test_what_the_function_reads_is_guarded() -> None:
     scale, held = [2.0], {"w": X}
 
@@ -128,6 +175,15 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], type[Exception], str]] = {
     "no argument": (lambda x: grad(lambda y: y.sum(), argnums=1)(x), RuntimeError, "only 1 positional inputs"),
     "structures": (lambda x: jvp(torch.sin, (x,), (x, x)), RuntimeError, "the same python structure"),
     "no function": (lambda x: grad(x)(x), TypeError, "object is not callable"),
+    "randomness": (
+        lambda x: vmap(lambda y: y + torch.rand(3))(x),
+        RuntimeError,
+        "random operation while in randomness",
+    ),
+    "a captured tensor": (lambda x: grad(lambda y: x.mul_(y).sum())(x), RuntimeError, "would mutate a captured Tensor"),
+    "the argument": (lambda x: grad(lambda y: y.mul_(2).sum())(x), RuntimeError, "leaf Variable that requires grad"),
+    "sizes of batches": (lambda x: vmap(torch.add)(x, x[:2]), ValueError, "the same size in the mapped dimension"),
+    "a dimension": (lambda x: vmap(torch.sin, in_dims=5)(x), ValueError, "Got in_dim=5 for some input"),
     "its own error": (lambda x: grad(lambda y: y @ torch.ones(4))(x), RuntimeError, "inconsistent tensor size|size"),
 }
 

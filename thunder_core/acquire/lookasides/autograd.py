@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from types import BuiltinMethodType
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch.autograd.graph import Node
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.gradients import AUTOGRAD
+from thunder_core.capture.gradients import AUTOGRAD, called_by
 from thunder_core.capture.transform_levels import wrapped_in
 from thunder_core.errors import ThunderError
 
@@ -42,9 +43,17 @@ def differentiate(
 
 
 def differentiate_in_levels(acquisition: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run autograd's engine on tensors inside a function transform: what comes out beneath is recorded."""
-    with torch.autograd.set_multithreading_enabled(False):
-        return acquisition.recorder.levels.call(function, args, kwargs)
+    """Run autograd's engine on tensors inside a function transform: what comes out beneath is recorded.
+
+    The program's hooks, which the engine calls, are interpreted.
+    """
+
+    def engine(_called: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.set_multithreading_enabled(False):
+            return acquisition.recorder.levels.call(function, args, kwargs)
+
+    called = [*chain(*map(called_by, acquisition.recorder.gradients.hooks))]
+    return acquisition.machine.natively(engine, (called, *args), kwargs)
 
 
 @lookaside(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
