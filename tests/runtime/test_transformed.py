@@ -119,6 +119,14 @@ def test_random_numbers_and_writes_of_batches_are_eagers() -> None:
     assert torch.equal(rows, ROWS + 1)
 
 
+COUNT: list[int] = []
+
+
+def counted(x: Tensor) -> Tensor:
+    COUNT.append(1)
+    return x.sin().sum()
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "random numbers": (lambda: grad(thunder.jit(dropped))(X), NotTraceable, "draws random numbers"),
     "random numbers of no batch": (
@@ -127,6 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "draws random numbers",
     ),
     "writes": (lambda: grad(lambda y: thunder.jit(written)(y * 2))(X), NotTraceable, "writes to its arguments"),
+    "effects": (lambda: grad(thunder.jit(counted))(X), NotTraceable, "writes to objects past its arguments"),
     "functionalize": (lambda: torch.func.functionalize(thunder.jit(scaled))(X), NotTraceable, "a transform of torch"),
     "a closure": (
         lambda: grad(lambda w: thunder.jit(lambda x: (x * w).sum())(X))(X),

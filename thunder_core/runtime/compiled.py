@@ -189,6 +189,11 @@ class Specializations:
             del finish  # what was raised has a traceback that holds this frame
 
     @property
+    def acts(self) -> bool:
+        """Whether the program of the latest call writes to objects of the user's."""
+        return self.last is not None and has_effects(self.last)
+
+    @property
     def is_transformable(self) -> bool:
         """Whether what it is within transforms of torch.func can be compiled as it is itself."""
         return not (is_recording() or self.options.functional or self.options.symbolic)
@@ -202,7 +207,7 @@ class Specializations:
         if state:
             return self._transformed("of_state").call((state, args, kwargs), {})
         leaves, structure = tree_flatten((args, kwargs))
-        return TransformedCall(self.call, lambda name: self._transformed(name).call, leaves, structure).run()
+        return TransformedCall(self, self._transformed, leaves, structure).run()
 
     def _transformed(self, name: str) -> Specializations:
         if name not in self.transformed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch._functorch.pyfunctorch import (
@@ -23,7 +23,6 @@ from thunder_core.runtime.library.transformed_calls import is_differentiable
 from thunder_core.runtime.tracers import callers_line
 
 functorch: Any = torch._C._functorch
-Call = Callable[..., Any]
 WRITES, DRAWS = "writes to its arguments", "draws random numbers"
 FIX = "compile the function that calls the transform, or transform the function as it was before it was compiled"
 
@@ -34,16 +33,27 @@ def is_within_transforms() -> bool:
     return innermost is not None and not isinstance(coerce_cinterpreter(innermost), FunctionalizeInterpreter)
 
 
+class Compiled(Protocol):
+    """A compiled function; it `acts` if the program of its latest call writes to objects of the user's."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it does."""
+
+    def call(self, args: Any, kwargs: Any) -> Any:
+        """Call the function."""
+
+
 @dataclass(eq=False)
 class TransformedCall:
     """One call: its nested arguments as leaves and structure, and what the function gave when it was called last.
 
-    `call(args, kwargs)` calls the compiled function, and `transformed(name)` gives such a call for the function that
-    `runtime.library.transformed_calls` makes of it.
+    `transformed(name)` gives the compiled function of the function that `runtime.library.transformed_calls` makes of
+    it.
     """
 
-    call: Call
-    transformed: Callable[[str], Call]
+    compiled: Compiled
+    transformed: Callable[[str], Compiled]
     leaves: list[Any]
     structure: TreeSpec
     output: list[Any] = field(default_factory=list)
@@ -68,21 +78,25 @@ class TransformedCall:
             [next(given) if is_tensor(leaf) else others(leaf) for leaf in self.leaves], self.structure
         )
 
-    def flat(self, call: Call, args: Any, kwargs: Any, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def flat(
+        self, compiled: Compiled, args: Any, kwargs: Any, given: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
         """The tensors of a result, of which none is one that was given; what the call did besides is noted."""
         versions, drawn = versions_of(given), random_states()
-        self.output, self.output_structure = tree_flatten(call(args, kwargs))
+        self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
         if versions != versions_of(given):
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(drawn, random_states(), strict=True)):
             self.refusal = DRAWS
+        elif compiled.acts:
+            self.refusal = "writes to objects past its arguments"
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is one for one in given) else leaf for leaf in tensors)
 
     def beneath(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Call the function on tensors of no transform."""
         args, kwargs = self.filled(tensors)
-        return self.flat(self.call, args, kwargs, tensors)
+        return self.flat(self.compiled, args, kwargs, tensors)
 
     def of_batch(self, info: Any, in_dims: Sequence[int | None], *tensors: torch.Tensor) -> Any:
         """Call the function for all elements of a batch; gives the results, and their batch dimensions."""
@@ -99,7 +113,7 @@ class TransformedCall:
         tensors, gradients = unwrap_dead_wrappers(tuple(tensors)), unwrap_dead_wrappers(tuple(gradients))
         outputs = filter(is_tensor, self.output)
         given = tuple(one for one, output in zip(gradients, outputs, strict=True) if is_differentiable(output))
-        found = iter(self.transformed("pulled_back")((*self.filled(tensors), given), {}))
+        found = iter(self.transformed("pulled_back").call((*self.filled(tensors), given), {}))
         return tuple(next(found) if is_differentiable(tensor) else None for tensor in tensors)
 
     def tangents(self, tensors: Sequence[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
@@ -107,7 +121,7 @@ class TransformedCall:
         self.require_repeatable()
         pairs = [(one, tensor) for one, tensor in zip(tangents, tensors, strict=True) if is_differentiable(tensor)]
         given = tuple(torch.zeros_like(tensor) if one is None else one for one, tensor in pairs)
-        found = iter(self.transformed("pushed_forward")((*self.filled(tensors), given), {}))
+        found = iter(self.transformed("pushed_forward").call((*self.filled(tensors), given), {}))
         return tuple(next(found) if is_differentiable(output) else None for output in filter(is_tensor, self.output))
 
     def require_repeatable(self, of: str = "") -> None:
