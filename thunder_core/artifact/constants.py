@@ -112,6 +112,8 @@ def import_path(value: Any) -> str | None:
     """`module:qualname` of an object that can be imported in another process."""
     if is_builtin(value) and vars(builtins).get(value.__name__) is value:
         return f"builtins:{getattr(value, '__name__', '')}"
+    if value is types.NoneType:  # which says that it is a builtin
+        return "types:NoneType"
     if isinstance(value, enum.Enum):
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"

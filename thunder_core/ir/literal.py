@@ -85,8 +85,6 @@ def dotted_name(value: Any) -> tuple[str, str] | None:
     """(`module.qualname`, module) where importing the module and following the names leads to this very object."""
     if isinstance(value, types.ModuleType):
         return (value.__name__, value.__name__) if followed(value.__name__) is value else None
-    if value is types.NoneType:  # which says that it is a builtin
-        return "types.NoneType", "types"
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str) or module in ("__main__", "builtins"):
         return None
