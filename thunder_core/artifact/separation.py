@@ -54,23 +54,23 @@ class SeparatedPrologue:
     absent: frozenset[str]
 
 
-def separated(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
-    """The parts of a prologue of a model whose tensors have these names; raises `NotSeparable`."""
+def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
+    """Separate the prologue of a model whose tensors have these names; raises `NotSeparable`."""
     return Separation(text, constants, names).result()
 
 
 def package_of(path: str) -> str:
-    """The top-level package of `module:qualname`."""
+    """Return the top-level package of `module:qualname`."""
     return path.partition(":")[0].partition(".")[0]
 
 
 def imported_packages(text: str) -> set[str]:
-    """The top-level packages that a printed trace imports."""
+    """Return the top-level packages that a printed trace imports."""
     return {package_of(module) for node in ast.parse(text).body for module, _ in imports_of(node)}
 
 
 def imports_of(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Each module that a statement imports, with the name that it binds."""
+    """Yield each module that a statement imports, with the name that it binds."""
     if isinstance(node, ast.ImportFrom):
         yield from ((node.module or "", alias.asname or alias.name) for alias in node.names)
     elif isinstance(node, ast.Import):
@@ -104,12 +104,12 @@ class Separation:
         if [argument.arg for argument in function.args.args] != [MODEL, *ARGUMENTS]:
             raise NotSeparable("it is no prologue of a module")
         for name, facts in self.constants.items():
-            self.constant(name, facts)
+            self.note_constant(name, facts)
         for node in head:
-            self.imported(node)
+            self.note_import(node)
         self.checked.append(f"def prologue({WEIGHTS}, {', '.join(ARGUMENTS)}):")
         for node in function.body:
-            self.statement(WeightNames(self).visit(node))
+            self.sort_statement(WeightNames(self).visit(node))
         return SeparatedPrologue(
             checked="\n".join(self.checked) + "\n",
             invariants=tuple(self.invariants),
@@ -118,7 +118,7 @@ class Separation:
             absent=frozenset(self.absent),
         )
 
-    def constant(self, name: str, facts: ConstantFacts) -> None:
+    def note_constant(self, name: str, facts: ConstantFacts) -> None:
         """Note a constant by where it comes from."""
         package = package_of(facts.text) if facts.kind == "import" else ""
         if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
@@ -129,7 +129,7 @@ class Separation:
         else:
             raise NotSeparable(f"it holds a constant of kind {facts.kind}, {name}")
 
-    def imported(self, node: ast.stmt) -> None:
+    def note_import(self, node: ast.stmt) -> None:
         """Note what an import binds: namespaces of modules are the call's, which may find other things in them."""
         for module, name in imports_of(node):
             if package_of(module) in PRESENT:
@@ -141,19 +141,19 @@ class Separation:
                 self.packages.add(package_of(module))
             self.invariants.append(node)
 
-    def statement(self, node: ast.stmt) -> None:
-        """Put a statement where it belongs."""
+    def sort_statement(self, node: ast.stmt) -> None:
+        """Put a statement among the checks of each call or among the invariants, by the names that it uses."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                self.assignment(node, name, value)
+                self.sort_assignment(node, name, value)
             case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=condition), body=[ast.Expr(value=called)], orelse=[]):
-                self.guard(node, condition, called)
+                self.sort_guard(node, condition, called)
             case ast.Return():
-                self.required_live(node)
+                self.run_at_each_call(node)
             case _:
                 raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
 
-    def assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
+    def sort_assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
         """Bind a name to what the call has, or to what is not there yet."""
         if self.is_absent(node, value):
             self.invariants.append(node)
@@ -162,38 +162,38 @@ class Separation:
             self.checked.append(indented(node))
             self.live.add(name)
 
-    def guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
-        """Check a guard at each call, or make it an invariant; what it compares with is then another name for it."""
+    def sort_guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
+        """Check a guard at each call, or make it an invariant; a name found to be a constant is that from then on."""
         if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
             raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
-        identified = self.identified(condition)
+        aliases = self.constant_alias(condition)
         if called.func.id != REFUSE or not self.is_absent(node, condition):
-            self.required_live(node)
-            self.invariants += [ast.parse(f"{name} = {constant}").body[0] for name, constant in identified.items()]
+            self.run_at_each_call(node)
+            self.invariants += [ast.parse(f"{name} = {constant}").body[0] for name, constant in aliases.items()]
         else:
             self.invariants.append(node)
-            self.checked += [f"{INDENT}{name} = {constant}" for name, constant in identified.items()]
-        for name in identified:
+            self.checked += [f"{INDENT}{name} = {constant}" for name, constant in aliases.items()]
+        for name in aliases:
             self.absent.pop(name, None)
             self.live.discard(name)
             self.fixed.add(name)
 
-    def identified(self, condition: ast.expr) -> dict[str, str]:
-        """The name of what a guard finds to be a constant, with the name of that."""
+    def constant_alias(self, condition: ast.expr) -> dict[str, str]:
+        """Map the name that a guard compares with a constant by `is` to that constant's name; others map nothing."""
         match condition:
             case ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Name(id=other)]):
                 return {name: other} if other in self.fixed and name not in self.fixed else {}
         return {}
 
-    def required_live(self, node: ast.stmt) -> None:
-        """Have a statement run at each call; raises `NotSeparable` where it needs what is not there."""
+    def run_at_each_call(self, node: ast.stmt) -> None:
+        """Have a statement run at each call; raises `NotSeparable` where it needs what is absent then."""
         if self.is_absent(node, node):
             raise NotSeparable(f"the call needs the model: {ast.unparse(node)}")
         self.checked.append(indented(node))
 
     def is_absent(self, node: ast.stmt, part: ast.AST) -> bool:
-        """Whether a part of a statement is about what is not there; raises `NotSeparable` where about the call too."""
-        names = {one.id for one in ast.walk(part) if isinstance(one, ast.Name)}
+        """Whether a part of a statement uses an absent name; raises `NotSeparable` if it depends on the call, too."""
+        names = {expression.id for expression in ast.walk(part) if isinstance(expression, ast.Name)}
         if unknown := names - self.live - self.fixed - self.absent.keys():
             raise NotSeparable(f"it uses the name {min(unknown)}")
         absent = not names.isdisjoint(self.absent)
@@ -202,7 +202,7 @@ class Separation:
         return absent
 
     def is_live(self, node: ast.AST) -> bool:
-        """Whether an expression reads what may be another thing at another call."""
+        """Whether an expression reads a value that may differ from call to call."""
         match node:
             case ast.Attribute(value=ast.Name(id="torch"), attr=name):
                 return name not in METADATA
@@ -213,7 +213,7 @@ class Separation:
         return False
 
     def keys_of(self, value: ast.expr) -> Keys | None:
-        """The keys that lead from the model to a value, if that is the way by which it is read."""
+        """Return the keys that lead from the model to a value; None if it is not read by such keys."""
         match value:
             case ast.Name(id=name):
                 return self.absent.get(name)
@@ -228,13 +228,13 @@ class Separation:
 
 
 class WeightNames(ast.NodeTransformer):
-    """Puts the model's tensors by their names in place of the ways that lead to them."""
+    """Replaces the paths that lead to the model's tensors by lookups of their names."""
 
     def __init__(self, separation: Separation) -> None:
         self.separation = separation
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """A tensor by its name."""
+        """Replace a lookup of one of the model's tensors by `weights[name]`."""
         keys = self.separation.keys_of(node)
         name = None if keys is None else weight_at(keys)
         if keys is None or name is None or name not in self.separation.names:
@@ -246,12 +246,12 @@ class WeightNames(ast.NodeTransformer):
 
 
 def indented(node: ast.stmt) -> str:
-    """The text of a statement of a function."""
+    """Return the text of a statement, indented as one of a function's body."""
     return f"{INDENT}{ast.unparse(node)}".replace("\n", f"\n{INDENT}")
 
 
 def weight_at(keys: Keys) -> str | None:
-    """The name of the parameter or buffer that keys of entries and modules lead to."""
+    """Return the name of the parameter or buffer that keys lead to, from the model; None for other keys."""
     if len(keys) < 3 or keys[-3] != STATE or keys[-2] not in TENSORS:
         return None
     path = keys[:-3]

@@ -30,7 +30,7 @@ from thunder_core.artifact.separation import (
     SeparatedPrologue,
     imported_packages,
     package_of,
-    separated,
+    separate_prologue,
 )
 from thunder_core.artifact.trust import Trust
 from thunder_core.models.folder import code_of_the_hub
@@ -121,7 +121,8 @@ def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedProlo
         if not packages <= PRESENT or any(one.kind == "way" for one in kept):
             return None
     try:
-        return separated(artifact.source(stages["prologue"]), stages["prologue"].constants, artifact.manifest.weights)
+        prologue = stages["prologue"]
+        return separate_prologue(artifact.source(prologue), prologue.constants, artifact.manifest.weights)
     except (NotSeparable, KeyError):
         return None
 

@@ -21,7 +21,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 Fuses = Callable[[BoundSymbol], bool]
-Places = Iterable[tuple[range, RegionOccurrence]]
+RegionsInPlace = Iterable[tuple[range, RegionOccurrence]]
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class FusionPlan:
     chains: Collection[range]
 
     @property
-    def chain_regions(self) -> Places:
+    def chain_regions(self) -> RegionsInPlace:
         """The regions that are chains: their bound symbols were moved together."""
-        return [(places, one) for places, one in self.occurrences if places in self.chains]
+        return [(positions, region) for positions, region in self.occurrences if positions in self.chains]
 
 
 def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, excluded: Collection[str] = ()) -> FusionPlan:
@@ -51,14 +51,14 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     rules = _Partitioning(trace, fuses, updates)
     arranged = rules.chain_order(excluded)
     last_read = _last_reads(arranged.bsyms, trace.outputs)
-    places = [*_groups(arranged, rules, last_read)]
-    groups = [one for one in places if _is_worthwhile(arranged.bsyms[one.start : one.stop])]
-    regions = [(one, region_occurrence(arranged.bsyms[one.start : one.stop])) for one in groups]
+    candidates = [*_candidate_ranges(arranged, rules, last_read)]
+    ranges = [positions for positions in candidates if _is_worthwhile(arranged.bsyms[positions.start : positions.stop])]
+    regions = [(positions, region_occurrence(arranged.bsyms[positions.start : positions.stop])) for positions in ranges]
     returned: dict[str, set[str]] = {}
-    for one, region in regions:
-        read = {name for name, proxy in region.defined.items() if last_read[proxy.name] >= one.stop}
+    for positions, region in regions:
+        read = {name for name, proxy in region.defined.items() if last_read[proxy.name] >= positions.stop}
         returned.setdefault(region.region.body, set()).update(read)
-    occurrences = tuple((one, region.returning(returned[region.region.body])) for one, region in regions)
+    occurrences = tuple((positions, region.returning(returned[region.region.body])) for positions, region in regions)
     return FusionPlan(arranged.bsyms, occurrences, frozenset(arranged.chains))
 
 
@@ -81,10 +81,10 @@ class _Partitioning:
         self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
         self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
-        self.recorded = {id(bsym) for bsym, found in pairs if found}
+        self.recorded_by_autograd = {id(bsym) for bsym, is_recorded in pairs if is_recorded}
 
     def chain_order(self, excluded: Collection[str]) -> ChainOrder:
-        """The bound symbols, those of each chain of updates side by side; unchanged without updates."""
+        """Return the bound symbols, with those of each chain of updates side by side; unchanged without updates."""
         bsyms = self.trace.bound_symbols
         if not (self.updates and self.writes):
             return ChainOrder(bsyms)
@@ -94,21 +94,21 @@ class _Partitioning:
         return form_chains(bsyms, ChainConditions(takes, divides, excluded, self.aliasing, self.written, reads))
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a region that shares each written storage by one name alone."""
-        if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unfollowed(bsym):
+        """Whether a bound symbol may join a region, provided the region's writes are seen outside by one name alone."""
+        if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
             return False
         if bsym.mutates:
             return self.updates and is_update(bsym) and self.fuses(bsym)
         if len(bsym.tensors) < len(bsym.defines) or not any(proxy.name in self.read for proxy in bsym.tensors):
-            return False  # what nobody reads is there for its error, and compilers of regions drop it
-        return all(_is_pure(one, numbers=self.updates) for one in bsym.operations) and self.fuses(bsym)
+            return False  # a call whose results nobody reads is kept for its error, and compilers of regions drop it
+        return all(_is_pure(operation, numbers=self.updates) for operation in bsym.operations) and self.fuses(bsym)
 
     def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join any region: it writes nothing and returns no memory that is written to.
+        """Whether a bound symbol that can be fused may join any region, since it returns no memory that is written to.
 
-        It may read such memory, since no bound symbol of a region is moved across one that writes.
+        It may read such memory, since no bound symbol of a region is moved across a write.
         """
         return not bsym.mutates and not any(
             self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
@@ -116,17 +116,18 @@ class _Partitioning:
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
         """Whether an operation on lists of tensors (`_foreach_add_`) may be split into one for each tensor."""
-        return self._is_unfollowed(bsym) and not bsym.ordered and not bsym.executor
+        return self._is_unrecorded(bsym) and not bsym.ordered and not bsym.executor
 
-    def _is_unfollowed(self, bsym: BoundSymbol) -> bool:
+    def _is_unrecorded(self, bsym: BoundSymbol) -> bool:
+        """Whether autograd records neither the results of a bound symbol nor, if it writes to tensors, the call."""
         if any(proxy.name in self.recorded_results for proxy in (*bsym.inputs, *bsym.outputs)):
             return False
-        return not bsym.mutates or id(bsym) not in self.recorded
+        return not bsym.mutates or id(bsym) not in self.recorded_by_autograd
 
 
-def _groups(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
-    """The chains, and between them the longest runs of bound symbols that are taken, none of them across a cut."""
-    borders = sorted((one.start, one.stop) for one in arranged.chains)
+def _candidate_ranges(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
+    """Yield the range of each chain, and between chains the longest runs that can be fused and cross no cut."""
+    borders = sorted((chain.start, chain.stop) for chain in arranged.chains)
     for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
         yield from _regions_between_chains(range(start, stop), arranged.bsyms, rules, last_read)
         if end > stop:
@@ -134,22 +135,22 @@ def _groups(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, 
 
 
 def _regions_between_chains(
-    places: range, every: Sequence[BoundSymbol], rules: _Partitioning, last_read: Mapping[str, int]
+    positions: range, bsyms: Sequence[BoundSymbol], rules: _Partitioning, last_read: Mapping[str, int]
 ) -> Iterator[range]:
     """Yield the ranges of regions within a range that has no chain: runs of bound symbols that can be fused.
 
     A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
     """
-    part = every[places.start : places.stop]
+    part = bsyms[positions.start : positions.stop]
     takes = [rules.can_fuse(bsym) for bsym in part]
     fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
     for run in _split_at_unconnected_updates(_runs(divided(part), takes if rules.updates else fusible_anywhere), part):
         group = part[run.start : run.stop]
         defined = (proxy.name for bsym in group for proxy in bsym.defines)
-        read = {name for name in defined if last_read[name] >= places.start + run.stop}
+        read = {name for name in defined if last_read[name] >= positions.start + run.stop}
         separable = not rules.updates or shares_written_storage_by_one_name(group, read, rules.aliasing, rules.written)
-        for one in [run] if separable else _runs([run], fusible_anywhere):
-            yield range(one.start + places.start, one.stop + places.start)
+        for fusible in [run] if separable else _runs([run], fusible_anywhere):
+            yield range(fusible.start + positions.start, fusible.stop + positions.start)
 
 
 def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
@@ -166,6 +167,7 @@ def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSy
 
 
 def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
+    """Yield the maximal ranges of positions that are taken, within each division."""
     for division in divisions:
         start = division.start
         for place in division:
@@ -206,5 +208,5 @@ def _is_strided(proxy: Proxy) -> bool:
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
     """Whether a region has at least two operations that a compiler writes code for: no views, no library calls."""
-    written = [one for bsym in group for one in bsym.operations if not (is_extern_call(one) or is_view(one))]
-    return len(written) > 1
+    operations = [operation for bsym in group for operation in bsym.operations]
+    return sum(not (is_extern_call(operation) or is_view(operation)) for operation in operations) > 1

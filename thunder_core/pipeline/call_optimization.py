@@ -137,8 +137,8 @@ class CallOptimization:
         with torch.set_grad_enabled(self.session.purpose.train):
             return program_shares(last_program(self.session.compiled), self.session.model, self.example)
 
-    def kept(self) -> Mapping[str, Any]:
-        """The facts that the artifact keeps of the calls that it is for."""
+    def artifact_facts(self) -> Mapping[str, Any]:
+        """Return the facts that the artifact keeps of the calls that it is for."""
         session, request = self.session, self.plan.request
         drawn = {**self.plan.size.stated, "seed": session.seed}
         return {

@@ -109,8 +109,8 @@ class GenerationOptimization:
             progress=self.clock.advance,
         )
 
-    def kept(self) -> Mapping[str, Any]:
-        """The facts that the artifact keeps of the generation that it is for."""
+    def artifact_facts(self) -> Mapping[str, Any]:
+        """Return the facts that the artifact keeps of the generation that it is for."""
         return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
 
 

@@ -16,7 +16,7 @@ from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.pipeline.planning import Plan, destination_of, plan
-from thunder_core.pipeline.prepare import as_facts, require_whole
+from thunder_core.pipeline.prepare import as_facts, require_not_degraded
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.session import Session, open_model
@@ -35,13 +35,13 @@ class Outcome:
 def optimize(request: Request, progress: Progress | None = None) -> Outcome:
     """Optimize a model by a recipe, validate and measure it, and write the artifact.
 
-    Raises a ThunderError for everything that a user can mend; nothing is then left on the disk.
+    Raises a `ThunderError` for every problem that a user can fix; nothing is left on the disk then.
     """
     return carry_out(plan(request), progress)
 
 
 def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
-    """Do what a plan says."""
+    """Carry out a planned optimization, and return its report, its artifact and the compiled module."""
     clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
         return _carry_out(plan, clock)
@@ -50,48 +50,48 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
 def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     request = plan.request
     clock.begin("load")
-    work = work_of(plan, open_model(plan.prepared, plan.purpose, clock.begin), clock)
-    with work.ready():
+    workflow = workflow_for(plan, open_model(plan.prepared, plan.purpose, clock.begin), clock)
+    with workflow.ready():
         clock.begin("acquire")
-        program = work.acquire()
+        program = workflow.acquire()
         if request.strict:
-            require_whole(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
-        results = work.results(program)
+            require_not_degraded(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
+        results = workflow.results(program)
     clock.begin("write")
     while True:
         plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))
-        report = build_report(plan, work.session, program, clock.times, results, work.kernels)
+        report = build_report(plan, workflow.session, program, clock.times, results, workflow.kernels)
         try:
-            _write(plan, work, report)
+            _write(plan, workflow, report)
             break
         except OutputExists:  # a run beside this one may have taken the name that was free
             if request.out is not None:
                 raise
     clock.stop()
-    return Outcome(report, plan.destination, work.session.compiled)
+    return Outcome(report, plan.destination, workflow.session.compiled)
 
 
-def work_of(plan: Plan, session: Session, clock: StageClock) -> CallOptimization | GenerationOptimization:
-    """The steps that depend on what is optimized: single calls, or generation."""
+def workflow_for(plan: Plan, session: Session, clock: StageClock) -> CallOptimization | GenerationOptimization:
+    """Return the workflow of a plan: the optimization of single calls, or of generation."""
     if plan.generation is None:
         return CallOptimization(plan, session, clock)
     return GenerationOptimization(plan, session, clock, plan.generation)
 
 
-def _write(plan: Plan, work: CallOptimization | GenerationOptimization, report: Report) -> None:
-    """Write the artifact."""
-    request, recipe, loaded = plan.request, plan.prepared.recipe, work.session.loaded
+def _write(plan: Plan, workflow: CallOptimization | GenerationOptimization, report: Report) -> None:
+    """Write the artifact of an optimization to the plan's destination."""
+    request, recipe, loaded = plan.request, plan.prepared.recipe, workflow.session.loaded
     write_artifact(
         plan.destination,
-        compiled=work.session.compiled,
+        compiled=workflow.session.compiled,
         source={**loaded.source, "device": plan.device},
         fingerprint=loaded.fingerprint,
         recipe=recipe.name,
         options=recipe.options,
         report=report,
-        tolerance=asdict(work.session.tolerance(loaded.model.dtype)),
+        tolerance=asdict(workflow.session.tolerance(loaded.model.dtype)),
         include_weights=request.include_weights,
         force=request.force,
         sign_key=request.sign_key,
-        **work.kept(),
+        **workflow.artifact_facts(),
     )

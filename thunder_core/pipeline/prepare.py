@@ -73,7 +73,7 @@ def prepare(request: Request) -> Prepared:
     constant = without_ranges(named) if request.dynamic else ()
     degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named), *constant))
     if request.strict:
-        require_whole(recipe, degraded)
+        require_not_degraded(recipe, degraded)
     with quiet_transformers():
         loading = plan_loading(model)
         refuse_other_family(recipe, loading)
@@ -121,11 +121,11 @@ def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tu
 
 
 def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
-    """Parts that are lost, as rows of the report."""
+    """Return degradations, parts of a recipe that are missing, as rows of the report."""
     return tuple(Degraded(part=one.part, reason=one.reason, fix=one.fix) for one in lost)
 
 
-def require_whole(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
+def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
     """Raise EnvironmentLacks if this machine lacks a part of the recipe."""
     if degraded:
         texts, fixes = zip(*degradation_texts(degraded), strict=True)

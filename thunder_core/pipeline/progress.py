@@ -1,4 +1,4 @@
-"""Watchers of a run, which are told of each stage as it begins, moves and ends."""
+"""Observers of a run, to which each stage is reported as it begins, advances and ends."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ EVALUATE = "evaluate"  # a stage that is there where samples to judge by were na
 
 
 class Progress(Protocol):
-    """Somebody who watches; may raise KeyboardInterrupt."""
+    """An observer of a run; it may raise `KeyboardInterrupt`."""
 
     def begin(self, stage: str) -> None:
-        """A stage of `STAGES` begins."""
+        """Note that a stage, one of `STAGES` or `EVALUATE`, has begun."""
 
     def advance(self, done: int, total: int) -> None:
         """Note how much of the current stage is done."""
 
     def end(self, stage: str, seconds: float) -> None:
-        """The stage has ended, this many seconds after it began."""
+        """Note that a stage has ended, this many seconds after it began."""
 
 
 class Unwatched:
-    """Nobody watches."""
+    """Progress that is reported to nobody."""
 
     def begin(self, stage: str) -> None:
-        """Nothing."""
+        """Ignore the beginning of a stage."""
 
     def advance(self, done: int, total: int) -> None:
-        """Nothing."""
+        """Ignore how much of a stage is done."""
 
     def end(self, stage: str, seconds: float) -> None:
-        """Nothing."""
+        """Ignore the end of a stage."""

@@ -84,7 +84,7 @@ def generate(region: Region) -> GeneratedCode:
     Raises `Unsupported`, or whatever Inductor raises.
     """
     with size_oblivious_codegen() if region.symbols else nullcontext():
-        return _generated(region, *(attention_graph(region) if is_attention(region) else graph_of(region)))
+        return _generate(region, *(attention_graph(region) if is_attention(region) else graph_of(region)))
 
 
 OVERLAP_UNKNOWN = 2  # `MemOverlap::TooHard` (ATen/MemoryOverlap.h)
@@ -98,9 +98,8 @@ def size_oblivious_codegen() -> Iterator[None]:
     def stride(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
         return compute(old_shape, old_stride, new_shape, size_oblivious=True)
 
-    def overlap(
-        tensor: torch.Tensor,
-    ) -> int:  # asked by `copy_`, which eager refuses for some tensors: capture saw to it
+    def overlap(tensor: torch.Tensor) -> int:
+        # `copy_` asks this to refuse overlapping tensors, which capture has refused already.
         return OVERLAP_UNKNOWN if is_symbolic(tensor) else known_overlap(tensor)
 
     known_overlap = torch._debug_has_internal_overlap
@@ -113,7 +112,8 @@ def size_oblivious_codegen() -> Iterator[None]:
         yield
 
 
-def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> GeneratedCode:
+def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> GeneratedCode:
+    """Have Inductor write the code for a graph on fakes, and collect its C++ kernels without compiling them."""
     sources: list[CppKernel] = []
 
     def record_kernel(self: object, argtypes: list[str], source_code: str) -> object:  # compiles nothing
@@ -139,16 +139,13 @@ def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> G
 
 @contextmanager
 def without_triton_key() -> Iterator[None]:
-    """While this lasts, Inductor does not read all files of Triton for the name of a cache, where it has no GPU.
-
-    It drops the digest that it makes of them, for then the name is that of no GPU.
-    """
+    """While this lasts, Inductor does not hash Triton's files where there is no GPU, since it does not use the hash."""
     with nullcontext() if torch.cuda.is_available() else mock.patch.object(codecache, "triton_key", lambda: None):
         yield
 
 
 def with_bounded_teams(source: str) -> str:
-    """A kernel whose parallel regions have at most the threads that they were compiled for, and that a call may use.
+    """Bound the threads of a kernel's parallel regions by the number they were compiled for, and that a call may use.
 
     With more, some threads would write behind the accumulators, of which there is one for each thread. With more than
     a call may use, what PyTorch is told later (`torch.set_num_threads`) would not hold, and a forked child, which has
@@ -165,25 +162,28 @@ def _bounded(region: re.Match[str]) -> str:
 
 
 def strides_of(compiled: Any, sizes: SizesByName = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
-    """The strides of each result, evaluated from the expressions that Inductor gives; None where it gives none."""
-    found = compiled.output_strides or ()
-    return tuple(None if one is None else tuple(size_of(str(size), sizes) for size in one) for one in found)
+    """Return each result's strides, evaluated from the expressions that Inductor gives; None where it gives none."""
+    output_strides = compiled.output_strides or ()
+    return tuple(
+        None if strides is None else tuple(size_of(str(stride), sizes) for stride in strides)
+        for strides in output_strides
+    )
 
 
 def _kernel_names(wrapper: str) -> list[str]:
-    """The names to which the module binds its kernels, in the order in which it compiles them."""
+    """Return the names to which the module binds its kernels, in the order in which it compiles them."""
     return [line.partition(" = ")[0] for line in wrapper.splitlines() if " = async_compile.cpp_pybinding(" in line]
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """The refusal of a region for which Inductor raised.
+    """Return the refusal of a region for which Inductor raised.
 
-    It lasts where the error is Inductor's own and not of the machine's state: any other may be of this process alone.
+    The refusal is lasting where the error is Inductor's own; an error of the machine's state may not recur.
     """
     cause = getattr(error, "inner_exception", error)
-    told = str(error).strip().partition("\n")[0]
+    message = str(error).strip().partition("\n")[0]
     lasting = type(error).__module__ in INDUCTOR_ERRORS and not isinstance(cause, ENVIRONMENT_ERRORS)
-    return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=lasting)
+    return Refusal(f"Inductor: {type(error).__name__}: {message}", lasting=lasting)
 
 
 @contextmanager
