@@ -59,7 +59,7 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         nothing,
         ("the strides of a layout", "a stride"),
     ),
-    "thunder_core.acquire.numbers.OutsideNumbers.require": (
+    "thunder_core.acquire.numbers.OutsideNumbers.guard": (
         nothing,
         ("a float that decides", "floats in their order", "floats that are equal", "a float as a key, with gradients"),
     ),

@@ -95,12 +95,12 @@ class OutsideNumbers:
             self.acquisition.outside.guard("type", path, type(value))
         return path
 
-    def require(self, source: Path) -> None:
-        """Have a number guarded, or the outcome of a condition."""
+    def guard(self, source: Path) -> None:
+        """Guard the number or the condition's outcome at a path: at each call it has to be what it is in this one."""
         self.acquisition.outside.read(source, source.value)
 
     def name(self, source: Path) -> str:
-        """The name of a number as an input."""
+        """Return the name of a number as an input of the trace."""
         return self.acquisition.name_number(source)
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:

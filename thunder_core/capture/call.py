@@ -15,10 +15,10 @@ from thunder_core.ir.tree import replace_leaves
 class Call:
     """One torch function while it runs: the aten operations seen so far and what they do.
 
-    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have
-    no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata;
-    `valued`: what it gives depends on the values of tensors; `before`: what tensors were called, by their identity,
-    that it gave other metadata in place.
+    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: its aten operations do not
+    stand for it, so that it is recorded without sub-symbols; `idle`: it sets a state to what the state already is;
+    `reshapes`: it changes a tensor's metadata; `valued`: its result depends on the values of tensors; `before`: the
+    earlier proxies, by identity, of tensors whose metadata it changed in place.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Call:
 
 
 def named_before(tree: Any, before: Mapping[str, TensorProxy]) -> Any:
-    """A tree of proxies, with those that tensors had before they got other metadata in place, by their names now."""
+    """Return nested proxies with those in `before`, by their names now, replaced by the tensors' earlier proxies."""
     if not before:
         return tree
     return replace_leaves(tree, lambda leaf: before.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)

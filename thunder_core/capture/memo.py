@@ -1,4 +1,4 @@
-"""Remembering what a torch function did: calls with the same signature do the same, in other tensors' names.
+"""A cached call of a torch function, and its key: calls with equal signatures do the same, under other names.
 
 The result of an operation depends on the operation, its constants and the metadata of its tensors. Models repeat
 their layers, so nearly every call of a trace has been seen before; a call that is looked up here costs a tenth of
@@ -40,8 +40,8 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The memory of a call: its bound symbol in the first names, the tensors that it read and made, and its result.
+class CachedCall:
+    """A call as it was first recorded: its bound symbol, the tensors that it read and made, and its result.
 
     `intermediates` are the tensors that its aten operations make and that it does not return.
     """
@@ -61,16 +61,16 @@ class Memory:
 
 
 def metadata(proxy: TensorProxy) -> Metadata:
-    """The metadata of a tensor by which operations decide what they do with it, as a key."""
+    """Return the metadata of a tensor by which operations choose what they do with it, as a key."""
     return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.is_conj, proxy.is_neg, proxy.requires_grad)
 
 
 def signature(
     function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Described | None]
 ) -> Hashable | None:
-    """The key of a call, or None where it cannot be remembered.
+    """Return the key of a call, or None where it cannot be cached.
 
-    One tensor that is given twice is told from two, and two that share memory from two that do not.
+    The key tells one tensor that is passed twice from two tensors, and two that share memory from two that do not.
     """
     parts: list[Hashable] = [function]
     seen: dict[Any, int] = {}
@@ -107,31 +107,31 @@ def _append(
     return False
 
 
-def remember(
+def cached_call(
     bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any
-) -> Memory | None:
-    """The memory of a call that drew no random numbers and wrote to nothing; None for results of unusual kinds."""
+) -> CachedCall | None:
+    """Return a call that drew no random numbers and wrote to nothing, for the cache; None if its result is unusual."""
     if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _plain(output):
         return None
     if not all(leaf.layout is torch.strided for leaf in leaves(output) if isinstance(leaf, torch.Tensor)):
         return None  # sparse tensors have no storage
-    known = {id(tensor) for tensor, _ in read}
+    ids_read = {id(tensor) for tensor, _ in read}
     returned = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}
-    tensors = [tensor for number, tensor in returned.items() if number not in known]
+    tensors = [tensor for identity, tensor in returned.items() if identity not in ids_read]
     if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
         return None
     outputs = tuple(_made(tensor, [tensor_read for tensor_read, _ in read], proxy_of(tensor)) for tensor in tensors)
     if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in outputs if m.view_of is None):
         return None  # results that share memory with each other
-    outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in outputs}
+    outer = {proxy.name for _, proxy in read} | {made.proxy.name for made in outputs}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
     if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
-        return None  # it used what autocast had cast for another call
-    return Memory(bsym, tuple(read), outputs, tuple(inner.values()), output)
+        return None  # it used a tensor that autocast had cast for another call
+    return CachedCall(bsym, tuple(read), outputs, tuple(inner.values()), output)
 
 
 def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
-    """A result, with the first of the tensors read that it is a view of, or else shares memory with."""
+    """Describe a result, with the first of the tensors read that it is a view of, or else shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
@@ -140,14 +140,14 @@ def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) ->
 
 
 def _plain(output: Any) -> bool:
-    """Whether a result is made of exact tuples and lists, which can be made again."""
+    """Whether a result consists of exact tuples and lists, which can be rebuilt."""
     if isinstance(output, tuple | list):
         return type(output) in (tuple, list, torch.Size) and all(_plain(item) for item in output)
     return True
 
 
 def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
-    """A fake tensor like one that was made before; a view shares its base's storage again."""
+    """Return a fake tensor like one that a cached call made; a view shares its base's storage again."""
     proxy = output.proxy
     with no_dispatch():
         if output.view_of is None:
@@ -161,7 +161,7 @@ def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> 
 
 
 def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
-    """A remembered result with its tensors exchanged for fresh ones."""
+    """Return a cached result with its tensors replaced by fresh ones."""
     if isinstance(result, torch.Tensor):
         return fakes[id(result)]
     if type(result) in (tuple, list):

@@ -119,7 +119,7 @@ class NumberCalls:
 
     def _hides(self, function: Callable[..., Any], kwargs: Any, numbers: Sequence[SymbolicNumber]) -> bool:
         """Whether autograd, which records a call, does not see its numbers."""
-        outside = any(number.proxy.name in self._numbers.known for number in numbers)
+        outside = any(number.proxy.name in self._numbers.outside_values for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
 
     def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: Any, probe_values: ProbeValues) -> bool:
@@ -138,13 +138,14 @@ class NumberCalls:
         """
         sizes = self._numbers.sizes
         assert sizes is not None
-        symbols = sizes.with_float_symbols(arguments, self._numbers.known)
+        symbols = sizes.with_float_symbols(arguments, self._numbers.outside_values)
         try:
             with sizes.environment.withholding_floats():
                 return self._recording.function(function, *symbols)
         except FloatAsked:
             pass
-        before, values = self._recording.failure, [self._numbers.known[number.proxy.name] for number in numbers]
+        before = self._recording.failure
+        values = [self._numbers.outside_values[number.proxy.name] for number in numbers]
         floats = [sizes.float_symbol(*pair) for pair in zip(numbers, values, strict=True)]
         pairs = stand_ins(floats)
         if pairs is None:
@@ -169,7 +170,7 @@ class NumberCalls:
             number.kind is float and number.source is not None for number in numbers
         ):
             return False
-        finite = all(may_be_symbol(self._numbers.known[number.proxy.name]) for number in numbers)
+        finite = all(may_be_symbol(self._numbers.outside_values[number.proxy.name]) for number in numbers)
         recording = self._recording
         recorded = (
             torch.is_grad_enabled() and not recording.is_differentiating and not recording.derivatives_in_progress

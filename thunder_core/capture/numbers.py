@@ -25,11 +25,12 @@ STRUCTURE = frozenset(
 class SymbolicNumber:
     """A number whose value is known only when the trace runs; arithmetic with it is recorded as bound symbols.
 
-    Where the program branches on a comparison of such numbers, a bound symbol checks that the outcome is the same at
-    each call. `concretize()` returns the value where the program asks for it, and has it guarded, or raises.
+    Where the program branches on a comparison of such numbers, a check in the trace or a guard requires the same
+    outcome at each call. `concretize()` returns the number's value in this call and has it guarded, or raises.
 
-    A number that comes from outside, or is computed from such numbers alone, has a `source`: what the trace is given
-    it from. Arithmetic with such numbers is done before the trace runs, and outcomes are guarded there.
+    A number that comes from outside, or is computed from such numbers alone, has a `source`, the path by which the
+    prologue gets it. Arithmetic with such numbers is done in the prologue, and outcomes are guarded there. `size` is
+    its `torch.SymInt` where it is an expression in symbols.
     """
 
     proxy: Proxy
@@ -41,16 +42,16 @@ class SymbolicNumber:
 
 
 class Sources(Protocol):
-    """Sources of numbers from outside; a source is whatever stands for one."""
+    """Where numbers from outside come from; a source is a path to one, or to what is computed from such numbers."""
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
-        """The source of what a function gives for sources and constants; `value` is what that is in this call."""
+        """Return the source of a function's result for sources and constants; `value` is the result in this call."""
 
-    def require(self, source: Any) -> None:
-        """Have what comes from there guarded: it is what it is in this call."""
+    def guard(self, source: Any) -> None:
+        """Guard the number or condition at a source: at each call it has to be what it is in this one."""
 
     def name(self, source: Any) -> str:
-        """A name for what comes from there."""
+        """Return the name of the number at a source as an input of the trace."""
 
 
 class SymbolicFloat(SymbolicNumber, torch.SymFloat):
@@ -63,7 +64,7 @@ class SymbolicFloat(SymbolicNumber, torch.SymFloat):
         self.proxy, self.numbers, self.concretize = proxy, numbers, concretize
 
     def guard_float(self, file: str, line: int) -> float:  # noqa: ARG002
-        """The value, for code in C++."""
+        """Return the value, which is guarded, to code in C++."""
         value: float = self.concretize()
         return value
 
@@ -78,13 +79,13 @@ class SymbolicInteger(SymbolicNumber, torch.SymInt):
         self.proxy, self.numbers, self.concretize = proxy, numbers, concretize
 
     def guard_int(self, file: str, line: int) -> int:  # noqa: ARG002
-        """The value, for code in C++."""
+        """Return the value, which is guarded, to code in C++."""
         value: int = self.concretize()
         return value
 
 
-# Functions of one number, with the class of what they give, and questions about numbers.
-KINDS: dict[Callable[..., Any], type] = {
+# The class of the result of each function of one number.
+RESULT_CLASSES: dict[Callable[..., Any], type] = {
     float: float,
     int: int,
     round: int,
@@ -93,27 +94,27 @@ KINDS: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
-CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
+SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
 PLAIN = (int, float, bool)
-SCALARS = (int, float, complex)  # and what is derived from these, NumPy's numbers among it
+SCALARS = (int, float, complex)  # and classes derived from these, such as those of NumPy's numbers
 
 
 def _binary_method(
-    asked: str, function: Callable[..., Any], reverse: bool = False
+    method_name: str, function: Callable[..., Any], reverse: bool = False
 ) -> Callable[[SymbolicNumber, Any], Any]:
-    """A method of two operands: `asked` of the numbers if the other one is a plain number too."""
+    """Return an operator's method, which calls `method_name` of `Numbers` if both operands are plain or symbolic."""
 
     def method(self: SymbolicNumber, other: Any) -> Any:
         operands = (other, self) if reverse else (self, other)
         if type(other) in PLAIN or isinstance(other, SymbolicNumber):
-            return getattr(self.numbers, asked)(function, operands)
+            return getattr(self.numbers, method_name)(function, operands)
         return function(*concrete(operands)) if isinstance(other, SCALARS) else NotImplemented
 
     return method
 
 
 def _power(self: SymbolicNumber, other: Any, modulus: Any = None) -> Any:
-    """`self ** other`, or by its value `pow(self, other, modulus)`."""
+    """Return `self ** other`, or `pow(self, other, modulus)` by its value."""
     if modulus is None:
         return _POWER(self, other)
     return pow(*concrete((self, other, modulus)))
@@ -144,21 +145,21 @@ def _rounded(self: SymbolicNumber, digits: Any = None) -> Any:
 
 
 def _shifted_left(self: SymbolicInteger, other: Any) -> Any:
-    known: Any = self.concretize() if type(other) is not int or other < 0 else None
-    return self * 2**other if known is None else known << concrete(other)
+    value: Any = self.concretize() if type(other) is not int or other < 0 else None
+    return self * 2**other if value is None else value << concrete(other)
 
 
 def _shifted_right(self: SymbolicInteger, other: Any) -> Any:
-    known: Any = self.concretize() if type(other) is not int or other < 0 else None
-    return self // 2**other if known is None else known >> concrete(other)
+    value: Any = self.concretize() if type(other) is not int or other < 0 else None
+    return self // 2**other if value is None else value >> concrete(other)
 
 
-def _masked(self: SymbolicInteger, other: Any) -> Any:
-    """`n & 7` is `n % 8`, and `n & ~7` is what is left of `n`."""
+def _bitwise_and(self: SymbolicInteger, other: Any) -> Any:
+    """Return `self & other` as arithmetic: `n & 7` is `n % 8`, and `n & ~7` is `n - n % 8`."""
     low = (other if other >= 0 else ~other) if type(other) is int else -1
     if low < 0 or low & (low + 1):
-        known: Any = self.concretize()
-        return known & concrete(other)
+        value: Any = self.concretize()
+        return value & concrete(other)
     rest: Any = self % (low + 1)
     return rest if other >= 0 else self - rest
 
@@ -167,13 +168,13 @@ def _masked(self: SymbolicInteger, other: Any) -> Any:
 BITWISE: dict[str, Callable[..., Any]] = {
     "__lshift__": _shifted_left,
     "__rshift__": _shifted_right,
-    "__and__": _masked,
-    "__rand__": _masked,
+    "__and__": _bitwise_and,
+    "__rand__": _bitwise_and,
     "__invert__": lambda self: -self - 1,
 }
 
 
-for _class in CLASSES.values():
+for _class in SYMBOLIC_CLASSES.values():
     for _name in vars(_class.kind).keys() - STRUCTURE:
         _is_method = callable(getattr(_class.kind, _name))
         setattr(_class, _name, _concrete_method(_name) if _is_method else property(_concrete_property(_name)))
@@ -193,10 +194,11 @@ for _name, _method in BITWISE.items():
 
 
 class Numbers:
-    """The numbers of one recording; `emit` takes the bound symbols that compute them.
+    """The symbolic numbers of one recording.
 
-    `measure(proxy)` gives the value that a bound symbol of the trace has in this call, and has it guarded, or raises.
-    It is not asked for numbers `from_outside`, whose values are `known`; both are by name.
+    `emit` appends the bound symbols that compute them. `measure(proxy)` returns the value that a bound symbol has in
+    this call and has it guarded, or raises. Numbers from outside are not measured: `from_outside` has them by name, and
+    `outside_values` their values in this call.
     """
 
     def __init__(
@@ -209,7 +211,7 @@ class Numbers:
         self.sizes: Any = None
         self.sources: Sources | None = None
         self.from_outside: dict[str, SymbolicNumber] = {}
-        self.known: dict[str, Any] = {}
+        self.outside_values: dict[str, Any] = {}
         self._concrete: dict[str, Any] = {}
         self._computed: dict[Hashable, SymbolicNumber] = {}
         self._decided: dict[Hashable, bool] = {}
@@ -218,7 +220,7 @@ class Numbers:
         self._measure = measure
 
     def at_source(self, source: Any, value: Any) -> SymbolicNumber:
-        """A number from outside, by its source; where its value is asked for, it is guarded there."""
+        """Return the symbolic number at a source; where the program asks for its value, that is guarded there."""
         assert self.sources is not None
         if self.sizes is not None and type(value) is int:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
@@ -227,17 +229,17 @@ class Numbers:
         sources, name = self.sources, self.sources.name(source)
 
         def concretize() -> Any:
-            sources.require(source)
+            sources.guard(source)
             return value
 
-        self.known[name] = value
-        number: SymbolicNumber = CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, concretize))
+        self.outside_values[name] = value
+        number: SymbolicNumber = SYMBOLIC_CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, concretize))
         number.source = source
         self.from_outside[name] = number
         return number
 
     def unknown_float(self, name: str) -> SymbolicNumber:
-        """A float of that name of which nothing is known; `TypeError` where its value is asked for."""
+        """Return a float of that name of which nothing is known; asking for its value raises `TypeError`."""
         self.any_symbolic = True
 
         def refuse() -> float:
@@ -246,22 +248,22 @@ class Numbers:
         return SymbolicFloat(Proxy(name), self, refuse)
 
     def new(self, kind: type) -> SymbolicNumber:
-        """A number that a bound symbol gives."""
+        """Return a new symbolic number, as the result of a bound symbol to be recorded."""
         self.any_symbolic = True
         proxy = Proxy(self._next_name())
 
         def value_of() -> Any:
             return self._once(proxy.name, lambda: self._measure(proxy))
 
-        number: SymbolicNumber = CLASSES[kind](proxy, self, value_of)
+        number: SymbolicNumber = SYMBOLIC_CLASSES[kind](proxy, self, value_of)
         return number
 
     def is_expression(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """Whether the result of a function of numbers is an expression in symbols, of which nothing is decided."""
+        """Whether the result of a function of numbers is an expression in symbols, which needs no guard."""
         return self.sizes is not None and self.sizes.is_expression(function, operands)
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """The result of a function of numbers: in the trace, or ahead of it where all come from outside."""
+        """Return the result of a function of numbers; it is computed in the prologue if all come from outside."""
         operands = self.simplified(operands)
         if self.is_expression(function, operands):
             return self.sizes.compute(function, operands, self)
@@ -278,7 +280,7 @@ class Numbers:
         return self._computed[key]
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """The outcome of a condition on numbers; it is checked that it is the same at each call."""
+        """Return the outcome of a condition on numbers, which has to be the same at each call."""
         operands = self.simplified(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
@@ -292,35 +294,35 @@ class Numbers:
         return self._decided[key]
 
     def _check(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """The outcome of a condition that a bound symbol of the trace finds, and another one checks."""
+        """Record a condition on numbers, and return its outcome, which is checked at each call."""
         proxy = Proxy(self._next_name())
         self._emit(_bound_symbol(function, to_proxies(operands), proxy))
         outcome: bool = self._measure(proxy)
         return outcome
 
     def _decide_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """The outcome of a condition on numbers from outside, which is guarded."""
+        """Return the outcome of a condition on numbers from outside, which is guarded."""
         assert self.sources is not None
         outcome = bool(function(*self._values(operands)))
-        self.sources.require(self.sources.compute(function, _sources(operands), outcome))
+        self.sources.guard(self.sources.compute(function, _sources(operands), outcome))
         return outcome
 
     def _compute_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """The result of a function of numbers from outside; where it raises, it does so for these values."""
+        """Return the result of a function of numbers from outside; where it raises, their values are guarded."""
         assert self.sources is not None
         try:
             value = function(*self._values(operands))
         except Exception:
             concrete(operands)
             raise
-        if type(value) not in CLASSES:
+        if type(value) not in SYMBOLIC_CLASSES:
             return function(*concrete(operands))
         self._computed[key] = self.at_source(self.sources.compute(function, _sources(operands), value), value)
         return self._computed[key]
 
     def _values(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Operands with the values of those that come from outside."""
-        values: tuple[Any, ...] = replace_leaves(operands, lambda leaf: value_of(leaf, self.known))
+        """Return operands with numbers from outside replaced by their values."""
+        values: tuple[Any, ...] = replace_leaves(operands, lambda leaf: value_of(leaf, self.outside_values))
         return values
 
     def _once(self, name: str, concretize: Callable[[], Any]) -> Any:
@@ -329,7 +331,7 @@ class Numbers:
         return self._concrete[name]
 
     def simplified(self, tree: Any) -> Any:
-        """A tree with the values of numbers that are guarded already."""
+        """Return nested values with each symbolic number whose value is guarded already replaced by that value."""
 
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, SymbolicNumber):
@@ -339,19 +341,19 @@ class Numbers:
         return replace_leaves(tree, value)
 
 
-def value_of(leaf: Any, known: Mapping[str, Any]) -> Any:
-    """The value that a number from outside has in this call; anything else as it is."""
+def value_of(leaf: Any, outside_values: Mapping[str, Any]) -> Any:
+    """Return the value that a number from outside has in this call; anything else as it is."""
     if not isinstance(leaf, SymbolicNumber):
         return leaf
-    return known[leaf.proxy.name] if leaf.size is None else leaf.size.node.hint
+    return outside_values[leaf.proxy.name] if leaf.size is None else leaf.size.node.hint
 
 
 def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | None:
-    """The class of what a function gives for numbers of these classes; None where it hangs on their values."""
+    """Return the class of a function's result for numbers of these classes; None where it depends on their values."""
     if not numbers_in(operands):
         return None
-    if function in KINDS:
-        return KINDS[function]
+    if function in RESULT_CLASSES:
+        return RESULT_CLASSES[function]
     kinds = {operand.kind if isinstance(operand, SymbolicNumber) else type(operand) for operand in operands}
     if float in kinds or function is operator.truediv:
         return float
@@ -360,7 +362,7 @@ def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | N
 
 
 def are_from_outside(operands: tuple[Any, ...]) -> bool:
-    """Whether all numbers among these, of which there is one, come from outside."""
+    """Whether all symbolic numbers among these operands, which have one at least, come from outside."""
     return all(number.source is not None for number in numbers_in(operands))
 
 
@@ -378,22 +380,22 @@ def _bound_symbol(function: Callable[..., Any], args: tuple[Any, ...], output: P
 
 
 def scalar_kind(fake: torch.Tensor) -> type | None:
-    """Float or int, if a fake is one number of that kind and nothing says which; else None."""
+    """Return float or int for a fake of one element of that kind whose value is unknown, and else None."""
     if fake.numel() != 1 or getattr(fake, "constant", None) is not None or fake.is_complex():
         return None
     return float if fake.is_floating_point() else int if fake.dtype is not torch.bool else None
 
 
 def numbers_in(tree: Any) -> list[Any]:
-    """Each number of a tree, once, in order."""
+    """Return each symbolic number among nested values, once, in order."""
     return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, SymbolicNumber)}.values())
 
 
 def concrete(tree: Any) -> Any:
-    """A tree with the values in place of its symbolic numbers, which are guarded."""
+    """Return nested values with symbolic numbers replaced by their values, which are guarded."""
     return replace_leaves(tree, lambda leaf: leaf.concretize() if isinstance(leaf, SymbolicNumber) else leaf)
 
 
 def to_proxies(tree: Any) -> Any:
-    """A tree with the proxies in place of its symbolic numbers."""
+    """Return nested values with symbolic numbers replaced by their proxies."""
     return replace_leaves(tree, lambda leaf: leaf.proxy if isinstance(leaf, SymbolicNumber) else leaf)

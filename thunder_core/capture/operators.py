@@ -14,7 +14,7 @@ from thunder_core.capture.graph import memory_of
 from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.wrappers import Wrapped
-from thunder_core.capture.writes import is_reshaping, out_of_place, takes_out, written_values
+from thunder_core.capture.writes import has_out_argument, is_reshaping, out_of_place, written_values
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 
@@ -23,11 +23,11 @@ ALIAS = torch.ops.aten.alias.default
 Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 
-class OperatorLevel:
-    """The second level of a recording, of which a `TorchDispatchMode` tells.
+class AtenOperations:
+    """Runs the aten operations beneath a torch function on fakes, and notes them as sub-symbols of its call.
 
-    `faked` gives arguments with fakes for real tensors; `record` records an operation that no torch function stands
-    above, as C++ that was called past these issues it.
+    A `TorchDispatchMode` hands each operation to `dispatch`. `faked` returns arguments with fakes for real tensors, and
+    `record` records an operation that C++ issued with no torch function above it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OperatorLevel:
         self._without_device = False
 
     def take_for_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
-        """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
+        """Make a fake a view of another in autograd's graph, by returning it as the result of `aten.alias`."""
         self._view = fake
         try:
             ALIAS(base)
@@ -96,11 +96,12 @@ class OperatorLevel:
         if operator in QUERIES:
             return operator(*args, **kwargs)
         assert call is not None
-        return self._noted(call, operator, args, kwargs)
+        return self._run_and_note(call, operator, args, kwargs)
 
-    def _noted(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    def _run_and_note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an aten operation on fakes, and add it to the sub-symbols of a call."""
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
-        renames = (is_reshaping(operator) or takes_out(operator)) and not unknown
+        renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
         arguments = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
         plain = out_of_place(operator) if arguments and call.makes(arguments[0][0]) else None
         output = operator(*args, **kwargs)
@@ -119,7 +120,7 @@ class OperatorLevel:
     def note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         """Note what an operation did to memory, to random numbers and to the metadata of tensors.
 
-        Tensors that have other metadata now get another name: a name stands for one of either.
+        Tensors whose metadata has changed get a new name, since a name stands for one tensor with one metadata.
         """
         call.random |= is_random(operator, args, kwargs)
         call.reshapes |= is_reshaping(operator)
@@ -129,12 +130,12 @@ class OperatorLevel:
             for tensor in tensors_in([*written_values(operator, args, kwargs)]):
                 call.before.setdefault(id(tensor), self._tensors.proxy(tensor))
                 self._tensors.renew(tensor)
-        elif takes_out(operator):
+        elif has_out_argument(operator):
             for tensor in filter(self._tensors.is_named, tensors_in([*written_values(operator, args, kwargs)])):
-                call.reshapes |= self.renew_changed(call, tensor)
+                call.reshapes |= self.rename_if_changed(call, tensor)
 
-    def renew_changed(self, call: Call, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that was written to, or given other data, has other metadata now; it is renamed then."""
+    def rename_if_changed(self, call: Call, tensor: torch.Tensor) -> bool:
+        """Give a tensor a new name if a write or new data has changed its metadata; return whether that is so."""
         before = self._tensors.proxy(tensor)
         with torch._C.DisableTorchFunction():
             now = replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad)

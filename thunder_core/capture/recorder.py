@@ -15,6 +15,7 @@ from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.binding import Binding
 from thunder_core.capture.call import Call
+from thunder_core.capture.call_cache import CallCache
 from thunder_core.capture.constants import constants_for, forget_constants, has_symbolic_numbers
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.data_dependent import DataDependentValues
@@ -23,12 +24,11 @@ from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.kernel_types import KERNEL_TYPES
-from thunder_core.capture.memo import Memory
-from thunder_core.capture.memories import Memories
+from thunder_core.capture.memo import CachedCall
 from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.number_calls import NumberCalls
 from thunder_core.capture.numbers import Numbers, SymbolicNumber, numbers_in, scalar_kind
-from thunder_core.capture.operators import OperatorLevel
+from thunder_core.capture.operators import AtenOperations
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.questions import Questions
 from thunder_core.capture.settings import placed
@@ -36,7 +36,7 @@ from thunder_core.capture.shape_changes import ShapeChanges
 from thunder_core.capture.shape_env import TraceShapeEnv
 from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
-from thunder_core.capture.subclasses import Subclasses, speaking
+from thunder_core.capture.subclasses import Subclasses, torch_function_classes
 from thunder_core.capture.symbolic_calls import OPAQUE
 from thunder_core.capture.symbolic_composites import COMPOSITES
 from thunder_core.capture.symbolic_probe import (
@@ -101,7 +101,7 @@ class Recorder:
         self.derivatives_in_progress = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
         self.numbers.sizes = sizes
-        evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
+        evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.outside_values)
         self.data_dependent = DataDependentValues(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
@@ -113,11 +113,11 @@ class Recorder:
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self.backward_of: BackwardOf = lambda bsym, followed: None
-        self._operators = OperatorLevel(self.tensors, self.faked, self._function)
+        self._operators = AtenOperations(self.tensors, self.faked, self._function)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
         self._shape_changes = ShapeChanges(self.tensors.fakes)
-        self._memories = Memories(self.tensors, self._operators.take_for_view)
+        self._call_cache = CallCache(self.tensors, self._operators.take_for_view)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -143,7 +143,7 @@ class Recorder:
 
     def emit(self, bsym: BoundSymbol) -> None:
         """Record a bound symbol that changes a state, at the program's present place: calls may change with it."""
-        self._memories.forget()
+        self._call_cache.clear()
         self._autocast = autocast_state()
         self._compute(bsym)
 
@@ -223,7 +223,7 @@ class Recorder:
     def _called(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], classes: tuple[type, ...]
     ) -> Any:
-        if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
+        if (kinds := torch_function_classes(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
         if self.levels.take(function, args, kwargs):
             return self.levels.run(function, args, placed(function, kwargs))
@@ -265,10 +265,10 @@ class Recorder:
 
     def _recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes, or recall what an equal call did, write it down, and give the program its result."""
-        key = self._memories.key(function, args, kwargs)
-        memory = self._memories.find(key)
-        if memory is not None:
-            return self._recall(memory, args, kwargs)
+        key = self._call_cache.key(function, args, kwargs)
+        cached_call = self._call_cache.find(key)
+        if cached_call is not None:
+            return self._replay(cached_call, args, kwargs)
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
             raise located(refusal, self._place().source)
         call = Call(idle=is_idle(function, args, kwargs))
@@ -277,7 +277,7 @@ class Recorder:
             return self.levels.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
-        if function == SET_DATA and self._operators.renew_changed(call, args[0]):
+        if function == SET_DATA and self._operators.rename_if_changed(call, args[0]):
             function, output = with_data, args[0]
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._operators.note(call, function, args, kwargs)
@@ -289,7 +289,7 @@ class Recorder:
             raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
         bsym = self._binding.bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
-            self._memories.add(key, bsym, tensors_in((args, kwargs)), output)
+            self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None and call.valued:
             self.data_dependent.asking.append(bsym)
             for check in expected(bsym, output, self.tensors.next_name):
@@ -362,11 +362,11 @@ class Recorder:
         finally:
             self._operators.end()
             if call.reshapes or function == SET_DATA:
-                self._memories.end()
+                self._call_cache.disable()
 
-    def _recall(self, memory: Memory, args: Any, kwargs: Any) -> Any:
-        """Do what was done before, in the names of these tensors."""
-        bsym, output = self._memories.again(memory, tensors_in((args, kwargs)), self._place)
+    def _replay(self, call: CachedCall, args: Any, kwargs: Any) -> Any:
+        """Record a cached call again, with these tensors."""
+        bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._place)
         if bsym is not None:
             self.append(bsym)
         return self.tensors.to_real(output)

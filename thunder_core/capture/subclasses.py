@@ -76,20 +76,20 @@ class Subclasses:
 
 
 @cache
-def speaking(classes: tuple[type, ...]) -> tuple[type, ...]:
-    """The classes that have a say in PyTorch's functions: neither Tensor, nor parameters, nor fakes do."""
-    silent = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
-    return tuple(kind for kind in classes if kind.__torch_function__ not in silent)  # type: ignore[attr-defined]
+def torch_function_classes(classes: tuple[type, ...]) -> tuple[type, ...]:
+    """Return the classes whose `__torch_function__` PyTorch calls: subclasses of Tensor, but no parameters or fakes."""
+    never_called = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
+    return tuple(kind for kind in classes if kind.__torch_function__ not in never_called)  # type: ignore[attr-defined]
 
 
 @cache
 def has_default_function(kind: type) -> bool:
-    """Whether a class takes part in PyTorch's operations as subclasses do that say nothing else."""
+    """Whether a class inherits the `__torch_function__` of `torch.Tensor`."""
     return getattr(kind.__torch_function__, "__func__", None) is DEFAULT  # type: ignore[attr-defined]
 
 
 def derived_first(kinds: Sequence[type]) -> list[type]:
-    """The classes in the order in which PyTorch asks them: from left to right, a subclass before its bases."""
+    """Return the classes in the order in which PyTorch asks them: from left to right, a subclass before its bases."""
     order: list[type] = []
     for kind in kinds:
         place = next((place for place, other in enumerate(order) if issubclass(kind, other)), len(order))
@@ -98,5 +98,5 @@ def derived_first(kinds: Sequence[type]) -> list[type]:
 
 
 def most_derived(kinds: Sequence[type]) -> type | None:
-    """The class of which results are among these classes; None where PyTorch refuses to choose."""
+    """Return the class that results get, the one that derives from all others; None if there is none."""
     return next((kind for kind in kinds if all(issubclass(kind, other) for other in kinds)), None)

@@ -72,8 +72,8 @@ def is_reshaping(operator: torch._ops.OpOverload) -> bool:
 
 
 @cache
-def takes_out(operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator writes its results to tensors for them (`out=`), which get the shapes of the results."""
+def has_out_argument(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator writes its results to tensors given for them (`out=`), which get the results' shapes."""
     return any(argument.is_out for argument in operator._schema.arguments)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.numbers import KINDS, PREDICATES, SymbolicInteger, SymbolicNumber
+from thunder_core.capture.numbers import PREDICATES, RESULT_CLASSES, SymbolicInteger, SymbolicNumber
 
 CONVERSIONS = (float, int)
 LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without Python code of their own for `len`
@@ -34,7 +34,7 @@ def _converted(acquisition: Any, function: Callable[..., Any], number: Any) -> A
     return number if isinstance(number, SymbolicNumber) else function(number)
 
 
-@lookaside(*(function for function in KINDS if function not in CONVERSIONS))
+@lookaside(*(function for function in RESULT_CLASSES if function not in CONVERSIONS))
 def compute(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
