@@ -42,7 +42,7 @@ class SymbolicNumber:
 
 
 class Sources(Protocol):
-    """Where numbers from outside come from; a source is a path to one, or to what is computed from such numbers."""
+    """The sources of numbers from outside; a source is a path to one, or to what is computed from such numbers."""
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
         """Return the source of a function's result for sources and constants; `value` is the result in this call."""
