@@ -42,6 +42,7 @@ def texts_of_line(line: Statement) -> Iterator[str]:
     yield from line.reads
     yield from (text for value in line.makes for text in texts_of_value(value))
     yield from (text for part in line.parts for text in texts_of_line(part))
+    yield from (text for definition in line.definitions for text in texts_of(definition))
 
 
 def meaning(listing: Listing, text: str) -> tuple[object, ...]:

@@ -166,6 +166,7 @@ def require_taken_apart(nodes: Iterable[object]) -> None:
     """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
         raise NotDifferentiable(
-            "the program calls backward() through a compiled function that has settings of its own",
-            fix="compile both functions alike, or call backward() outside of the compiled program",
+            "the program calls backward() through what runs as a whole: a compiled function with settings of its own, "
+            "or a branch or loop (torch.cond, while_loop, scan, map)",
+            fix="call backward() outside of the compiled program, or compile both functions alike",
         )

@@ -149,10 +149,19 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
         if comments:
             yield from derived_from(line, forward)
             forward = line.derives
+        for definition in line.definitions:
+            yield from _definition(definition, level, comments, column)
         for part in at_level(line, level):
             yield beside(part.text, told(part), column) if comments else part.text
         if comments and level == "torch":
             yield from _inside(line, shown, "#   ")
+
+
+def _definition(listing: Listing, level: str, comments: bool, column: int) -> Iterator[str]:
+    """The lines of a function that is defined within another."""
+    yield from signature(listing, comments, column - len(INDENT))
+    body = [*_body(listing.lines, level, comments, column - len(INDENT)), f"return {listing.returns}"]
+    yield from (INDENT + line if line else "" for line in body)
 
 
 def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:

@@ -21,7 +21,8 @@ class Statement:
     """A bound symbol as it is printed: its text, whose it is, what it reads and makes, and the `parts` it consists of.
 
     The parts of a region are statements of the program; those of such a one are aten operations. In a backward,
-    `derives` is the statement of the forward whose derivative it is part of.
+    `derives` is the statement of the forward whose derivative it is part of. `definitions` are the functions that it
+    hands to a higher-order operator, which are defined before it.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Statement:
     makes: tuple[Value, ...] = ()
     parts: tuple[Statement, ...] = ()
     derives: str = ""
+    definitions: tuple[Listing, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,12 @@ class Code:
     text: str
 
 
+class Definition:
+    """A function that a text defines where it is used, and refers to by its name."""
+
+    name: str
+
+
 @dataclass
 class Scope:
     """The names that a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
@@ -166,6 +172,8 @@ def literal(value: Any, scope: Scope) -> str:
         return value.name
     if isinstance(value, Code):
         return value.text
+    if isinstance(value, Definition):
+        return value.name
     writer = WRITERS.get(type(value))
     if writer is not None:
         return writer(value, scope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -11,9 +11,10 @@ from weakref import WeakKeyDictionary
 from thunder_core.ir.forms import expression
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing, Statement, Value, is_claimed
-from thunder_core.ir.literal import Scope, literal
+from thunder_core.ir.literal import Definition, Scope, literal
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
 
 NOWHERE: Mapping[str, str] = {}
 
@@ -76,19 +77,22 @@ def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mappi
     """The listing, and the objects that its text refers to by name; with `parts`, the aten operations of all lines."""
     named = {id(value): name for name, value in trace.constants.items()}
     scope = Scope(set(trace.imports), dict(trace.constants), named)
+    listing = _listing(trace, scope, parts)
+    return replace(listing, imports=tuple(sorted(scope.imports)), constants=tuple(scope.constants)), scope.constants
+
+
+def _listing(trace: Printable, scope: Scope, parts: bool) -> Listing:
+    """The listing without its imports and constants, which the scope has then."""
     lines = [_line(bsym, scope, trace.origins) for bsym in trace.bound_symbols]
     returns = literal(trace.output, scope)
-    listing = Listing(
+    return Listing(
         name=trace.name,
         made_by=trace.made_by,
         inputs=tuple(value_of(proxy, trace.origins) for proxy in trace.inputs),
         lines=tuple(_with_parts(*pair, scope, parts) for pair in zip(lines, trace.bound_symbols, strict=True)),
         returns=returns,
         results=tuple(value_of(proxy, trace.origins) for proxy in trace.outputs),
-        imports=tuple(sorted(scope.imports)),
-        constants=tuple(scope.constants),
     )
-    return listing, scope.constants
 
 
 def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
@@ -127,7 +131,13 @@ def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE)
         reads=tuple(proxy.name for proxy in bsym.inputs),
         makes=tuple(value_of(proxy, origins) for proxy in bsym.defines),
         derives=_plain(bsym.derives) if bsym.derives else "",
+        definitions=tuple(_listing(function, scope, parts=False) for function in _functions(bsym)),
     )
+
+
+def _functions(bsym: BoundSymbol) -> Iterator[Any]:
+    """The traces among the arguments of a bound symbol."""
+    return (leaf for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Definition))
 
 
 def _plain(bsym: BoundSymbol) -> str:

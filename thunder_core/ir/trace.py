@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.ir.attention import FlexAttention
+from thunder_core.ir.evaluate import evaluate
+from thunder_core.ir.literal import Definition
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
+from thunder_core.ir.tree import leaves, replace_leaves
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class RefusedOperations:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Definition):
     """A function: its name, its inputs, its bound symbols, what it returns, and by which step it was made.
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name
@@ -58,6 +60,13 @@ class Trace:
     def __str__(self) -> str:
         return print_trace(self).text
 
+    def __call__(self, *values: Any) -> Any:
+        """Run the bound symbols on values of the inputs; a trace among the arguments of an operator is called so."""
+        known = {proxy.name: value for proxy, value in zip(self.inputs, values, strict=True)}
+        known |= self.constants
+        evaluate(self.bound_symbols, known)
+        return replace_leaves(self.output, lambda leaf: known[leaf.name] if isinstance(leaf, Proxy) else leaf)
+
     def __len__(self) -> int:
         return len(self.bound_symbols)
 
@@ -75,6 +84,21 @@ class Trace:
         """The bound symbols at level `torch` (as the user wrote them) or `aten` (as PyTorch decomposes them)."""
         for bsym in self.bound_symbols:
             yield from bsym.at_level(level)
+
+
+def subtraces_of(bsym: BoundSymbol) -> tuple[Trace, ...]:
+    """The traces among the arguments of a bound symbol: the functions that a higher-order operator is given."""
+    return tuple(leaf for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Trace))
+
+
+def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> BoundSymbol:
+    """The bound symbol with other traces among its arguments, each in the place of one that it has."""
+    if not subtraces_of(bsym):
+        return bsym
+    args, kwargs = replace_leaves(
+        (bsym.args, dict(bsym.kwargs)), lambda leaf: change(leaf) if isinstance(leaf, Trace) else leaf
+    )
+    return replace(bsym, args=args, kwargs=kwargs)
 
 
 def numbers_of(trace: Trace) -> tuple[NumberProxy, ...]:

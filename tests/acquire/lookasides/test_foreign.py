@@ -10,9 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._functorch.aot_autograd import aot_function
-from torch._higher_order_ops.map import map as mapped
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
 from torch._ops import _higher_order_ops as operators
 from torch.autograd import forward_ad
 
@@ -86,10 +83,6 @@ class Chosen(torch.autograd.Function):
 
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
-    "cond": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),  # here
-    "while_loop": lambda x: while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,)),  # here
-    "scan": lambda x: scan(lambda carry, y: (carry + y, carry * y), torch.zeros(()), x),  # here
-    "map": lambda x: mapped(torch.sin, x),  # here
     "functionalize": lambda x: torch.func.functionalize(torch.sin)(x),  # here
     "forward_ad": on_dual_numbers,
     "jit.trace": lambda x: torch.jit.trace(torch.sin, (x,))(x),  # here

@@ -1,0 +1,247 @@
+"""`torch.cond`, `while_loop`, `scan` and `map` in compiled programs, beside eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.map import map as map_slices
+
+import thunder_core as thunder
+from thunder_core.errors import DataDependent, NotDifferentiable, OperationFailed
+from thunder_core.transforms.autocast import Autocast
+
+# Eager PyTorch compiles what these operators are given.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+X = torch.tensor([1.0, 2.0, 3.0])
+W = torch.tensor([2.0, 3.0, 4.0], requires_grad=True)
+LINEAR = nn.Linear(3, 3)
+SCALE = [2.0]
+ZERO = torch.zeros((), dtype=torch.int64)
+
+
+def closures(x: Tensor) -> Tensor:
+    result: Tensor = torch.cond(x.sum() > 0, lambda x: x * W * SCALE[0], lambda x: LINEAR(x), (x,))
+    return result
+
+
+def of_what_was_made(x: Tensor) -> Tensor:
+    y = x * 3
+    result: Tensor = torch.cond(y.sum() > 0, lambda x: x * y, lambda x: x - y, (x,))
+    return result
+
+
+def nested(x: Tensor) -> Tensor:
+    inner = lambda x: torch.cond(x[0] > 1, lambda x: x * 2, lambda x: x * 3, (x,)) + W  # noqa: E731
+    result: Tensor = torch.cond(x.sum() > 0, inner, lambda x: x - 1, (x,))
+    return result
+
+
+def trees(x: Tensor) -> Tensor:
+    result = torch.cond(
+        x.sum() > 0,
+        lambda tree: {"a": tree["x"] * 2, "b": (tree["x"].sum(), 3)},
+        lambda tree: {"a": tree["x"] - 2, "b": (tree["x"].prod(), 3)},
+        ({"x": x},),
+    )
+    return result["a"] + result["b"][0] * result["b"][1]
+
+
+def looped(x: Tensor) -> tuple[Tensor, ...]:
+    limit = x.abs().sum() * 4
+    result: tuple[Tensor, ...] = while_loop(
+        lambda turn, x: (turn < 9) & (x.abs().sum() < limit), lambda turn, x: (turn + 1, x * W.detach()), (ZERO * 1, x)
+    )
+    return result
+
+
+def never(x: Tensor) -> Tensor:
+    result: tuple[Tensor, ...] = while_loop(lambda turn, x: turn < 0, lambda turn, x: (turn + 1, x * 2), (ZERO * 1, x))
+    return result[1]
+
+
+def scanned(x: Tensor) -> tuple[Tensor, Tensor]:
+    rows = torch.stack([x, x * 2], 1)
+    result: tuple[Tensor, Tensor] = scan(lambda c, y: (c * 0.5 + y, (c * y * W).sin()), x, rows, dim=1, reverse=True)
+    return result
+
+
+def mapped(x: Tensor) -> Tensor:
+    body = lambda row, y: torch.cond(row.sum() > 7, lambda row: row * y, lambda row: row * W, (row,))  # noqa: E731
+    result: Tensor = map_slices(body, torch.stack([x, x * 2]), x)
+    return result
+
+
+PROGRAMS: list[Callable[[Tensor], Any]] = [closures, of_what_was_made, nested, trees, looped, never, scanned, mapped]
+TRAINED = [closures, of_what_was_made, nested, scanned, mapped]
+
+
+def flat(results: Any) -> list[Tensor]:
+    return [results] if isinstance(results, Tensor) else list(results)
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+def test_one_program_serves_all_values(program: Callable[[Tensor], Any], cache: Any) -> None:
+    compiled = thunder.jit(program, cache=cache)
+    for x in (X, -X, X / 8):
+        torch.testing.assert_close(flat(compiled(x)), flat(program(x)))
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("program", TRAINED, ids=lambda one: one.__name__)
+def test_gradients_are_eagers(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program)
+    leaves = [W, *LINEAR.parameters()]
+    for values in (X, -X):
+        gradients = []
+        for run in (compiled, program):
+            x = values.clone().requires_grad_()
+            total = torch.stack([result.sum() for result in flat(run(x))]).sum()
+            gradients.append(torch.autograd.grad(total, [x, *leaves], allow_unused=True))
+        torch.testing.assert_close(*([g for g in row if g is not None] for row in gradients))
+        assert [g is None for g in gradients[0]] == [g is None for g in gradients[1]]
+    assert "autograd records the branches or loops" in thunder.last_backward_reason(compiled)
+
+
+def test_a_trace_holds_the_functions_and_runs_them() -> None:
+    compiled = thunder.jit(closures)
+    compiled(X)
+    trace = thunder.last_traces(compiled)[-1]
+    call = next(bsym for bsym in trace.bound_symbols if bsym.symbol.short_name == "cond")
+    assert [proxy.name for proxy in call.args[3]] == [proxy.name for proxy in call.args[1].inputs]
+    assert f"    def {call.args[1].name}(" in str(trace)
+    assert {bsym.executor for body in call.args[1:3] for bsym in body.bound_symbols} == {"torch"}
+    operands = (X, W, LINEAR.weight, LINEAR.bias)
+    named = dict(zip(("x", "W", "LINEAR_weight", "LINEAR_bias"), operands, strict=True))
+    torch.testing.assert_close(call.args[1](*(named[proxy.name] for proxy in call.args[3])), (X * W * 2,))
+
+
+def test_a_size_decides_by_a_constraint() -> None:
+    def program(x: Tensor) -> Tensor:
+        result: Tensor = torch.cond(x.shape[0] > 4, lambda x: x * 2, lambda x: x - 1, (x,))
+        return result
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for length in (3, 4, 5, 9):
+        torch.testing.assert_close(compiled(torch.ones(length)), program(torch.ones(length)))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_branches_of_other_shapes_or_numbers_are_told_apart_by_the_value() -> None:
+    shapes = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
+    numbers = lambda x: torch.cond(x.sum() > 0, lambda x: 1, lambda x: 2, (x,)) * x  # noqa: E731
+    for program, expected in ((shapes, (X[:2] + 1, 1 - X)), (numbers, (X, -2 * X))):
+        compiled = thunder.jit(program)
+        torch.testing.assert_close((compiled(X), compiled(-X)), expected)
+        assert thunder.cache_misses(compiled) == 2
+
+
+def test_numbers_are_carried_by_a_loop_in_python() -> None:
+    program = lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))[1]  # noqa: E731
+    torch.testing.assert_close(thunder.jit(program)(X), X * 8)
+
+
+def test_sizes_are_symbols_within_the_functions() -> None:
+    compiled = thunder.jit(scanned_rows, cache="symbolic values")
+    for length in (2, 3, 7):
+        rows = torch.arange(2.0 * length).reshape(length, 2)
+        torch.testing.assert_close(compiled(rows), scanned_rows(rows))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def scanned_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = scan(lambda c, y: (c + y, c * rows.shape[0]), torch.zeros(2), rows)
+    return result
+
+
+def test_transforms_reach_into_the_functions() -> None:
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: (x * 2, x.exp())[0], torch.cos, (x,))  # noqa: E731
+    compiled = thunder.jit(program)
+    compiled(X)
+    before, after = (
+        next(bsym for bsym in trace.bound_symbols if bsym.symbol.short_name == "cond").args[1]
+        for trace in (thunder.last_traces(compiled)[0], thunder.last_traces(compiled)[-1])
+    )
+    assert [bsym.symbol.short_name for bsym in before.bound_symbols] == ["mul", "exp"]
+    assert [bsym.symbol.short_name for bsym in after.bound_symbols] == ["mul"]  # dead code is dropped
+
+
+def test_a_transform_that_changes_what_a_function_returns_is_refused() -> None:
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.T @ x, (x,))  # noqa: E731
+    with pytest.raises(OperationFailed, match="changes the dtypes or shapes of what a function given to `cond`"):
+        thunder.jit(program, transforms=[Autocast(torch.bfloat16)])(torch.eye(3))
+
+
+def test_random_numbers_are_drawn_in_their_place() -> None:
+    def program(x: Tensor) -> Tensor:
+        before = torch.rand(3)
+        drawn: Tensor = torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x * 2, (x,))
+        return before + drawn + torch.rand(3)
+
+    compiled = thunder.jit(program)
+    for x in (X, -X):
+        results = []
+        for run in (compiled, program):
+            torch.manual_seed(3)
+            results.append(run(x))
+        torch.testing.assert_close(*results)
+
+
+def test_an_artifact_holds_the_functions(tmp_path: Path) -> None:
+    compiled = thunder.jit(closures)
+    compiled(X)
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), closures, strict=True)
+    for x in (X, -X):
+        torch.testing.assert_close(loaded(x), closures(x))
+
+
+LOG: list[int] = []
+REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "identity": (lambda x: torch.cond(x.sum() > 0, lambda x: x, torch.sin, (x,)), "returns a tensor that it has not"),
+    "view": (lambda x: torch.cond(x.sum() > 0, lambda x: x[:], torch.sin, (x,)), "returns tensors that share memory"),
+    "write": (lambda x: torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, torch.sin, (x,)), "writes to a tensor"),
+    "effect": (lambda x: torch.cond(x.sum() > 0, lambda x: (LOG.append(1), x + 1)[1], torch.sin, (x,)), "changes an"),
+    "value": (
+        lambda x: map_slices(lambda row: row * 2 if row.sum() > 1 else row * 3, x[:, None]),
+        "asks for the value",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_function_may_not_do_is_refused_at_its_line(name: str) -> None:
+    program, told = REFUSED[name]
+    with pytest.raises((OperationFailed, DataDependent), match=told) as caught:
+        thunder.jit(program)(X.clone())
+    assert caught.value.where is not None
+    assert caught.value.where.filename == __file__
+    assert LOG == []
+
+
+ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "structure": (lambda x: torch.cond(x.sum() > 0, lambda x: (x + 1,), torch.sin, (x,)), "Unmatched output spec"),
+    "dtype": (lambda x: torch.cond(x.sum() > 0, lambda x: x.double(), torch.sin, (x,)), "expected same dtype"),
+    "predicate": (lambda x: torch.cond(x > 0, torch.sin, torch.cos, (x,)), "single-element tensor"),
+    "no function": (lambda x: torch.cond(x.sum() > 0, torch.sin, x, (x,)), "both branches to be callable"),
+    "carried": (lambda x: while_loop(lambda x: x.sum() < 3, lambda x: (x.double(),), (x,)), "to have same metadata"),
+    "carry": (lambda x: scan(lambda c, y: (torch.cat([c, c]), y * 1), x[:1], x[:, None]), "to have same metadata"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_other_mistakes_are_told_in_pytorchs_words(name: str) -> None:
+    program, told = ERRORS[name]
+    with pytest.raises(Exception, match=told):
+        thunder.jit(program)(X)
+
+
+def test_a_derivative_within_the_program_is_refused() -> None:
+    with pytest.raises(NotDifferentiable, match=r"a branch or loop \(torch.cond"):
+        thunder.jit(lambda x: torch.autograd.grad(closures(x).sum(), x))(X.clone().requires_grad_())

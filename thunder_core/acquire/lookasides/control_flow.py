@@ -1,0 +1,210 @@
+"""`torch.cond`, `while_loop`, `scan` and `map`: the functions that they take become sub-traces of one bound symbol.
+
+What a function reads besides its arguments is an operand of the call. PyTorch's entry functions have checked the
+arguments by then, and its rules hold for the functions: they change nothing that they have not made, and return memory
+of their own. Branches whose results differ in shape or in numbers are told apart by the value of the predicate, which
+is guarded, and loops that carry numbers run in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch._higher_order_ops.utils import check_meta_consistency
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder_core.acquire.lookasides.higher_order import higher_order
+from thunder_core.acquire.subtraces import Recording, Subtraces
+from thunder_core.capture.modes import without_our_functions
+from thunder_core.errors import OperationFailed
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
+
+OUTSIDE = "call the operator outside of the transform, or write the branch or loop in Python"
+
+
+@higher_order("cond")
+def branch(
+    acquisition: Any, predicate: Any, true_branch: Callable[..., Any], false_branch: Callable[..., Any], operands: Any
+) -> Any:
+    """Record both branches, and a call of one of them by the value that the predicate has at each call."""
+    call = acquisition.machine.call
+    if not isinstance(predicate, torch.Tensor):
+        return call(true_branch if predicate else false_branch, *operands)
+    subtraces = Subtraces(acquisition, "torch.cond")
+    require_plain(subtraces)
+    given = [leaf for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
+    outputs: list[tuple[list[Any], Any]] = []
+
+    def run(function: Callable[..., Any]) -> list[torch.Tensor]:
+        outputs.append(tree_flatten(call(function, *operands)))
+        return [leaf for leaf in outputs[-1][0] if isinstance(leaf, torch.Tensor)]
+
+    branches = [subtraces.record(partial(run, function), given) for function in (true_branch, false_branch)]
+    (leaves, structure), (others, other_structure) = outputs
+    if structure != other_structure:
+        raise RuntimeError(
+            f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
+            f"false branch tree_spec {other_structure}."
+        )
+    if not are_alike(subtraces, leaves, others):
+        return call(true_branch if call(bool, predicate) else false_branch, *operands)
+    results = merged(subtraces, branches)
+    read = subtraces.operands(branches, ())
+    traces = [subtraces.trace(*pair, (), read) for pair in zip(branches, ("true_branch", "false_branch"), strict=True)]
+    subtraces.emit(cond, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
+    remaining = iter(results)
+    filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    return tree_unflatten(subtraces.recorder.tensors.to_real(filled), structure)
+
+
+def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether the results of two branches are of one kind, so that a name may stand for either.
+
+    Raises as PyTorch does for tensors that differ in more than their sizes.
+    """
+    pairs = list(zip(leaves, others, strict=True))
+    if any(isinstance(one, torch.Tensor) is not isinstance(other, torch.Tensor) for one, other in pairs):
+        return False
+    if any(not isinstance(one, torch.Tensor) and one is not other and one != other for one, other in pairs):
+        return False
+    tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
+    fakes = [tuple(map(subtraces.recorder.tensors.fake, pair)) for pair in tensors]
+    if any(one.shape != other.shape for one, other in fakes):
+        return False
+    require_alike([one for one, _ in fakes], [other for _, other in fakes], "true_fn_output", "false_fn_output")
+    return all(one.stride() == other.stride() for one, other in fakes)
+
+
+def merged(subtraces: Subtraces, branches: Sequence[Recording]) -> list[torch.Tensor]:
+    """Make the results of a call of one of the branches; they require gradients where those of any branch do."""
+    pairs = zip(*(recording.results for recording in branches), strict=True)
+    return [subtraces.like(pair[0], requires_grad=any(one.requires_grad for one in pair)) for pair in pairs]
+
+
+@higher_order("while_loop")
+def loop(
+    acquisition: Any,
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    carried: tuple[Any, ...],
+    additional: tuple[Any, ...] = (),
+) -> Any:
+    """Record the condition and the body, and a loop that runs while the condition holds of the carried tensors."""
+    call = acquisition.machine.call
+    subtraces = Subtraces(acquisition, "torch.while_loop")
+    require_plain(subtraces)
+    if not all(isinstance(value, torch.Tensor) for value in carried):
+        while call(bool, call(condition, *carried, *additional)):
+            carried = tuple(call(body, *carried, *additional))
+        return carried
+    proxies = [subtraces.recorder.proxy_of(value) for value in carried]
+    given = [subtraces.placeholder(proxy) for proxy in proxies]
+    inputs = subtraces.recorder.tensors.to_real(tuple(given))
+    tested = subtraces.record(lambda: [call(condition, *inputs, *additional)], given)
+    turned = subtraces.record(lambda: call(body, *inputs, *additional), given)
+    check_carried(subtraces, turned.results, given, "body_fn_output", "carried_inputs")
+    read = subtraces.operands((tested, turned), given)
+    names = [subtraces.recorder.proxy_of(tensor) for tensor in given]
+    traces = [
+        subtraces.trace(recording, name, names, read)
+        for recording, name in ((tested, "condition"), (turned, "body"))
+    ]  # fmt: skip
+    results = [
+        subtraces.like(one, requires_grad=one.requires_grad or before.requires_grad)
+        for one, before in zip(turned.results, carried, strict=True)
+    ]
+    subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
+    return subtraces.recorder.tensors.to_real(tuple(results))
+
+
+def check_carried(
+    subtraces: Subtraces, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], name: str, of: str
+) -> None:
+    """Raise as PyTorch does for carried tensors that one turn makes other ones of."""
+    fakes = [subtraces.recorder.tensors.fake(result) for result in results]
+    require_alike(fakes, given, name, of)
+    if any(one.stride() != other.stride() for one, other in zip(fakes, given, strict=True)):
+        raise subtraces.refuse("lays out what it carries otherwise at each turn", "return `x.contiguous()`")
+
+
+def require_alike(
+    results: Sequence[torch.Tensor], others: Sequence[torch.Tensor], name: str, name_of_others: str
+) -> None:
+    """Raise as PyTorch does for tensors that differ in shape, dtype or device."""
+    with without_our_functions():
+        check_meta_consistency(list(results), list(others), name, name_of_others, include_contiguity=False)
+
+
+@higher_order("scan")
+def scanned(
+    acquisition: Any,
+    combine: Callable[..., Any],
+    initial: Sequence[Any],
+    slices: Sequence[Any],
+    additional_inputs: Sequence[Any],
+) -> Any:
+    """Record the function that combines, and a loop over the slices of tensors."""
+    called = partial(acquisition.machine.call, combine)
+    return over_slices(Subtraces(acquisition, "scan"), scan, called, initial, slices, additional_inputs)
+
+
+@higher_order("map_impl")
+def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
+    """Record the function that is mapped, and a loop over the slices of tensors."""
+    structure: list[Any] = []
+
+    def flat(*args: Any) -> list[Any]:
+        results, kept = tree_flatten(acquisition.machine.call(body, *args))
+        structure.append(kept)
+        return results
+
+    results = over_slices(Subtraces(acquisition, "map"), map_slices, flat, (), slices, additional)
+    return tree_unflatten(list(results), structure[-1])
+
+
+def over_slices(
+    subtraces: Subtraces,
+    operator: Callable[..., Any],
+    function: Callable[..., Any],
+    initial: Sequence[Any],
+    slices: Sequence[Any],
+    additional: Sequence[Any],
+) -> tuple[torch.Tensor, ...]:
+    """Record a function of carried tensors and slices, and the operator that calls it for one slice after another."""
+    require_plain(subtraces)
+    recorder = subtraces.recorder
+    starts, whole = ([recorder.proxy_of(tensor) for tensor in row] for row in (initial, slices))
+    given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_of, whole))]
+    inputs = recorder.tensors.to_real(tuple(given))
+    recording = subtraces.record(lambda: function(*inputs, *additional), given)
+    carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
+    check_carried(subtraces, carried, given[: len(starts)], "init", "carry")
+    read = subtraces.operands((recording,), given)
+    trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
+    length = recorder.tensors.fake(slices[0]).shape[0]
+    results = [
+        *(subtraces.like(one, requires_grad=one.requires_grad) for one in carried),
+        *(subtraces.stacked(one, length, requires_grad=one.requires_grad) for one in rows),
+    ]
+    args = (trace, tuple(starts), tuple(whole), read) if starts else (trace, tuple(whole), read)
+    subtraces.emit(operator, args, results)
+    return tuple(recorder.tensors.to_real(tuple(results)))
+
+
+def slice_of(whole: TensorProxy) -> TensorProxy:
+    """The proxy of one slice of a tensor along its first dimension."""
+    return replace(whole, shape=whole.shape[1:], stride=whole.stride[1:])
+
+
+def require_plain(subtraces: Subtraces) -> None:
+    """Raise `OperationFailed` within a transform of torch.func, whose tensors no sub-trace can hold."""
+    if subtraces.recorder.levels.depth:
+        error: OperationFailed = subtraces.refuse(
+            "is traced within a transform of torch.func (vmap, grad, jvp)", OUTSIDE
+        )
+        raise error

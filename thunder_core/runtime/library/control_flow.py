@@ -1,0 +1,78 @@
+"""Branches and loops of PyTorch's higher-order operators at run time, whose bodies are functions of a trace.
+
+The functions that a trace hands over take tensors and numbers one by one, and return a tuple of tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Body = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def cond(predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]) -> Any:
+    """Call one of the branches on the operands, by a predicate of one element."""
+    return linked((true_branch if predicate else false_branch)(*operands), operands)
+
+
+def while_loop(
+    condition: Callable[..., tuple[torch.Tensor]], body: Body, carried: Sequence[torch.Tensor], operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
+    """Replace the carried tensors by what the body makes of them, while the condition, of one element, holds of them.
+
+    Where it never does, the results are copies: they share no memory with what was given.
+    """
+    current, is_first = tuple(carried), True
+    while condition(*current, *operands)[0]:
+        current, is_first = body(*current, *operands), False
+    results = tuple(tensor.clone() for tensor in current) if is_first else current
+    return linked(results, (*carried, *operands))
+
+
+def scan(
+    combine: Body, initial: Sequence[torch.Tensor], slices: Sequence[torch.Tensor], operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
+    """Combine carried tensors with the slices of others along their first dimension, one after the other.
+
+    Returns the tensors that are carried in the end, and of each further result of `combine` a stack of all.
+    """
+    carried, rows = tuple(initial), []
+    for place in range(slices[0].shape[0]):
+        results = combine(*carried, *(tensor[place] for tensor in slices), *operands)
+        carried = results[: len(initial)]
+        rows.append(results[len(initial) :])
+    results = (*carried, *map(torch.stack, zip(*rows, strict=True)))
+    return linked(results, (*initial, *slices, *operands))
+
+
+def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """Return stacks of what the body makes of the slices of tensors along their first dimension."""
+    return scan(body, (), slices, operands)
+
+
+def linked(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+    """Have autograd give each operand a gradient, as PyTorch's operators do: zeros where no result hangs on it."""
+    followed = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
+    if not followed or not torch.is_grad_enabled():
+        return results
+    places = [place for place, result in enumerate(results) if result.is_floating_point() or result.is_complex()]
+    values: Any = _Linked.apply(len(places), *(results[place] for place in places), *followed)  # type: ignore[no-untyped-call]
+    by_place = dict(zip(places, values, strict=True))
+    return tuple(by_place.get(place, result) for place, result in enumerate(results))
+
+
+class _Linked(torch.autograd.Function):
+    """The first tensors, of so many; the others get gradients of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.operands = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors[count:]]
+        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        zeros = (torch.zeros(shape, dtype=dtype, device=device) for shape, dtype, device in ctx.operands)
+        return (None, *gradients, *zeros)
