@@ -15,6 +15,7 @@ PAGES = (
     "docs/cache.md",
     "docs/function_transforms.md",
     "docs/generation.md",
+    "docs/higher_order.md",
     "docs/kernels.md",
     "docs/lookasides.md",
     "docs/memory.md",
