@@ -78,8 +78,23 @@ def mapped(x: Tensor) -> Tensor:
     return result
 
 
-PROGRAMS: list[Callable[[Tensor], Any]] = [closures, of_what_was_made, nested, trees, looped, never, scanned, mapped]
-TRAINED = [closures, of_what_was_made, nested, scanned, mapped]
+def written_later(x: Tensor) -> Tensor:
+    result: Tensor = torch.cond(x.sum() > 0, lambda x: (x * W).exp(), lambda x: x + W, (x,))
+    return result.mul_(2) * x
+
+
+PROGRAMS: list[Callable[[Tensor], Any]] = [
+    closures,
+    of_what_was_made,
+    nested,
+    trees,
+    looped,
+    never,
+    scanned,
+    mapped,
+    written_later,
+]
+TRAINED = [written_later, closures, of_what_was_made, nested, scanned, mapped]
 
 
 def flat(results: Any) -> list[Tensor]:

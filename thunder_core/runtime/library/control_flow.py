@@ -70,7 +70,9 @@ class _Linked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.operands = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors[count:]]
-        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
+        return tuple(
+            tensor.clone() for tensor in tensors[:count]
+        )  # which may be written to: the branch has saved its own
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
