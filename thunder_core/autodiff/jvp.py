@@ -99,7 +99,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:
                 tangent_proxies[proxy.name] = tape.proxy(tangent)
-    return _pruned(bsym, tangent_names, tape.unwritten(), tangent_proxies)
+    return _pruned(bsym, tangent_names, tape.functionalized(), tangent_proxies)
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
@@ -130,7 +130,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     results_with_tangents = zip(derivation.results, results, strict=True)
     tangent_proxies = {proxy.name: tape.proxy(one) for proxy, one in results_with_tangents if one is not None}
     filled = [_zeros(name, proxy) for name, proxy in zip(zeros, derivation.results, strict=True)]
-    return _pruned(bsym, tangent_names, [*derivation.bsyms, *filled, *tape.unwritten()], tangent_proxies)
+    return _pruned(bsym, tangent_names, [*derivation.bsyms, *filled, *tape.functionalized()], tangent_proxies)
 
 
 def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from thunder_core.analysis.aliasing import aliased_inputs
 from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.analysis.own_derivatives import has_derivative_rule
-from thunder_core.autodiff.refusals import concerns_autograd, underivable
+from thunder_core.autodiff.refusals import changes_autograd, underivable
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -16,17 +16,17 @@ from thunder_core.ir.trace import Trace
 
 
 def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
-    """The trace up to the tensors that own their memory, and the tail that makes their views; None without views.
+    """Split a trace into a body without returned views, and the tail that makes them; None if there are no views.
 
-    The first returns what the second takes, apart from inputs of the trace, which stand first among those of the tail.
-    Raises `Underivable` where nothing tells whether a result is a view.
+    The body returns the tensors that own their memory. The tail takes those, after the inputs of the trace that it
+    reads. Raises `Underivable` where nothing tells whether a result is a view.
     """
-    viewed = _Views(trace)
+    views = _ReturnedViews(trace)
     for proxy in trace.outputs:
-        viewed.reach(proxy.name)
-    if not viewed.bsyms:
+        views.reach(proxy.name)
+    if not views.bsyms:
         return trace, None
-    tail = [bsym for bsym in viewed.operations if id(bsym) in viewed.bsyms]
+    tail = [bsym for bsym in views.operations if id(bsym) in views.bsyms]
     defined = {proxy.name for bsym in tail for proxy in bsym.defines}
     read = {proxy.name: proxy for bsym in tail for proxy in bsym.inputs}
     read |= {proxy.name: proxy for proxy in trace.outputs}
@@ -37,19 +37,23 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
         if name not in defined and name not in inputs and not isinstance(proxy, NumberProxy)
     )
     inputs_read = tuple(proxy for proxy in trace.inputs if proxy.name in read)
-    body = trace.having(viewed.remaining(bases), made_by="part views", output=bases)
+    body = trace.having(views.remaining(bases), made_by="part views", output=bases)
     ends = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, "part views", trace.origins)
     return body, ends
 
 
 def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
-    """For each tensor that a bound symbol such as `requires_grad_` marks for autograd, that bound symbol."""
-    marks = [bsym for bsym in trace.bound_symbols if concerns_autograd(bsym)]
+    """Map each tensor that a bound symbol such as `requires_grad_` marks for autograd to that bound symbol."""
+    marks = [bsym for bsym in trace.bound_symbols if changes_autograd(bsym)]
     return {proxy.name: bsym for bsym in marks for proxy in bsym.inputs}
 
 
-class _Views:
-    """The operations of a trace that make returned views; bound symbols that hold others too are taken apart."""
+class _ReturnedViews:
+    """The operations of a trace that make returned views.
+
+    `operations` are all of them, and `bsyms` the identities of those that make returned views. A bound symbol that has
+    other operations, too, is replaced by its operations.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -57,8 +61,8 @@ class _Views:
         self.operations: list[BoundSymbol] = []
         self._owner: dict[int, BoundSymbol] = {}
         self._maker: dict[str, BoundSymbol] = {}
-        self._off: set[int] = set()
-        self._followed = followed_by_autograd(trace)
+        self._made_without_grad: set[int] = set()
+        self._requires_grad_names = followed_by_autograd(trace)
         self._marked = marked_for_autograd(trace)
         modes = grad_modes(trace.bound_symbols, enabled=True)
         for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
@@ -66,10 +70,10 @@ class _Views:
                 self.operations.append(part)
                 self._owner[id(part)] = bsym
                 self._maker |= {proxy.name: part for proxy in part.defines}
-                self._off |= set() if enabled else {id(part)}
+                self._made_without_grad |= set() if enabled else {id(part)}
 
     def reach(self, name: str) -> None:
-        """Record the views that lead to a tensor."""
+        """Collect the operations by which a returned tensor is made as a view of one that owns its memory."""
         bsym = self._maker.get(name)
         if bsym is None or id(bsym) in self.bsyms:
             return
@@ -79,7 +83,7 @@ class _Views:
         owner = self._owner[id(bsym)]
         if owner.has_effect or bsym.symbol.level != "aten" or has_derivative_rule(owner):
             raise Underivable(f"`{bsym.symbol.name}` may return a view, and nothing says of what")
-        if id(bsym) in self._off and any(proxy.name in self._followed for proxy in bases):
+        if id(bsym) in self._made_without_grad and any(proxy.name in self._requires_grad_names for proxy in bases):
             raise Underivable(f"`{bsym.symbol.name}` makes a view that is returned where autograd is off")
         marks = [self._marked[proxy.name] for proxy in bsym.defines if proxy.name in self._marked]
         if marks:
@@ -89,7 +93,7 @@ class _Views:
             self.reach(proxy.name)
 
     def remaining(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
-        """The bound symbols of the computation without returned views that it does not read itself."""
+        """Return the bound symbols of the computation without returned views that it does not read itself."""
         read = {proxy.name for proxy in returned}
         kept: list[BoundSymbol] = []
         for bsym in reversed(self.trace.bound_symbols):

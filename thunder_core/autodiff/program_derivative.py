@@ -18,7 +18,7 @@ from thunder_core.autodiff.autograd_node import Backward, Bridge, Gradients, con
 from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
 from thunder_core.autodiff.functionalize_inplace import functionalize_followed_writes
 from thunder_core.autodiff.output_aliases import split_output_aliases
-from thunder_core.autodiff.refusals import require_derivable
+from thunder_core.autodiff.refusals import require_no_compiled_call
 from thunder_core.autodiff.reverse_mode import (
     REQUIRE_GRAD,
     Differentiated,
@@ -202,7 +202,7 @@ def differentiate_program(
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
-    require_derivable(trace.bound_symbols)
+    require_no_compiled_call(trace.bound_symbols)
     steps: list[Trace] = []
     under = runs_under_autocast(trace.bound_symbols)
     if under:

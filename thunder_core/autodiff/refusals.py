@@ -1,4 +1,4 @@
-"""Refusals: bound symbols that are not differentiated ahead, since autograd would notice, or no longer could."""
+"""Refusals: bound symbols that are not differentiated ahead of a call, since autograd would do something else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.switches import switches_autocast
 from thunder_core.ir.symbol import BoundSymbol
 
-AUTOGRAD = frozenset(
+# Methods that change what autograd does with a tensor, by their short names.
+CHANGES_AUTOGRAD = frozenset(
     {
         "requires_grad_",
         "detach_",
@@ -30,21 +31,24 @@ AUTOGRAD = frozenset(
 DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 
-def concerns_autograd(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol is told to autograd, as hooks and `requires_grad_` are."""
-    return bsym.ordered and bsym.symbol.short_name in AUTOGRAD
+def changes_autograd(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes what autograd does with a tensor, as hooks and `requires_grad_` do."""
+    return bsym.ordered and bsym.symbol.short_name in CHANGES_AUTOGRAD
 
 
 def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
-    """The error for a bound symbol without a derivative, with its place, and the symbol if PyTorch has none of it."""
+    """Return the error for a bound symbol without a derivative, which names it and its line in the program.
+
+    `missing_formula` is the bound symbol that PyTorch has no derivative formula for, if that is the reason.
+    """
     where = f" at {bsym.source.filename}:{bsym.source.lineno}" if bsym.source else ""
     error = Underivable(f"`{bsym.symbol.name}`{where}: {why}")
     error.where, error.missing_formula = bsym.source, missing_formula
     return error
 
 
-def require_derivable(bsyms: Iterable[BoundSymbol]) -> None:
-    """Raise `Underivable` where a bound symbol calls a compiled function, which is not taken apart."""
+def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a bound symbol calls a compiled function, whose trace is not a part of this one."""
     for bsym in bsyms:
         if call_of(bsym) is not None:
             error = Underivable(WHY_RECORDED)
@@ -52,9 +56,12 @@ def require_derivable(bsyms: Iterable[BoundSymbol]) -> None:
             raise error
 
 
-def require_plain(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
-    """Raise `Underivable` for a bound symbol whose effect belongs to autograd, or writes to what autograd follows."""
-    if switches_autocast(bsym) or concerns_autograd(bsym):
+def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
+    """Raise `Underivable` for a bound symbol that changes autograd, autocast or the operations after it.
+
+    Raises it, too, for one that writes to a tensor that requires a gradient.
+    """
+    if switches_autocast(bsym) or changes_autograd(bsym):
         raise underivable(bsym, "it changes what autograd or autocast does")
     if is_decisive(bsym):
         raise underivable(bsym, "it changes what the operations after it give")
@@ -62,28 +69,29 @@ def require_plain(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
         raise underivable(bsym, "it writes to a tensor that needs a gradient")
 
 
-def views_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
-    """The views that a bound symbol makes, where autograd is off, of what needs a gradient.
+def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
+    """Return the views of tensors that require a gradient that a bound symbol makes while autograd is off.
 
-    Each needs one too, and is a leaf of its own: what is made of it where autograd is on has gradients for it alone.
+    Such a view requires a gradient, too, and is a leaf: what is computed from it while autograd is on has gradients
+    for the view alone.
     """
     names = set(requires_grad_names)
     for operation in bsym.at_level("aten"):
-        follows = is_view(operation) and operation.symbol.target not in DETACHING
-        if follows and any(proxy.name in names for proxy in operation.inputs):
+        is_attached_view = is_view(operation) and operation.symbol.target not in DETACHING
+        if is_attached_view and any(proxy.name in names for proxy in operation.inputs):
             names |= {proxy.name for proxy in operation.outputs}
     return {proxy.name for proxy in bsym.outputs if proxy.name in names} - requires_grad_names
 
 
-def require_no_leaf(bsym: BoundSymbol, leaves: Set[str], *, enabled: bool) -> None:
-    """Raise `Underivable` for a bound symbol that uses such a view where autograd is on, or writes to it anywhere."""
+def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, enabled: bool) -> None:
+    """Raise `Underivable` if a bound symbol uses one of these views while autograd is on, or ever writes to one."""
     used = {proxy.name for proxy in bsym.inputs} if enabled else set(bsym.mutates)
-    if used & leaves:
+    if used & no_grad_views:
         raise underivable(bsym, "it uses a view of what needs a gradient that was made where autograd is off")
 
 
 def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:
-    """Raise `Underivable` for a write to what an earlier bound symbol saves; eager complains in the backward.
+    """Raise `Underivable` for a write to a tensor that an earlier bound symbol saves; eager raises in the backward.
 
     `aliases` are the groups of names that share memory before the first step.
     """

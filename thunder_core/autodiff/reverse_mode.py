@@ -20,11 +20,11 @@ from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.memory_budget import fit_budget
 from thunder_core.autodiff.recompute_units import block_of, kept_of
 from thunder_core.autodiff.refusals import (
-    require_no_leaf,
-    require_plain,
+    require_no_grad_views_unused,
+    require_plain_effects,
     require_unwritten,
     underivable,
-    views_without_autograd,
+    views_made_without_autograd,
 )
 from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize, with_recomputation
 from thunder_core.autodiff.step import Step, corresponding_proxies, derivation_key, recomputed_views
@@ -170,12 +170,12 @@ class ReverseSweep:
         """Add a bound symbol as a step of the sweep, with its derivation if autograd follows it."""
         if self._absorb_requires_grad(bsym):
             return
-        require_plain(bsym, self.requires_grad_names)
-        require_no_leaf(bsym, self._no_grad_views, enabled=enabled)
+        require_plain_effects(bsym, self.requires_grad_names)
+        require_no_grad_views_unused(bsym, self._no_grad_views, enabled=enabled)
         step = Step(bsym)
         self.steps.append(step)
         if not enabled:
-            self._no_grad_views |= views_without_autograd(bsym, self.requires_grad_names | self._no_grad_views)
+            self._no_grad_views |= views_made_without_autograd(bsym, self.requires_grad_names | self._no_grad_views)
             return
         if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
             return

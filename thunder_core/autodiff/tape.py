@@ -1,4 +1,4 @@
-"""The tape: aten operations that run beneath autograd on tensors without data, written down as bound symbols."""
+"""The tape: aten operations that run beneath autograd on tensors without data, recorded as bound symbols."""
 
 from __future__ import annotations
 
@@ -23,57 +23,57 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
-SKIPPED = frozenset({torch.ops.prim.device.default})
-MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
+QUERIES = frozenset({torch.ops.prim.device.default})  # are not recorded
+NEEDS_GRAD_MODE = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})  # saves for its backward only if grad mode is on
 
-# PyTorch's metadata does not know all strides (softplus_backward's): what is a view of them may be a copy of others.
+# Fakes do not have all strides right (those of softplus_backward), so that a view of a fake may have to be a copy.
 RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
-MOST_NUMBERS = 64  # of a constant that is printed with its bound symbol
+MAX_NUMBERS = 64  # of a constant that is printed with its bound symbol
 
 
 class Underivable(Exception):
-    """A bound symbol whose derivative is no list of operations; the message says why, `where` its place."""
+    """Raised for a bound symbol whose derivative cannot be traced; the message says why, `where` is its line."""
 
     where: SourceLine | None = None
     missing_formula: BoundSymbol | None = None  # the bound symbol, if it is one that PyTorch has no derivative of
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down the aten operations beneath autograd, in the names that it gives to their tensors."""
+    """Records the aten operations beneath autograd as bound symbols, under names that it gives to their tensors."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Dynamo takes no part here."""
+        """Return False: Dynamo takes no part here."""
         return False
 
-    def __init__(self, prefix: str, known: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
+    def __init__(self, prefix: str, proxies: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bsyms: list[BoundSymbol] = []
         self._prefix = prefix
-        self._known = dict(known or {})
+        self._proxies = dict(proxies or {})  # by the identity of a tensor, which is held so that it stays its own
         self._last = -1
 
     def continued(self) -> Tape:
-        """A tape for the backward of what is on this one."""
-        return Tape("%g", self._known)
+        """Return a tape for the backward of the operations on this one, which has its tensors' names."""
+        return Tape("%g", self._proxies)
 
     def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         """Let the proxy stand for the tensor."""
-        self._known[id(tensor)] = (tensor, proxy)
+        self._proxies[id(tensor)] = (tensor, proxy)
 
     def name(self, tensor: torch.Tensor) -> TensorProxy:
-        """A new proxy for a tensor that came into being."""
-        self._last = max(self._last + 1, len(self._known))
+        """Return a new proxy for a tensor that an operation made."""
+        self._last = max(self._last + 1, len(self._proxies))
         proxy = replace(tensor_proxy(f"{self._prefix}{self._last}", tensor), requires_grad=False)
         self.bind(tensor, proxy)
         return proxy
 
     def proxy(self, tensor: torch.Tensor) -> TensorProxy:
-        """The proxy of a tensor that is known; `Underivable` for one that no operation on the tape made."""
-        known = self._known.get(id(tensor))
-        if known is None:
+        """Return the proxy of a tensor; raises `Underivable` for one that no operation on the tape made."""
+        pair = self._proxies.get(id(tensor))
+        if pair is None:
             raise Underivable("it uses a hidden tensor, which no recorded operation made")
-        return known[1]
+        return pair[1]
 
     def name_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         """Give a result the name that it has outside; where the tensor has another name, an alias of it is recorded."""
@@ -87,12 +87,12 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.bind(tensor, proxy)
             return
         self.bsyms = [bsym.renamed({before.name: proxy}) for bsym in self.bsyms]
-        for number, (other, known) in list(self._known.items()):
-            if known.name == before.name:
-                self._known[number] = (other, proxy)
+        for identity, (other, other_proxy) in list(self._proxies.items()):
+            if other_proxy.name == before.name:
+                self._proxies[identity] = (other, proxy)
 
-    def unwritten(self) -> list[BoundSymbol]:
-        """The bound symbols, without writes to what they make as far as that can be."""
+    def functionalized(self) -> list[BoundSymbol]:
+        """Return the bound symbols; writes to tensors that they make are functionalized as far as possible."""
         if not any(bsym.mutates for bsym in self.bsyms):
             return self.bsyms
         return functionalize_local(self.bsyms, (f"{self._prefix}w{number}" for number in itertools.count()))
@@ -100,34 +100,35 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if is_reshaping(func):
-            return self._reshape(func, args, kwargs)
+            return self._record_reshape(func, args, kwargs)
         output = func(*args, **kwargs)
-        if func in SKIPPED:
+        if func in QUERIES:
             return output
         if func in LIFTS:
-            self._constant(args[0], output)
+            self._record_constant(args[0], output)
             return output
-        if func in ALIASES and id(args[0]) in self._known:
-            self.bind(output, self._known[id(args[0])][1])
+        if func in ALIASES and id(args[0]) in self._proxies:
+            self.bind(output, self._proxies[id(args[0])][1])
             return output
-        self._note(func, args, kwargs, output)
+        self._record(func, args, kwargs, output)
         return output
 
-    def _constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
-        """A tensor that PyTorch made of numbers of the program, as the bound symbol that makes it."""
-        if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MOST_NUMBERS:
+    def _record_constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
+        """Record a tensor that PyTorch made of numbers of the program, by a bound symbol that makes it."""
+        if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MAX_NUMBERS:
             raise Underivable("it holds a constant tensor")
         with torch.utils._python_dispatch._disable_current_modes():
             numbers = tensor.tolist()
         bsym = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
         self.bsyms.append(bsym)
 
-    def _note(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
-        if func in MODED:
+    def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
+        """Record an operation that has run."""
+        if func in NEEDS_GRAD_MODE:
             raise Underivable(f"`{func}` returns what its backward reads only while autograd is on")
-        read = replace_leaves((tuple(args), dict(kwargs)), self._named)
+        read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
         for tensor in tensors_in(output):
-            if id(tensor) not in self._known:
+            if id(tensor) not in self._proxies:
                 self.name(tensor)
         written = list(written_values(func, args, kwargs))
         self.bsyms.append(
@@ -135,15 +136,18 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 symbol=symbol_of(RELAXED.get(func, func)),
                 args=read[0],
                 kwargs=read[1],
-                output=replace_leaves(output, self._named),
+                output=replace_leaves(output, self._to_proxy),
                 mutates=tuple(self.proxy(tensor).name for tensor in tensors_in(written)),
                 ordered=is_random(func, args, kwargs),
             )
         )
 
-    def _reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """A tensor that gets other metadata in place is another name's from then on; it must be made here."""
-        read = replace_leaves((tuple(args), dict(kwargs)), self._named)
+    def _record_reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an operation that changes metadata in place, and record it as one that makes a tensor with a new name.
+
+        Raises `Underivable` if the tensor was not made by an operation on the tape.
+        """
+        read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
         plain, defined = out_of_place(func), {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
         if plain is None or read[0][0].name not in defined:
             raise Underivable(f"`{func}` changes the shape or the strides of a tensor in place")
@@ -151,14 +155,14 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))
         return output
 
-    def _named(self, leaf: Any) -> Any:
+    def _to_proxy(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self.proxy(leaf)
         return number_of(leaf)
 
 
 def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
-    """The tensors of a result with their proxies; raises `Underivable` for a result of another structure."""
+    """Yield the tensors of a result with their proxies; raises `Underivable` for a result of another structure."""
     try:
         pairs = list(bindings(names, values))
     except ValueError as error:
@@ -169,5 +173,5 @@ def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0]

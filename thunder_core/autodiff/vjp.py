@@ -127,7 +127,7 @@ class Derivation:
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in input_gradients)
-        bsyms, results = tuple(_needed(tape.unwritten(), gradients)), len(self.outputs)
+        bsyms, results = tuple(_needed(tape.functionalized(), gradients)), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
 

@@ -1,7 +1,7 @@
-"""Calls that are right for all sizes, in place of functions of PyTorch's in C++ that decide by sizes of one.
+"""Rewrites of calls of PyTorch's functions in C++ that branch on sizes of one, as calls that are right for all sizes.
 
-Such a decision would be a constraint that nothing needs: what is done is the same for that size, or differs in nothing
-but strides of dimensions of one element. A call that cannot be written so is left as it is.
+Such a branch would be a needless constraint: the results for that size are the same, or differ only in strides of
+dimensions of one element. A call that cannot be rewritten so is left as it is.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from thunder_core.ir.tree import leaves
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
-ALWAYS: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
-MATRIX = 2  # the dimensions of a matrix, behind those of its batch
-CHANNELS = 2  # the dimensions of a batch of images before those of an image
+ALWAYS_REWRITTEN: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
+MATRIX = 2  # the number of a matrix's own dimensions, after those of its batch
+CHANNELS = 2  # the number of dimensions before those of an image: of the batch and of its channels
 LINEAR = ("input", "weight", "bias")  # the parameters of `linear`
 FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 
@@ -43,16 +43,16 @@ FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     """Return a call that is right for all symbolic sizes, or the given one where no replacement applies.
 
-    Outside of `size_oblivious`, functions in `ALWAYS` alone are replaced.
+    Outside of `size_oblivious`, functions in `ALWAYS_REWRITTEN` alone are replaced.
     """
-    rewrite = REWRITES.get(function) if is_size_oblivious() or function in ALWAYS else None
+    rewrite = REWRITES.get(function) if is_size_oblivious() or function in ALWAYS_REWRITTEN else None
     if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
         return function, args, kwargs
     return rewrite(args, kwargs) or (function, args, kwargs)
 
 
 class CallsForAllSizes(TorchFunctionMode):
-    """While this lasts, each call of a function of PyTorch is one that is right for all sizes, where there is such."""
+    """While this lasts, each call of a function of PyTorch is rewritten to be right for all sizes, where possible."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make the call that replaces a given one."""
@@ -63,7 +63,7 @@ class CallsForAllSizes(TorchFunctionMode):
 def size_oblivious() -> AbstractContextManager[Any]:
     """While this lasts, PyTorch's functions for metadata do not ask whether a symbolic size is zero or one.
 
-    They take the way that is right for all sizes, where there is one.
+    They take the branch that is right for all sizes, where there is one.
     """
     patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     return patch
@@ -86,11 +86,11 @@ def has_symbols(leaf: Any) -> bool:
 
 
 def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[Rewrite], Rewrite]:
-    """Register how the calls of functions are written for all sizes."""
+    """Register a rewrite of the calls of functions; with `always`, it is used outside of `size_oblivious`, too."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         REWRITES.update(dict.fromkeys(functions, rewrite))
-        ALWAYS.update(functions if always else ())
+        ALWAYS_REWRITTEN.update(functions if always else ())
         return rewrite
 
     return register
@@ -98,7 +98,7 @@ def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[
 
 @rewrites(torch.Tensor.contiguous)
 def contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """The tensor itself where it is contiguous for all sizes, and else a copy."""
+    """Rewrite `contiguous` as the tensor itself where it is contiguous for all sizes, and else as a copy."""
     memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
     if is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
         return itself, args[:1], {}
@@ -106,25 +106,25 @@ def contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
 
 
 def itself(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that is given."""
+    """Return the tensor."""
     return tensor
 
 
 @rewrites(torch.Tensor.is_contiguous)
 def is_contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """Whether the tensor is contiguous for the sizes of the call, which decides whether some of them are one."""
+    """Rewrite `is_contiguous` to ask whether sizes are one where that decides the answer for the call."""
     return decided_contiguity, args, kwargs
 
 
 def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-    """Whether a tensor is contiguous; where it is not for all sizes, those that tell are constrained."""
+    """Whether a tensor is contiguous; where that depends on sizes being one, these are constrained."""
     with every_size_asked():
         return bool(is_contiguous_for_memory_format(tensor, memory_format=memory_format))
 
 
 @rewrites(torch.Tensor.reshape, torch.reshape)
 def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """A view where there is one for all sizes, and else one of a copy; None for sizes that do not fit."""
+    """Rewrite `reshape` as a view if there is one for all sizes, else as a view of a copy; None if sizes do not fit."""
     tensor, *rest = (kwargs["input"], *args) if "input" in kwargs else args
     shape_asked = kwargs.get("shape", rest)
     try:
@@ -135,7 +135,7 @@ def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
-    """A tensor in another shape with as many elements: a view where there is one for all sizes, or one of a copy."""
+    """Return a tensor in another shape: a view if there is one for all sizes, and else a view of a copy."""
     strides = _compute_stride(tensor.shape, tensor.stride(), shape, size_oblivious=True)
     if is_contiguous_or_false(tensor) or strides is not None:
         return tensor.view(shape)
@@ -143,14 +143,14 @@ def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 
 
 def view_of_copy(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
-    """A contiguous copy of a tensor in another shape."""
+    """Return a contiguous copy of a tensor in another shape."""
     view: torch.Tensor = torch.ops.aten._unsafe_view(tensor.clone(memory_format=torch.contiguous_format), shape)
     return view
 
 
 @rewrites(torch.Tensor.flatten, torch.flatten)
 def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The `reshape` that puts dimensions into one; None where it does not, and for dimensions that are not there."""
+    """Rewrite `flatten` as the `reshape` that joins dimensions; None if it joins none, or they are out of range."""
     arguments = dict(zip(FLATTEN, args, strict=False)) | dict(kwargs)
     tensor, ends = arguments.get("input"), (arguments.get("start_dim", 0), arguments.get("end_dim", -1))
     if tensor is None or arguments.keys() - set(FLATTEN) or not all(type(end) is int for end in ends):
@@ -163,9 +163,9 @@ def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The interpolation by PyTorch's formulas in Python: the function of C++ takes no symbolic sizes.
+    """Rewrite an interpolation to use PyTorch's decompositions, since the function in C++ takes no symbolic sizes.
 
-    None for an image without a point, which the formulas do not refuse.
+    None for an image without pixels, which the decompositions do not refuse.
     """
     image = args[0] if args else kwargs.get("input")
     if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[CHANNELS:]):
@@ -179,14 +179,14 @@ for function in (torch.nn.functional.interpolate, *UPSAMPLING):
 
 
 def with_python_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of a function whose operations are those of PyTorch's decompositions in Python."""
+    """Call a function whose operations run as PyTorch's decompositions in Python."""
     with enable_python_dispatcher():
         return function(*args, **kwargs)
 
 
 @rewrites(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The products of two batches of matrices with equal sizes; None where one is broadcast, or is no batch."""
+    """Rewrite `matmul` of two batches of equal sizes as one `bmm`; None where one is broadcast, or is no batch."""
     if len(args) != 2 or kwargs or not all(isinstance(arg, torch.Tensor) and arg.dim() > MATRIX for arg in args):
         return None
     constrain_batches(args)
@@ -196,7 +196,7 @@ def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The products of matrices, as `matmul` computes them: all dimensions before the matrices' are put into one."""
+    """Return the products of matrices, as `matmul` computes them: with all batch dimensions joined into one."""
     count, shape = math.prod(one.shape[:-MATRIX]), (*one.shape[:-1], other.shape[-1])
     batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
     product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*batches), shape)
@@ -205,7 +205,7 @@ def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 @rewrites(torch.nn.functional.linear)
 def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """The product of a batch of matrices with a matrix of weights, for which all rows are put into one matrix."""
+    """Rewrite `linear` of a batch of matrices as that of one matrix with all of their rows."""
     arguments = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
     dimensions = [one.dim() if isinstance(one, torch.Tensor) else 0 for one in map(arguments.get, LINEAR[:2])]
     if arguments.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
@@ -214,7 +214,7 @@ def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - PyTorch's name
-    """The result of `linear`, which is contiguous whatever the strides of its input are."""
+    """Return the result of `linear`, which is contiguous whatever the strides of its input are."""
     rows = reshaped(input, (math.prod(input.shape[:-1]), input.shape[-1]))
     product = torch.nn.functional.linear(rows, weight, bias)
     result: torch.Tensor = torch.ops.aten._unsafe_view(product, (*input.shape[:-1], weight.shape[0]))
@@ -223,17 +223,17 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 
 @rewrites(torch.nn.functional.scaled_dot_product_attention)
 def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Attention with equal batches, of which a mask that has one for all of them is expanded to all."""
+    """Rewrite attention with batches constrained to be equal; a mask of batch size one is expanded to all of them."""
     tensors = [arg for arg in (*args[:3], *map(kwargs.get, ("query", "key", "value"))) if isinstance(arg, torch.Tensor)]
     constrain_batches(tensors)
     query, mask = tensors[0], kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
     if mask is None or mask.dim() != query.dim():
         return None
     pairs = list(zip(mask.shape, query.shape, strict=True))[:-MATRIX]
-    one_for_all = [type(size) is int and size == 1 and type(wanted) is not int for size, wanted in pairs]
-    if not any(one_for_all):
+    is_broadcast = [type(size) is int and size == 1 and type(other) is not int for size, other in pairs]
+    if not any(is_broadcast):
         return None
-    sizes = [wanted if is_one else -1 for is_one, (_, wanted) in zip(one_for_all, pairs, strict=True)]
+    sizes = [other if broadcast else -1 for broadcast, (_, other) in zip(is_broadcast, pairs, strict=True)]
     expanded = mask.expand(*sizes, -1, -1)
     if "attn_mask" in kwargs:
         return torch.nn.functional.scaled_dot_product_attention, args, {**kwargs, "attn_mask": expanded}

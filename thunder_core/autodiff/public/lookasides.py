@@ -25,7 +25,7 @@ from thunder_core.autodiff.public.trees import (
     require_scalar,
     require_tensors,
 )
-from thunder_core.autodiff.refusals import require_derivable
+from thunder_core.autodiff.refusals import require_no_compiled_call
 from thunder_core.autodiff.segment import Segment, aside
 from thunder_core.functionalization.local import functionalize_local
 
@@ -113,7 +113,7 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     proxy = acquisition.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
     with refusing("jvp"), aside():
-        require_derivable(segment.bsyms)
+        require_no_compiled_call(segment.bsyms)
         under = runs_under_autocast(segment.bsyms)
         if under:
             segment.exchange(decompose_autocast(segment.bsyms))

@@ -12,7 +12,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.autodiff.public.trees import differentiable_leaves, require_same
-from thunder_core.autodiff.refusals import require_derivable, require_unwritten
+from thunder_core.autodiff.refusals import require_no_compiled_call, require_unwritten
 from thunder_core.autodiff.reverse_mode import ReverseSweep
 from thunder_core.autodiff.segment import Segment, aside
 from thunder_core.autodiff.step import Step
@@ -69,7 +69,7 @@ class Reverse:
     def _derived(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
         """The sweep over the bound symbols; where they write to what is followed, over others that make new tensors."""
         segment = self._segment
-        require_derivable(segment.bsyms)
+        require_no_compiled_call(segment.bsyms)
         if runs_under_autocast(segment.bsyms):
             self._under = True
             segment.exchange(decompose_autocast(segment.bsyms))
