@@ -31,12 +31,12 @@ DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
 class Expressions:
-    """Writes expressions: outside objects come from the prologue, tensors from the computation, the rest is made.
+    """Writes expressions for values: outside objects come from the prologue, tensors from the computation.
 
-    What has to be made in several steps is made by statements before the expression (`bsyms`).
-    `path_of(value)` is the path of an object from outside, or None. `result_of(tensor)` is the proxy of a tensor that
-    the computation returns, or None. `has_freed_graph(tensor)` tells whether a `backward()` of the program has freed
-    the tensor's graph. Without a `recorder` there are neither tensors without data nor arrays of NumPy.
+    All other objects are made anew; those that are made in several steps, by statements (`bsyms`) before the
+    expression. `path_of(value)` is the path of an object from outside, or None. `result_of(tensor)` is the proxy of a
+    tensor that the computation returns, or None. `has_freed_graph(tensor)` tells whether a `backward()` of the program
+    has freed the tensor's graph. Without a `recorder` there are neither fakes nor arrays of NumPy.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Expressions:
     # ---- what the rules are made of ---------------------------------------------------------------------------------
 
     def _count(self, value: Any, where: str) -> None:
-        """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
+        """Count the mentions of each object that has to be made; one that is mentioned once is written in place."""
         if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if (shared := self._tensor_behind_array(value)) is not None:
@@ -177,15 +177,15 @@ class Expressions:
                 self._count(part, where)
 
     def _tensor_behind_array(self, value: Any) -> torch.Tensor | None:
-        """The tensor whose memory an array of NumPy's shares."""
+        """Return the tensor whose memory an array of NumPy's shares; None for anything else."""
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
     def _reduction(self, value: Any, where: str) -> Reduction | None:
-        """The reduction of an object that keeps its state in C: one answer whenever it is asked."""
+        """Return the reduction of an object that keeps its state in C, the same at each call; None for others."""
         if id(value) not in self._reductions:
             root = root_of_array(value)
-            known = self._recorder is not None and self._recorder.data.owns(root)
-            if (known or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
+            is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
+            if (is_of_tensor or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
                 raise CannotReplay(
                     f"{where} holds two NumPy arrays that share memory, or one and the tensor that it is of, which "
                     "cannot be made anew for the next call",
@@ -228,11 +228,13 @@ class Expressions:
         return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
 
     def _name(self, text: str) -> str:
+        """Return a name like the text that nothing else has."""
         name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
 
     def _tensor(self, tensor: torch.Tensor) -> str:
+        """Return the expression of a tensor: a result of the computation, from outside, a wrapper, or a constant."""
         result = self._result_of(tensor)
         if result is not None:
             return self._computed_tensor(tensor, result)
@@ -247,7 +249,7 @@ class Expressions:
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 
     def _wrapper(self, tensor: Any) -> str:
-        """A tensor of a wrapper subclass that the program made, of what it holds."""
+        """Emit a tensor of a wrapper subclass, made of the tensors that it holds; return its name."""
         if id(tensor) in self._names_of_made:
             return self._names_of_made[id(tensor)][1]
         kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
@@ -323,7 +325,7 @@ class Expressions:
         return name
 
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
-        """A function that the program made: its code with the defaults and cells of this call."""
+        """Emit a function that the program made: its code with the defaults and cells of this call; return its name."""
         name = self._name(function.__name__)
         self._names_of_made[id(function)] = (function, name)
         cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]

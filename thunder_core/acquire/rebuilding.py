@@ -1,4 +1,4 @@
-"""Objects that an epilogue makes anew: what they consist of, and which can be made."""
+"""Objects that an epilogue makes anew: the parts that they consist of, and which classes can be made anew."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from thunder_core.capture.fake import new_mode
 from thunder_core.ir.literal import dotted_name
 from thunder_core.runtime.library.objects import is_native
 
+# Attributes that PyTorch itself sets, by the ends or beginnings of their names.
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
 CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")  # C++ keeps sizes there
 ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
-OWN_OF_FAKES = frozenset(vars(new_mode().from_tensor(torch.empty(0))))
+ATTRIBUTES_OF_FAKES = frozenset(vars(new_mode().from_tensor(torch.empty(0))))
 
 
 def parts_of(value: Any) -> list[Any]:
-    """The parts of an object that has to be made anew."""
+    """Return the parts from which an object is made anew: its items, its attributes and what it closes over."""
     if isinstance(value, torch.Tensor):
         return [*attributes_of_tensor(value).values()]
     if isinstance(value, types.FunctionType):
-        known = dotted_name(value) is not None
-        return [] if known else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
+        has_name = dotted_name(value) is not None
+        return [] if has_name else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
     if isinstance(value, types.CellType):
         return [] if value == types.CellType() else [value.cell_contents]
     if isinstance(value, types.MethodType):
@@ -48,12 +49,12 @@ def parts_of(value: Any) -> list[Any]:
 
 
 def is_rebuildable(kind: type) -> bool:
-    """Whether an instance is its items and its attributes and nothing else: no state is kept in C."""
+    """Whether an instance consists of items and attributes alone, so that no state is kept in C."""
     return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:
-    """The attributes of an object, those in slots included."""
+    """Return the attributes of an object, those in slots included."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if isinstance(value, defaultdict) else []
     attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
@@ -61,16 +62,16 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
 
 
 def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
-    """The attributes that the program gave a tensor."""
+    """Return the attributes that the program gave a tensor."""
     state = vars(tensor)
     return {
         name: state[name]
         for name in state
-        if name not in OWN_OF_FAKES and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
+        if name not in ATTRIBUTES_OF_FAKES and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
     }
 
 
 def slots_of(base: type) -> tuple[str, ...]:
-    """The names of the slots that a class adds."""
+    """Return the names of the slots that a class adds."""
     slots = base.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)

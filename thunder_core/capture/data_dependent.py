@@ -1,4 +1,4 @@
-"""Values of tensors that a program asks for: what they are in this call, and the checks that they still are."""
+"""Values of tensors that a program asks for: their evaluation in this call, and the checks that they stay the same."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from thunder_core.ir.symbol import BoundSymbol
 class DataDependentValues:
     """Values that the program asks for, where that is `allowed`; `asking` are the bound symbols that gave it values.
 
-    `bsyms` are the bound symbols of the recording so far; `emit(bsym)` writes one down, and `fail(function, error)`
-    gives the error for an operation whose value cannot be had.
+    `bsyms` are the bound symbols of the recording so far; `emit(bsym)` appends one, and `fail(function, error)` returns
+    the error for an operation whose value cannot be computed while tracing.
     """
 
     evaluation: Evaluation
@@ -33,7 +33,7 @@ class DataDependentValues:
     asking: list[BoundSymbol] = field(default_factory=list)
 
     def number(self, proxy: Proxy) -> Any:
-        """The value of a number, or the outcome of a condition."""
+        """Return the value of a number or of a condition in this call, and record a check that it stays the same."""
         self._require_repeatable(torch.Tensor.item)
         bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
         value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
@@ -42,7 +42,7 @@ class DataDependentValues:
         return value
 
     def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
-        """The result of a function on the values of this call's inputs."""
+        """Return the result of a function on the values that its arguments have in this call."""
         self._require_repeatable(function)
         call.valued = True
         result, written = self.evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
@@ -50,13 +50,13 @@ class DataDependentValues:
         return result
 
     def _require_repeatable(self, function: Callable[..., Any]) -> None:
-        """Refuse a check behind a call whose effects could not be taken back where it does not hold."""
+        """Raise if an earlier call has effects that could not be undone where a check after it fails."""
         before = self.evaluation.first_effect()
         if before is not None:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
 
     def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
-        """The result of evaluating bound symbols of the recording, where that is allowed and possible."""
+        """Return the result of evaluating bound symbols of the recording; raises where that is not allowed or fails."""
         if not self.allowed:
             raise self.fail(function, None)
         try:

@@ -9,15 +9,15 @@ import torch
 
 from thunder_core.capture.tensors import tensors_in
 
-NOWHERE = torch.device("meta")
+NOWHERE = torch.device("meta")  # a device that needs no guard
 DEVICE_GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
 
 
 def needs_device_guard(function: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether a tensor is on a GPU and this build of PyTorch knows none.
+    """Whether a function has a device guard that would fail, since this build of PyTorch knows no GPUs.
 
-    The device guard of those in `DEVICE_GUARDED` then fails as it makes the GPU current, unless it is told that the
-    tensor is on no device, which is all that it asks for.
+    The guard of a function in `DEVICE_GUARDED` asks for a tensor's device to make it current. It passes where the
+    answer is `NOWHERE`, and nothing else depends on that answer.
     """
     if function not in DEVICE_GUARDED or torch.cuda._is_compiled():
         return False

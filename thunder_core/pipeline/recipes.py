@@ -1,4 +1,4 @@
-"""Finding a recipe by what a user calls it, and giving it its options."""
+"""The recipe that a user asks for, by name, class or instance, with its options."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from thunder_core.recipe import Recipe, Transform, lacks, order_transforms
 
 
 def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, object]) -> Recipe:
-    """The recipe of that name or class, with these options; an instance has its own and takes no more.
+    """Return the recipe of a name or class, with these options; an instance has its own and takes no more.
 
-    Raises UnknownName for a recipe or an option that does not exist, BadOption for a value that it cannot take.
+    Raises `UnknownName` for a recipe or an option that does not exist, `BadOption` for a value that it cannot take,
+    `BadRecipe` for what is no recipe.
     """
     if isinstance(recipe, Recipe):
         if options:
@@ -36,40 +37,40 @@ def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, objec
 
 
 def require_supported(recipe: Recipe) -> Recipe:
-    """The recipe; raises BadOption for one that declares what is only reserved yet, which must not be left out."""
-    others = (f'compiler="{one.compiler}"' for one in recipe.recipes if one.compiler != "jit")
-    for what in others:
+    """Return a recipe; raises `BadOption` for one with a compiler whose name is reserved, but not available yet."""
+    others = (f'compiler="{part.compiler}"' for part in recipe.recipes if part.compiler != "jit")
+    for compiler in others:
         raise BadOption(
-            f"the recipe {recipe.name} asks for {what}: reserved for composing recipes, and not available yet",
+            f"the recipe {recipe.name} asks for {compiler}: reserved for composing recipes, and not available yet",
             fix="use a recipe without it",
         )
     return recipe
 
 
 def recipe_class(name: str) -> type[Recipe]:
-    """The recipe that a plug-in's file defines; raises UnknownName with the nearest names."""
+    """Return the recipe that a plug-in's file defines; raises `UnknownName` with the nearest names."""
     module = plugins.load("recipes", name)
-    own = [
+    classes = [
         member
         for member in vars(module).values()
         if inspect.isclass(member) and issubclass(member, Recipe) and member.__module__ == module.__name__
     ]
-    if len(own) != 1:
+    if len(classes) != 1:
         raise BadRecipe(
-            f"{module.__name__} defines {len(own)} recipes where one is expected",
+            f"{module.__name__} defines {len(classes)} recipes where one is expected",
             fix="define one subclass of Recipe in each file",
         )
-    return own[0]
+    return classes[0]
 
 
 def usable_transforms(recipe: Recipe, target: str = "", device: torch.device | None = None) -> tuple[Transform, ...]:
-    """The recipe's transforms in their order, without those whose needs the device, or the target, does not meet."""
+    """Return a recipe's transforms in their order, without those whose needs the device or the target does not meet."""
     ordered = order_transforms(recipe.all_transforms())
-    return tuple(one for one in ordered if not any(lacks(need, target, device) for need in one.needs))
+    return tuple(transform for transform in ordered if not any(lacks(need, target, device) for need in transform.needs))
 
 
 def sample_of(recipe: Recipe) -> SampleModel:
-    """The small model that stands in where a recipe is used without a model."""
+    """Return the small model that a recipe is used with where the user names none; raises `UnknownName`."""
     if recipe.sample not in SAMPLES:
         raise plugins.unknown_name("sample model", recipe.sample, SAMPLES)
     return SAMPLES[recipe.sample]
