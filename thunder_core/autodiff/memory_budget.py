@@ -1,4 +1,4 @@
-"""A budget for the bytes that a forward saves: blocks of it are recomputed, the first ones first, until it is kept."""
+"""A budget for the bytes that a forward saves: its pieces are recomputed, the first ones first, until it is met."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from thunder_core.ir.trace import Trace
 def fit_budget(
     budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> Rematerialized:
-    """The forward that saves at most a part of what `usual` saves, or a number of bytes; the least where none fits.
+    """Return the forward that saves at most a part of the bytes of `usual`, or a number of bytes, or else the least.
 
-    The blocks are the periods of what repeats in the computation, which for a transformer are its layers: what is
-    saved of one is what the next ones read. Outside them, what is cheap is recomputed as in `usual`.
+    The pieces are the repeated parts of the computation, which for a transformer are its layers: of a recomputed piece
+    only the tensors that other pieces read are saved. Outside them, cheap operations are recomputed as in `usual`.
     """
     most = saved_bytes(usual)
     limit = budget if budget > 1 else budget * most
     pieces = [piece for piece in _pieces(forward) if not _is_marked(forward, piece)]
-    fitted, taken = usual, 0
-    while saved_bytes(fitted) > limit and taken < len(pieces):
-        over = (saved_bytes(fitted) - limit) / most
-        taken = min(len(pieces), taken + max(1, math.floor(over * len(pieces))))
-        fitted = rematerialize(_marked(forward, pieces[:taken]), needed, results, cheap=cheap)
+    fitted, recomputed = usual, 0
+    while saved_bytes(fitted) > limit and recomputed < len(pieces):
+        excess = (saved_bytes(fitted) - limit) / most
+        recomputed = min(len(pieces), recomputed + max(1, math.floor(excess * len(pieces))))
+        fitted = rematerialize(_marked(forward, pieces[:recomputed]), needed, results, cheap=cheap)
     return fitted
 
 
-def saved_bytes(done: Rematerialized) -> int:
-    """The bytes that a forward saves, apart from its inputs and what shares their memory."""
+def saved_bytes(rematerialized: Rematerialized) -> int:
+    """Return the bytes that a forward saves, apart from its inputs and tensors that share their memory."""
     storages = Storages()
-    for proxy in done.forward.inputs:
+    for proxy in rematerialized.forward.inputs:
         if isinstance(proxy, TensorProxy):
             storages.make(proxy.name, size_of(proxy))
             storages.pin(proxy.name)
-    for bsym in done.forward.bound_symbols:
+    for bsym in rematerialized.forward.bound_symbols:
         storages.enter(bsym)
-    return storages.size(proxy.name for proxy in done.saved)
+    return storages.size(proxy.name for proxy in rematerialized.saved)
 
 
 def _pieces(forward: Trace) -> list[range]:
-    """The bound symbols in pieces: between the cuts at which equal stretches come out, else of about equal length.
+    """Divide the bound symbols into pieces: its repeated parts, or else pieces of about equal length.
 
     Of n bound symbols in k pieces the pieces' ends are saved and one piece at a time is alive; the sum is least where k
     is the root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
@@ -65,12 +65,13 @@ def _pieces(forward: Trace) -> list[range]:
 
 
 def _is_marked(forward: Trace, piece: range) -> bool:
-    """Whether the program has made a block (a checkpointed function) of some bound symbol already."""
+    """Whether a bound symbol of a piece is in a block (a checkpointed function) of the program already."""
     bsyms = forward.bound_symbols[piece.start : piece.stop]
     return bool(forward.blocks) and any(block_of(bsym, forward.blocks) >= 0 for bsym in bsyms)
 
 
 def _marked(forward: Trace, pieces: Sequence[range]) -> Trace:
+    """Return the forward with each of these pieces marked as a block, so that it is recomputed."""
     first = 1 + max(forward.blocks.values(), default=-1)
     blocks = {
         proxy.name: number

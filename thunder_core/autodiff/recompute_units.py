@@ -1,4 +1,4 @@
-"""Recompute units: bound symbols of a forward that are recomputed together, since some write to what others make."""
+"""Recompute units: bound symbols of a forward that are recomputed together, since one writes to another's result."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from thunder_core.ir.tree import leaves
 
 @dataclass(eq=False)
 class Unit:
-    """A bound symbol, and those behind it that write to what it makes before anything else reads that.
+    """A bound symbol, and those after it that write to its results before any other reads them.
 
-    `place` is where it begins in the forward and `block` the number of the block that it is in, -1 for none. A unit
-    that is `not_recomputable` has an effect that must not happen twice, or reads what has changed since.
+    `place` is the position of the first in the forward, and `block` the number of the block that it is in, -1 for none.
+    A unit that is `not_recomputable` has an effect that must not happen twice, or reads memory that has changed since.
+    `read`: a bound symbol outside of the unit has read one of its results.
     """
 
     place: int
@@ -62,7 +63,7 @@ class Units:
         return iter(self.all)
 
     def add(self, bsym: BoundSymbol, place: int, block: int) -> None:
-        """Add a bound symbol: as a unit, or to the unit that makes what it writes to."""
+        """Add a bound symbol as a unit, or to the unit that makes the tensor that it writes to."""
         owners = {id(unit): unit for name in bsym.mutates if (unit := self.makers.get(name)) is not None}
         owner = next(iter(owners.values()), None)
         unit = Unit(place, [bsym], block)
@@ -72,11 +73,11 @@ class Units:
             unit = owner
         else:
             unit.not_recomputable = bool(bsym.mutates)
-            for one in owners.values():
-                one.not_recomputable = True
+            for written in owners.values():
+                written.not_recomputable = True
             self.all.append(unit)
         if (bsym.ordered and not _is_repeatable(bsym)) or any(
-            updates_statistics(one.symbol.target) for one in bsym.at_level("aten")
+            updates_statistics(operation.symbol.target) for operation in bsym.at_level("aten")
         ):
             unit.not_recomputable = True
         for proxy in bsym.inputs:
@@ -87,9 +88,10 @@ class Units:
 
 
 def units_of(forward: Trace) -> Units:
-    """The units of a forward.
+    """Return the units of a forward.
 
-    `not_recomputable` are those that the program keeps, and those that read memory which is written to elsewhere.
+    Not recomputable are those whose results a checkpoint's policy saves, and those that read memory which is written
+    to elsewhere.
     """
     units = Units()
     for place, bsym in enumerate(forward.bound_symbols):
@@ -99,39 +101,39 @@ def units_of(forward: Trace) -> Units:
             units.makers[bsym.outputs[0].name].not_recomputable = True
     written = names_written_to(forward)
     for unit in units if written else ():
-        touched = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all that is written
-        unit.not_recomputable |= any(_changes(name, units) for name in touched)
+        inputs_written = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all of `written`
+        unit.not_recomputable |= any(_changes(name, units) for name in inputs_written)
         unit.not_recomputable |= not written.isdisjoint(unit.defines) and not any(bsym.mutates for bsym in unit.bsyms)
     return units
 
 
 def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
-    """The block that a bound symbol is in, by the names that it makes or writes to."""
+    """Return the number of the block that a bound symbol is in, by the names that it defines or mutates, or -1."""
     names = (*(proxy.name for proxy in bsym.defines), *bsym.mutates)
     return next((blocks[name] for name in names if name in blocks), -1)
 
 
 def kept_of(bsym: BoundSymbol, kept_operations: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The aten operations of a bound symbol whose results the program wants saved."""
+    """Return the names of the aten operations of a bound symbol whose results a checkpoint's policy saves."""
     names = (proxy.name for proxy in bsym.outputs)
     return next((kept_operations[name] for name in names if name in kept_operations), frozenset())
 
 
 def _changes(name: str, units: Units) -> bool:
-    """Whether the memory behind a name is written to by others than the bound symbols that make it."""
+    """Whether the memory of a tensor is written to by other bound symbols than those of the unit that makes it."""
     maker = units.makers.get(name)
     return maker is None or maker.not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
 
 
 def _is_repeatable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol draws its numbers from a generator whose state can be had: the default one of a device."""
+    """Whether a bound symbol draws its numbers from a device's default generator, whose state can be read and set."""
     takes_generator = any(isinstance(leaf, torch.Generator) for leaf in leaves((bsym.args, dict(bsym.kwargs))))
     tensors = [proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy)]
     devices = {proxy.device for proxy in tensors}
     return not takes_generator and len(devices) == 1 and devices.pop().type in STATES
 
 
-# For each kind of device how the state of its generator is read and set.
+# By the type of a device, the symbols that read and set the state of its generator.
 STATES = {
     "cpu": (Symbol("torch.get_rng_state", torch.get_rng_state), Symbol("torch.set_rng_state", torch.set_rng_state)),
     "cuda": (
@@ -143,13 +145,13 @@ STATE_BYTES = {"cpu": 5056, "cuda": 16}
 
 
 def get_state(name: str, device: torch.device) -> BoundSymbol:
-    """The bound symbol that reads the state of a device's generator."""
+    """Return the bound symbol that reads the state of a device's generator."""
     state = TensorProxy(name, (STATE_BYTES[device.type],), (1,), torch.uint8, torch.device("cpu"))
     args = () if device.type == "cpu" else (device,)
     return BoundSymbol(STATES[device.type][0], args, {}, state, ordered=True)
 
 
 def set_state(state: Proxy, device: torch.device) -> BoundSymbol:
-    """The bound symbol that sets the state of a device's generator."""
+    """Return the bound symbol that sets the state of a device's generator."""
     args = (state,) if device.type == "cpu" else (state, device)
     return BoundSymbol(STATES[device.type][1], args, {}, None, ordered=True)
