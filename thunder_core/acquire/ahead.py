@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.analysis.aliasing import AliasSets, alias_sets
-from thunder_core.capture.slices import IRRELEVANT
+from thunder_core.capture.slices import IRRELEVANT_TO_VALUES
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -93,7 +93,7 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
             continue
         writes = any(aliasing.representative(name) in representatives for name in bsym.mutates)
         if not writes and names.isdisjoint(proxy.name for proxy in bsym.outputs):
-            if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT:
+            if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT_TO_VALUES:
                 return None  # it changes how others compute
             continue
         if bsym.ordered:

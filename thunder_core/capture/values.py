@@ -1,4 +1,4 @@
-"""Values of calls on real tensors, where the recording depends on them: what was recorded is run on the inputs."""
+"""Values that a recording depends on: bound symbols that were recorded are run on the real inputs."""
 
 from __future__ import annotations
 
@@ -27,59 +27,59 @@ from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
-RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # with a number that is new each time
+RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # to a seed that is new each time
 SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
 NUMBERS = (bool, int, float, complex)
 
 
 class Unknowable(Exception):
-    """A value that the recording cannot know ahead of the call: the reason."""
+    """Raised for a value that cannot be computed ahead of the call; the message is the reason."""
 
 
 class Evaluation:
     """The values that bound symbols of a recording have in the call that is recorded.
 
-    `bsyms` are those so far, and `numbers` the values of inputs that are numbers, by name. What was run once is not
-    run again, as long as what is asked for later stands behind it.
+    `bsyms` are those so far, and `numbers` the values of inputs that are numbers, by name. A bound symbol is run once,
+    unless one that is needed later cannot be run after those that were run (`_needs_reset`).
     """
 
     def __init__(self, tensors: Tensors, bsyms: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
         self._tensors = tensors
         self._bsyms = bsyms
         self._numbers = numbers
-        self._ambient = autocast_state()
+        self._first_autocast_state = autocast_state()
         self._slices = Slices(bsyms, tensors.memory_of_name)
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: bound symbols were exchanged."""
+        """Forget all values, since bound symbols of the recording were replaced."""
         self._slices.forget()
-        self._copying = False
-        self._begin_anew()
+        self._copies_inputs = False
+        self._reset()
 
-    def _begin_anew(self) -> None:
-        """Forget what was run."""
-        self._known: dict[str, Any] = {}
-        self._done: set[int] = set()
-        self._decomposed: set[int] = set()
-        self._written: dict[int | None, int] = {}
-        self._memory: dict[int, torch.UntypedStorage] = {}
-        self._random: torch.Tensor | None = None
-        self._autocast = [(-1, self._ambient)]  # the states behind the places that switch it
+    def _reset(self) -> None:
+        """Forget which bound symbols were run, and their values."""
+        self._values_by_name: dict[str, Any] = {}
+        self._places_run: set[int] = set()
+        self._places_decomposed: set[int] = set()
+        self._last_writes: dict[int | None, int] = {}
+        self._copied_memory: dict[int, torch.UntypedStorage] = {}
+        self._random_state: torch.Tensor | None = None
+        self._autocast_states = [(-1, self._first_autocast_state)]  # the states after the places that switch it
 
     def first_effect(self) -> str | None:
-        """The name of the first compiled function with effects that is called, if one is."""
+        """Return the name of the first compiled function with effects that is called, if one is."""
         return self._slices.first_effect()
 
     def value(self, proxy: Proxy) -> Any:
-        """The value of a proxy; raises `Unknowable`, and what is raised on the way to it."""
+        """Return the value of a proxy; raises `Unknowable`, and the errors of the bound symbols that are run for it."""
         with apart():
             return self._values([proxy])[proxy.name]
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
-        """The result of a function on the values that its tensors have here, with fakes for the tensors among it.
+        """Return a function's result on the values that its tensors have, with fakes for tensors, and its writes.
 
-        Also the fakes that it writes to. Raises what the function raises, and `Unknowable`.
+        The writes are the fakes that it writes to. Raises the function's own errors, and `Unknowable`.
         """
         if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
             raise Unknowable("it draws from a generator")
@@ -87,8 +87,8 @@ class Evaluation:
         proxies = [self._tensors.proxy(fake) for fake in fakes]
         grad = torch.is_grad_enabled()
         with apart():
-            known, memory = self._values(proxies), dict[int, torch.UntypedStorage]()
-            reals = [copied(known[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
+            values, memory = self._values(proxies), dict[int, torch.UntypedStorage]()
+            reals = [copy_of(values[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
             versions = [real._version for real in reals]
             stand_ins = {id(fake): real for fake, real in zip(fakes, reals, strict=True)}
             arguments = self._tensors.in_call(
@@ -100,107 +100,109 @@ class Evaluation:
             written = [fake for (fake, real), version in zip(pairs, versions, strict=True) if version != real._version]
             if grad and written and any(proxy.requires_grad for proxy in proxies):
                 raise Unknowable("it writes to its arguments")
-            known_fakes = {id(real): fake for fake, real in pairs}
-            new_fakes = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)}
-            new_fakes |= known_fakes
-            return tree_map_only(torch.Tensor, lambda leaf: new_fakes[id(leaf)], result), written
+            result_fakes = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)}
+            result_fakes |= {id(real): fake for fake, real in pairs}
+            return tree_map_only(torch.Tensor, lambda leaf: result_fakes[id(leaf)], result), written
 
-    def _values(self, wanted: Iterable[Proxy]) -> dict[str, Any]:
-        """The values of names, by running the bound symbols that they need and that have not been run."""
-        wanted = list(wanted)
-        new, decomposed = self._needed(wanted)
-        if self._is_too_late(new, decomposed):
-            copying = self._copying or any(self._bsyms[place].mutates for place in new)
-            self._begin_anew()
-            self._copying = copying
-            new, decomposed = self._needed(wanted)
-        ran = {place: list(operations_of(self._bsyms[place], decomposed=place in decomposed)) for place in new}
-        self._take_inputs([*wanted, *(proxy for bsyms in ran.values() for bsym in bsyms for proxy in bsym.inputs)])
+    def _values(self, proxies: Sequence[Proxy]) -> dict[str, Any]:
+        """Return values by name, those of these proxies among them; bound symbols that these need are run if new."""
+        new, decomposed = self._needed(proxies)
+        if self._needs_reset(new, decomposed):
+            copies_inputs = self._copies_inputs or any(self._bsyms[place].mutates for place in new)
+            self._reset()
+            self._copies_inputs = copies_inputs
+            new, decomposed = self._needed(proxies)
+        to_run = {place: list(operations_of(self._bsyms[place], decomposed=place in decomposed)) for place in new}
+        self._take_inputs([*proxies, *(proxy for bsyms in to_run.values() for bsym in bsyms for proxy in bsym.inputs)])
         with torch.no_grad():
-            self._run(ran)
-        self._remember(new)
-        self._decomposed.update(decomposed)
-        return self._known
+            self._run(to_run)
+        self._note_run(new)
+        self._places_decomposed.update(decomposed)
+        return self._values_by_name
 
-    def _is_too_late(self, new: Sequence[int], decomposed: set[int]) -> bool:
-        """Whether bound symbols cannot be run behind those that were run, as they can in most places.
+    def _needs_reset(self, new: Sequence[int], decomposed: set[int]) -> bool:
+        """Whether bound symbols cannot be run after those that were run, so that all have to be run anew.
 
-        They cannot where others have written to what they read since, or now write to the inputs themselves; nor where
-        one was run whole whose inner results are needed.
+        They cannot where others have since written to memory that they read, where they write to memory of inputs that
+        were not copied, or where a bound symbol was run as one call whose sub-symbols' results are needed.
         """
-        writes = not self._copying and any(self._bsyms[place].mutates for place in new)
-        return writes or bool((self._done - self._decomposed) & decomposed) or any(map(self._is_passed, new))
+        writes_to_inputs = not self._copies_inputs and any(self._bsyms[place].mutates for place in new)
+        lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
+        return writes_to_inputs or lacks_inner_results or any(map(self._reads_changed_memory, new))
 
-    def _is_passed(self, place: int) -> bool:
-        """Whether what a bound symbol reads was changed by one that stands behind it and was run."""
+    def _reads_changed_memory(self, place: int) -> bool:
+        """Whether a bound symbol reads memory that a later one, which was run, has written to."""
         bsym = self._bsyms[place]
         read = {proxy.name for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
-        changes = [self._written.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
-        unknown = max(self._written.values(), default=-1) if None in self._slices.memory_of(read) else -1
+        changes = [self._last_writes.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
+        unknown = max(self._last_writes.values(), default=-1) if None in self._slices.memory_of(read) else -1
         return place < max((unknown, *changes))
 
-    def _remember(self, places: Iterable[int]) -> None:
-        """Remember that bound symbols were run, and the last one that wrote to some memory."""
+    def _note_run(self, places: Iterable[int]) -> None:
+        """Note that bound symbols were run, and the last one that wrote to some memory."""
         for place in places:
             bsym = self._bsyms[place]
-            self._done.add(place)
+            self._places_run.add(place)
             for memory in self._slices.memory_of(bsym.mutates):
-                self._written[memory] = max(place, self._written.get(memory, -1))
+                self._last_writes[memory] = max(place, self._last_writes.get(memory, -1))
 
     def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
         """Run bound symbols by their places, each in the state of autocast that there is at its place."""
         ambient = autocast_state()
-        if self._random is not None:
-            torch.set_rng_state(self._random)
+        if self._random_state is not None:
+            torch.set_rng_state(self._random_state)
         try:
             for place, parts in bsyms.items():
                 switch(autocast_state(), self._autocast_before(place))
                 for bsym in parts:
                     self._run_bsym(bsym)
                 if switches_autocast(self._bsyms[place]):
-                    self._autocast.append((place, autocast_state()))
+                    self._autocast_states.append((place, autocast_state()))
         finally:
             switch(autocast_state(), ambient)
-            self._random = torch.get_rng_state()
+            self._random_state = torch.get_rng_state()
 
     def _autocast_before(self, place: int) -> State:
-        return self._autocast[bisect_left(self._autocast, place, key=itemgetter(0)) - 1][1]
+        """Return the state of autocast before a place of the recording."""
+        return self._autocast_states[bisect_left(self._autocast_states, place, key=itemgetter(0)) - 1][1]
 
     def _run_bsym(self, bsym: BoundSymbol) -> None:
+        """Run a bound symbol on the values of its inputs; raises `Unknowable` if one has none."""
         if switches_autocast(bsym) and bsym.symbol.target not in SWITCHES:
             return
-        unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in self._known]
+        unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in self._values_by_name]
         if unknown:
             raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
         with nullcontext() if call_of(bsym) is None else without_recording():
-            evaluate([bsym], self._known)
+            evaluate([bsym], self._values_by_name)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
-        """Know the inputs among these; copies of them where bound symbols write to some."""
+        """Take the values of the inputs among these; copies of tensors, if bound symbols write to some."""
         reals = {proxy.name: real for real, proxy in self._tensors.inputs.values()}
-        objects = {proxy.name: one for one, proxy in self._tensors.objects.values()}
+        objects = {proxy.name: value for value, proxy in self._tensors.objects.values()}
         for proxy in proxies:
-            if proxy.name in self._known:
+            if proxy.name in self._values_by_name:
                 continue
             if proxy.name in reals:
                 real = reals[proxy.name]
-                self._known[proxy.name] = copied(real, self._memory) if self._copying else real
+                self._values_by_name[proxy.name] = copy_of(real, self._copied_memory) if self._copies_inputs else real
             elif proxy.name in objects:
-                self._known[proxy.name] = spare_generator(objects[proxy.name])
+                self._values_by_name[proxy.name] = generator_to_draw_from(objects[proxy.name])
             elif proxy.name in self._numbers:
-                self._known[proxy.name] = self._numbers[proxy.name]
+                self._values_by_name[proxy.name] = self._numbers[proxy.name]
             elif isinstance(proxy, NumberProxy):
-                self._known[proxy.name] = self._tensors.in_call(proxy.value)
+                self._values_by_name[proxy.name] = self._tensors.in_call(proxy.value)
 
-    def _needed(self, wanted: Sequence[Proxy]) -> tuple[list[int], set[int]]:
-        """The places of what names need and what was not run, as the slices have them.
+    def _needed(self, proxies: Sequence[Proxy]) -> tuple[list[int], set[int]]:
+        """Return the places of bound symbols that proxies need and that were not run, by their backward slice.
 
-        Also which have to be run apart, as what they consist of, for others need what is made on the way.
+        Also the places of those that have to be run as their sub-symbols, since intermediates of theirs are needed.
+        Raises `Unknowable` if one of them cannot be run ahead of the call.
         """
-        places, decomposed = self._slices.slice_of(wanted, self._done)
+        places, decomposed = self._slices.slice_of(proxies, self._places_run)
         bsyms = [self._bsyms[place] for place in places]
-        lasting = self._slices.changing_autograd(self._tensors.input_names())
-        if bsym := next(filter(is_unknowable, bsyms), lasting):
+        changing_autograd = self._slices.changing_autograd(self._tensors.input_names())
+        if bsym := next(filter(is_unknowable, bsyms), changing_autograd):
             raise Unknowable(f"`{bsym.symbol.name}` stands before it")
         return places, decomposed
 
@@ -208,16 +210,19 @@ class Evaluation:
 def fake_like(
     real: torch.Tensor, reals: Sequence[torch.Tensor], fakes: Sequence[torch.Tensor], tensors: Tensors
 ) -> torch.Tensor:
-    """A fake for a result, which is a view of a fake where the result is one of what the function was given."""
+    """Return a fake for a result; it is a view of an argument's fake if the result is a view of that argument."""
     storage = memory_of(real)
-    base = next((place for place, one in enumerate(reals) if memory_of(one) == storage), None)
+    base = next((place for place, argument in enumerate(reals) if memory_of(argument) == storage), None)
     offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
     fake = fresh_fake(Made(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
     return fake.requires_grad_(real.requires_grad)
 
 
-def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
-    """A copy of a tensor, which shares memory with other copies as the tensor does; `memory` has that of the copies."""
+def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    """Return a copy of a tensor that shares memory with other copies as the tensor does with the others.
+
+    `memory` has the memory of the copies, by the identity of that which was copied.
+    """
     if real.layout is not torch.strided:
         return real.detach().clone()
     storage = real.untyped_storage()
@@ -230,23 +235,23 @@ def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch
 
 
 def switch(before: State, after: State) -> None:
-    """Change autocast's state."""
+    """Change autocast's state from one to another."""
     for bsym in changes(before, after):
         bsym.symbol.target(*bsym.args)
 
 
 def operations_of(bsym: BoundSymbol, *, decomposed: bool) -> Iterable[BoundSymbol]:
-    """The bound symbol, or what it consists of."""
+    """Return the bound symbol itself, or if `decomposed` its sub-symbols."""
     return (as_bound_symbol(part, bsym) for part in bsym.subsymbols) if decomposed else (bsym,)
 
 
 def is_unknowable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state that cannot be taken back."""
+    """Whether a bound symbol changes a state that cannot be restored after running it."""
     if call_of(bsym) is not None:
         return not is_repeatable(bsym)
     return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and not switches_autocast(bsym))
 
 
-def spare_generator(generator: torch.Generator) -> torch.Generator:
-    """A generator to draw from in an outside one's place; the default one is put back by `apart`."""
+def generator_to_draw_from(generator: torch.Generator) -> torch.Generator:
+    """Return a generator to draw from instead of one from outside; `apart` restores the default one's state."""
     return generator if generator is torch.default_generator else generator.clone_state()
