@@ -30,7 +30,8 @@ extern "C" void kernel(const float* x, float* y) {
 }
 """
 PLAIN = {"kernel_0": CppKernel(("const float*", "float*"), PLAIN_SOURCE)}
-HEADER = "#include <Python.h>\n#include <stdexcept>\n"
+HEADER = "#include <Python.h>\n#include <stdexcept>\n#define FACTOR 3\n"
+BY_HEADER = {"kernel_0": CppKernel(("const float*", "float*"), PLAIN_SOURCE.replace("3;", "FACTOR;"))}
 
 
 def result_of(library, path):
@@ -49,10 +50,10 @@ def test_they_are_compiled_once_used_and_change_nothing(tmp_path, monkeypatch):
     with compilers() as started:
         expected = result_of(compiled(PLAIN, started), tmp_path / "plain.so")
         monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
-        first = result_of(compiled(PLAIN, started), tmp_path / "first.so")
+        first = result_of(compiled(BY_HEADER, started), tmp_path / "first.so")
         (place,) = (tmp_path / "headers").iterdir()
         (place / NAME).write_text("#error the header itself is read\n")
-        second = result_of(compiled(PLAIN, started), tmp_path / "second.so")
+        second = result_of(compiled(BY_HEADER, started), tmp_path / "second.so")
     assert expected.any()
     assert torch.equal(first, expected)
     assert torch.equal(second, expected)
