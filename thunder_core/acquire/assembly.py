@@ -1,4 +1,4 @@
-"""The assembly of a run's traces: prologue, computation and epilogue out of what it read, recorded and wrote."""
+"""The assembly of a run's traces: the prologue from its reads, the computation, and the epilogue from its writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.acquire.constraints import with_constraint_checks, with_number_outputs, with_numbers_passed
 from thunder_core.acquire.epilogue import Epilogue
-from thunder_core.acquire.gradients import spelled_out, without_autograd
+from thunder_core.acquire.gradients import expose_intermediates, without_autograd
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observed import observed_values
 from thunder_core.acquire.paths import Path
@@ -52,12 +52,12 @@ class Acquired:
 
 
 def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
-    """The tensors from outside that met an operation, each with its proxy and the way to it."""
+    """Return the tensors from outside that operations used, each with its proxy and its path, if it has one."""
     return [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
 
 
 def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
-    """The traces of a run that has ended with this output, in this state of the process."""
+    """Return the traces of a run that has ended with this output, in this state of the process."""
     run.outside.effects.require_kept()
     inputs = inputs_of(run)
     results = results_of(run)
@@ -98,9 +98,9 @@ def computation_of(
     aliases: tuple[tuple[str, ...], ...],
     output: tuple[Proxy, ...],
 ) -> tuple[Trace, list[Path]]:
-    """The trace of a run's operations, and the paths to its inputs: tensors, other objects, and numbers it reads.
+    """Return the trace of a run's operations, and the paths to its inputs: tensors, other objects, and numbers.
 
-    Tensors and objects to which there is no path are constants of the trace.
+    Tensors and objects without a path are constants of the trace.
     """
     objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
     sources: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
@@ -123,9 +123,9 @@ def computation_of(
 
 
 def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
-    """The traces for a computation of these inputs, with what they are constrained to checked at each call.
+    """Return the traces for a computation with these inputs, with checks of all constraints in the prologue.
 
-    Passes behind acquisition may have added symbolic numbers to the inputs, and constraints to those of the program.
+    Passes after acquisition may have added symbolic numbers to the inputs, and constraints to those of the program.
     """
     if acquired.sizes is None:
         return acquired
@@ -136,7 +136,7 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
 
 
 def blocks_of(run: Run) -> dict[str, int]:
-    """The names made in each checkpointed function, by the number of its call; of nested calls the outer one."""
+    """Map each name that a checkpointed function makes to the number of its call; of nested calls, the outer one."""
     blocks: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed):
         bsyms = run.recorder.bound_symbols[places.start : places.stop]
@@ -151,12 +151,12 @@ def writes_inputs(computation: Trace) -> bool:
 
 
 def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
-    """The bound symbols of the computation.
+    """Return the bound symbols of the computation.
 
-    Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
-    could be asked for another one.
+    Autograd records none of them where the program runs its backward passes itself, and no tensor that outlives it
+    could run another one.
     """
-    bsyms = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
+    bsyms = expose_intermediates(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
     kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
     if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.with_grad_fn))):
         return bsyms
@@ -182,14 +182,14 @@ def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
 
 
 def lasting_guards(run: Run) -> Iterator[Guard]:
-    """The guards that are checked at each call: a functional program's only look at its arguments."""
+    """Yield the guards that are checked at each call; of a functional program, only those on its arguments."""
     for guard in run.outside.guards.values():
         if run.outside.surprises is None or guard.path.lineage()[0] in run.roots[1:]:
             yield guard
 
 
 def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
-    """For a tensor of the program: its proxy if the computation makes it, None if it comes from outside."""
+    """Return a function of a tensor: its proxy if the computation returns it, None if the prologue fetches it."""
 
     def result(tensor: torch.Tensor) -> TensorProxy | None:
         if id(tensor) in run.recorder.inputs:
@@ -200,7 +200,7 @@ def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
 
 
 def guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path | None]]) -> None:
-    """Tensors that met an operation are guarded by their metadata, the others by their class."""
+    """Guard the tensors that operations used by their metadata, and the others by their class."""
     used: Mapping[int, Any] = run.recorder.inputs
     for tensor, proxy, path in inputs:
         if path is not None:

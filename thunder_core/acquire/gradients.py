@@ -1,4 +1,4 @@
-"""Gradients of outside tensors: what `.grad` and its hooks were is guarded, what `.grad` became is an effect."""
+"""Gradients of outside tensors: `.grad` and hooks that are read are guarded, and changes of `.grad` are effects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
-# Symbols that ask autograd to do something, which the backward pass of the program has done.
+# Symbols that ask autograd to do something in a backward pass; that of the program has done it while tracing.
 REQUESTS = frozenset(
     {
         "torch.Tensor.retain_grad",
@@ -29,19 +29,19 @@ REQUESTS = frozenset(
 
 
 class OutsideGradients(Outside):
-    """Facts that an acquisition knows of tensors from outside: the way to them, and to what hangs on them."""
+    """Gradients and hooks of tensors from outside, which an acquisition guards as it reads them."""
 
     def __init__(self, acquisition: Recording) -> None:
         self.acquisition = acquisition
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor's `.grad`: that it is None, or its metadata, is guarded."""
+        """Return a tensor's `.grad`, and guard that it is None, or its metadata."""
         grad: torch.Tensor | None = tensor.grad
         self._read(tensor, "grad", grad)
         return grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
-        """Refuse a tensor that was computed outside; a Parameter cannot become one."""
+        """Refuse a tensor that was computed outside, and guard that it is a leaf, as a Parameter always is."""
         with torch._C.DisableTorchFunction():
             if tensor.grad_fn is not None:
                 raise OperationFailed(
@@ -53,7 +53,7 @@ class OutsideGradients(Outside):
                 self._read(tensor, "grad_fn", None)
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:
-        """The tensor's hooks, interpreted; which they are is guarded."""
+        """Return functions that interpret a tensor's hooks, and guard which hooks it has."""
         with torch._C.DisableTorchFunction():
             return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
 
@@ -70,7 +70,7 @@ class OutsideGradients(Outside):
 
 
 def log_gradients(acquisition: Recording) -> None:
-    """Log what became of `.grad` as effects."""
+    """Log each change of a `.grad` as an effect."""
     for tensor, grad in acquisition.recorder.gradients.changed():
         if acquisition.outside.path_of(tensor) is None:
             raise OperationFailed(
@@ -80,28 +80,30 @@ def log_gradients(acquisition: Recording) -> None:
         acquisition.writes.set_attribute(tensor, "grad", grad)
 
 
-def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
-    """The bound symbols, with those whose inner results are read elsewhere as the aten operations that they consist of.
+def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
+    """Decompose each bound symbol whose intermediates other bound symbols read, or the computation returns.
 
-    A backward pass reads what the forward operations saved for it, and autocast what it cast before.
+    A backward pass reads the tensors that the forward operations saved for it, and autocast those that it cast before.
     """
     bsyms = tuple(bsyms)
-    casting = under_autocast(bsyms)
+    autocast_devices = under_autocast(bsyms)
     defined = {proxy.name for bsym in bsyms for proxy in bsym.outputs}
     read = {proxy.name for proxy in outputs}
-    expanded: list[BoundSymbol] = []
+    decomposed: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
-        inner = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - defined
-        written = [as_bound_symbol(part, bsym) for part in reversed(bsym.subsymbols)] if inner & read else [bsym]
-        if inner & read and has_derivative_rule(bsym):  # it may have switched autocast off for itself
-            written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(bsym), ())))]
-        read |= {proxy.name for one in written for proxy in one.inputs}
-        expanded += written
-    return tuple(reversed(expanded))
+        intermediates = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - defined
+        parts = [bsym]
+        if intermediates & read:
+            parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
+            if has_derivative_rule(bsym):  # it may have switched autocast off for itself
+                parts = [*with_autocast_off(parts, autocast_devices.get(id(bsym), ()))]
+        read |= {proxy.name for part in parts for proxy in part.inputs}
+        decomposed += reversed(parts)
+    return tuple(reversed(decomposed))
 
 
 def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
-    """For bound symbols with a derivative of their own, by their identity, the devices that autocast is on for."""
+    """Map each bound symbol with a derivative rule, by its identity, to the devices for which autocast is on there."""
     on = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     devices: dict[int, tuple[str, ...]] = {}
     for bsym in bsyms:
@@ -113,7 +115,7 @@ def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
 
 
 def without_autograd(bsyms: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
-    """The bound symbols, none of them recorded by autograd: for a program that has its gradients already."""
+    """Have autograd record none of the bound symbols, for a program that has computed its gradients itself."""
     kept = (bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in REQUESTS)
     return (_switch(False), *kept, _switch(True)) if ambient else tuple(kept)
 
