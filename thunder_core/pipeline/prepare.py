@@ -1,4 +1,4 @@
-"""A model and a recipe, understood: everything checked that can be checked without reading weights."""
+"""The preparation of a request: all checks of its model and recipe that need no weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from thunder_core.report import Degraded
 
 @dataclass(frozen=True)
 class Prepared:
-    """The recipe with its options, the model as it will be loaded, and what this machine has for them."""
+    """A recipe with its options, the model as it will be loaded, and the transforms and executors that can be used.
+
+    `degraded` are the parts of the recipe that this machine, or the target, lacks.
+    """
 
     recipe: Recipe
     model: ModelRequest
@@ -39,31 +42,31 @@ class Prepared:
 
     @property
     def model_name(self) -> str:
-        """The model as a person calls it: its folder or hub name, or the sample's."""
+        """The name of the model for people: its folder or hub name, or the sample's."""
         if self.model.sample is None:
             return str(self.model.model)
-        own = self.model.sample == SAMPLES.get(self.recipe.sample)
-        return self.recipe.sample if own else self.model.sample.architecture
+        is_recipes_sample = self.model.sample == SAMPLES.get(self.recipe.sample)
+        return self.recipe.sample if is_recipes_sample else self.model.sample.architecture
 
     @property
     def dtype_name(self) -> str:
-        """The dtype that the model will have, as far as that can be told without reading its weights."""
-        made = self.model.sample is not None or self.model.random_weights
-        named: Any = self.loading.dtype or self.loading.config.dtype or (torch.float32 if made else None)
-        return str(named).removeprefix("torch.") if named else "the dtype of its weights"
+        """The dtype that the model will have, as far as that is known without its weights."""
+        is_random = self.model.sample is not None or self.model.random_weights
+        dtype: Any = self.loading.dtype or self.loading.config.dtype or (torch.float32 if is_random else None)
+        return str(dtype).removeprefix("torch.") if dtype else "the dtype of its weights"
 
     @property
     def options(self) -> Mapping[str, str]:
-        """The recipe's options as they are in force."""
+        """The values of the recipe's options, given or default, as text."""
         return {name: str(value) for name, value in self.recipe.options.items()}
 
 
 def prepare(request: Request) -> Prepared:
-    """Understand a request's model and recipe.
+    """Find and check the model and the recipe of a request.
 
-    Raises what `find_recipe` and `plan_loading` raise, RecipeMismatch for another family of models, BadModelFolder
-    for weights that are missing or damaged, NoLoss for a task that is to be trained and has no labels, and
-    EnvironmentLacks if the request is strict and this machine lacks a part of the recipe.
+    Raises the errors of `find_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
+    `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
+    labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
     """
     recipe = find_recipe(request.recipe, request.options)
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
@@ -84,22 +87,23 @@ def prepare(request: Request) -> Prepared:
 
 
 def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
-    """The request, for the recipe's own sample where it names no model."""
+    """Return a request for the recipe's own sample if it names no model; other requests as they are."""
     if model.model is not None or model.sample is not None:
         return model
     return replace(model, sample=sample_of(recipe))
 
 
 def require_weights(loading: LoadingPlan, model: ModelRequest) -> None:
-    """Raise BadModelFolder where a folder's weights are missing or damaged; the hub's may still have to come."""
+    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; a hub's need not be downloaded yet."""
     origin = loading.origin
     if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
         checkpoint_files(origin.folder)
 
 
 def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
-    """Raise RecipeMismatch as early as the config can tell; `recipe.validate_all(model)` has the last word."""
-    if any(one.families and loading.config.model_type not in one.families for one in recipe.recipes):
+    """Raise `RecipeMismatch` by the config alone; `recipe.validate_all(model)` may raise it later for other reasons."""
+    model_type = loading.config.model_type
+    if any(part.families and model_type not in part.families for part in recipe.recipes):
         recipe.validate_all(_ConfigOnly(loading.config))
 
 
@@ -112,10 +116,10 @@ class _ConfigOnly(torch.nn.Module):
 
 
 def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
-    """The parts that are lost, those with one reason together, and what would help."""
+    """Yield the parts of a recipe that are missing, grouped by their reason, each group with the fix."""
     reasons: dict[tuple[str, str], list[str]] = {}
-    for one in degraded:
-        reasons.setdefault((one.reason, one.fix), []).append(one.part)
+    for degradation in degraded:
+        reasons.setdefault((degradation.reason, degradation.fix), []).append(degradation.part)
     for (reason, fix), parts in reasons.items():
         yield f"{', '.join(parts)}: {reason}", fix
 
@@ -126,7 +130,7 @@ def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
 
 
 def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
-    """Raise EnvironmentLacks if this machine lacks a part of the recipe."""
+    """Raise `EnvironmentLacks` if this machine lacks a part of the recipe."""
     if degraded:
         texts, fixes = zip(*degradation_texts(degraded), strict=True)
         raise EnvironmentLacks(

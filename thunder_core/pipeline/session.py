@@ -1,4 +1,4 @@
-"""One opened session: a model that is loaded, compiled and called; optimize, bench, validate and inspect share it."""
+"""A session: a model that is loaded, compiled and called, for optimize, bench, validate and inspect."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
 from thunder_core.validation.report import Evaluation
 
-TRACED_ALONE = "the file of inputs holds {}, which {} traced too: nothing else was validated on"
+ONLY_TRACED = "the file of inputs holds {}, which {} traced too: nothing else was validated on"
 
 Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """A loaded model, what compiles it, and what both are called for.
+    """A loaded model, the function that compiles it, and the purpose that both are called for.
 
-    `names` are those of the model and of the recipe, by which a measurement is told from others; `seed` is that of
-    drawn inputs, unless a call names another; `tolerance` gives how far outputs of a dtype may be from the reference.
+    `names` are those of the model and of the recipe, which tell a measurement from others; `seed` is that of drawn
+    inputs, unless a call names another; `tolerance` returns how far outputs of a dtype may be from the reference.
     `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions, and
-    `traced_size` is the size that its programs were traced with, where it says so.
+    `traced_size` is the size that its programs were traced with, if the artifact has it.
     """
 
     loaded: LoadedModel
@@ -72,19 +72,19 @@ class Session:
 
     @cached_property
     def compiled(self) -> torch.nn.Module:
-        """The compiled model, made when it is first asked for."""
+        """The compiled model, made at its first use."""
         return self.compile(self.model)
 
     def ready(self) -> AbstractContextManager[None]:
-        """The model in the mode that it is called in, its buffers and gradients put back after the block."""
+        """While this lasts, the model is in the mode for its calls; then its buffers and gradients are restored."""
         return self.purpose.ready(self.model)
 
     def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
-        """One call of the model, or of what computes the same: the forward, or a step of training."""
+        """Return one call of the model, or of a function that computes the same: the forward, or a step of training."""
         return self.purpose.call(function, self.model)
 
     def release(self) -> None:
-        """Drop what a call leaves behind and the next one drops first: the gradients of a step of training."""
+        """Drop the gradients that a step of training leaves behind, as the next step does first."""
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
@@ -92,18 +92,18 @@ class Session:
         return self.call_of(self.compiled)(**inputs)
 
     def inputs(self, size: InputSize, number: int = 0, seed: int | None = None) -> Inputs:
-        """The inputs of that number: number 0 is what `optimize` traces."""
-        drawn_with = self.seed if seed is None else seed
-        return self.purpose.inputs(self.loaded, **size.stated, seed=drawn_with, number=number)
+        """Return the inputs of that number; `optimize` traces number 0."""
+        seed = self.seed if seed is None else seed
+        return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
-        """The facts that a measurement depends on, so that only equals are compared."""
+        """Return the facts that a measurement depends on, so that only measurements with equal facts are compared."""
         dtype = str(self.loaded.source["dtype"])
         sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
 
     def size_in_words(self, size: InputSize) -> str:
-        """The size of an input as tables write it: `4 x 320`."""
+        """Return the size of an input as tables write it: `4 x 320`."""
         return size_in_words(self.configuration(size))
 
     def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
@@ -125,42 +125,42 @@ class Session:
         allow_non_finite: bool = False,
         advance: Advance,
     ) -> ValidationReport:
-        """The comparison with eager PyTorch on so many inputs, but for those of a file that were `traced`.
+        """Compare with eager PyTorch on a `wanted` number of inputs, without those of a file that were `traced`.
 
-        There is one input more of each of the `others` in size.
+        There is one input more of each size in `others`.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
-        drawn = [*((size, number) for number in numbers), *((one, wanted + 1) for one in others)]
+        drawn = [*((size, number) for number in numbers), *((other, wanted + 1) for other in others)]
         report = validate(
             self.compiled,
             self.model,
-            [self.inputs(*one, seed) for one in drawn],
+            [self.inputs(*size_and_number, seed) for size_and_number in drawn],
             self.tolerance(self.loaded.model.dtype),
             language_model=self.loaded.task in LANGUAGE_TASKS,
             train=self.purpose.train,
             allow_non_finite=allow_non_finite,
             progress=advance,
             seed=self.seed if seed is None else seed,
-            sizes=[self.size_in_words(one) for one, _ in drawn] if others else (),
+            sizes=[self.size_in_words(drawn_size) for drawn_size, _ in drawn] if others else (),
         )
         if not only_traced:
             return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
         counted = ("one batch", "was") if only_traced == 1 else (f"{only_traced} batches", "were")
-        return report.model_copy(update={"notes": (TRACED_ALONE.format(*counted), *report.notes)})
+        return report.model_copy(update={"notes": (ONLY_TRACED.format(*counted), *report.notes)})
 
     def evaluation(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
-        """The metric on real samples, of the eager model and of the compiled one."""
+        """Evaluate the metric on real samples, of the eager model and of the compiled one."""
         cut = self.purpose.cut
         sizes = {"batch": size.batch, "seq": size.seq}
         return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
 
 
 def open_model(prepared: Prepared, purpose: Purpose, begin: Callable[[str], None] = lambda stage: None) -> Session:
-    """A session of a model that a recipe compiles; `begin` is told of the stage in which the recipe looks at it.
+    """Open a session of a model that a recipe compiles; `begin` is called as the recipe begins to check the model.
 
-    Raises what `load_model` raises, and RecipeMismatch.
+    Raises the errors of `load_model`, and `RecipeMismatch`.
     """
     loaded = load_model(prepared.model)
     begin(CHECK_RECIPE)
@@ -178,9 +178,9 @@ def open_model(prepared: Prepared, purpose: Purpose, begin: Callable[[str], None
 def open_saved(
     artifact: Artifact, purpose: Purpose, consent: Consent, *, device: str | None = None, strict: bool = False
 ) -> Session:
-    """A session of an artifact, whose programs serve in place of a compiler, and of the model that it was made from.
+    """Open a session of an artifact, whose programs are used instead of a compiler, and of the model it was made from.
 
-    Raises what `load` raises; with `strict`, calls that no program takes raise `WrongInputs`.
+    Raises the errors of `load`; with `strict`, calls that no program takes raise `WrongInputs`.
     """
     manifest = artifact.manifest
     loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
@@ -199,7 +199,7 @@ def open_saved(
 
 
 def traced_size(artifact: Artifact) -> InputSize | None:
-    """The size of the inputs that an artifact's programs were traced with, drawn or an example; None if unknown."""
+    """Return the size of the inputs, drawn or an example, that an artifact's programs were traced with, if known."""
     drawn = artifact.manifest.drawn
     if drawn:
         return InputSize(**{name: size for name, size in drawn.items() if name in InputSize._fields})
@@ -211,7 +211,7 @@ def traced_size(artifact: Artifact) -> InputSize | None:
 
 
 def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
-    """The tolerance that an artifact keeps; of one that keeps none, which an earlier version made, its recipe's."""
+    """Return the tolerance that an artifact keeps, or its recipe's if an earlier version made it and it keeps none."""
     manifest = artifact.manifest
     if manifest.tolerance is not None:
         return Tolerance(**manifest.tolerance.model_dump())
