@@ -130,7 +130,7 @@ def require_recorded(run: Run) -> None:
     """Raise what asks for another recording, in case the program has swallowed it."""
     if run.numbers.are_needed:
         raise NeedsValues
-    if run.recorder.hides_numbers:
+    if run.recorder.met_hidden_numbers:
         raise HiddenNumbers
     run.texts.require_lasting()
 

@@ -63,7 +63,7 @@ class Subtraces:
         if (len(self.acquisition.outside.effects.effects), len(self.acquisition.shown)) != (effects, shown):
             raise self.refuse("changes an object that it has not made, or prints", "return what it is to change")
         bsyms = tuple(self.recorder.bound_symbols[start:])
-        self.recorder.exchange(start, ())
+        self.recorder.replace_from(start, ())
         if len(self.recorder.data_dependent.asking) != asked:
             raise self.refuse("asks for the value of a tensor")
         made = {proxy.name for bsym in bsyms for proxy in bsym.defines}

@@ -1,4 +1,4 @@
-"""A segment: the bound symbols that a recorder wrote since some moment, taken out to be exchanged for others."""
+"""A segment: the bound symbols of a recording between two moments, which can be replaced by others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.ir.trace import Trace
 
 @dataclass
 class Segment:
-    """The bound symbols that a recorder wrote since the segment was begun, until it is closed."""
+    """The bound symbols that are recorded from when the segment is made until it is closed."""
 
     recorder: Recorder
     start: int = field(init=False)
@@ -42,30 +42,30 @@ class Segment:
 
     @property
     def after(self) -> list[BoundSymbol]:
-        """The bound symbols that were recorded behind the segment."""
+        """The bound symbols that were recorded after the segment."""
         return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
 
     def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
-        """The bound symbols as a function of some tensors, which autograd follows; they may read others."""
+        """Return the bound symbols as a trace from some tensors, which autograd follows; they may read others."""
         return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
 
-    def exchange(self, bsyms: Sequence[BoundSymbol]) -> None:
-        """Put others in the place of the bound symbols; they make what those made, and perhaps more.
+    def replace_with(self, bsyms: Sequence[BoundSymbol]) -> None:
+        """Replace the bound symbols by others, which make the same values and perhaps more.
 
-        Raises `Underivable` where something has exchanged them already.
+        Raises `Underivable` where they have been replaced already.
         """
-        there = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
-        if len(there) != len(self.bsyms) or any(one is not other for one, other in zip(there, self.bsyms, strict=True)):
+        recorded = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
+        if list(map(id, recorded)) != list(map(id, self.bsyms)):
             raise Underivable("it is differentiated outside of the derivative that it is a part of")
-        self.recorder.exchange(self.start, [*bsyms, *self.after])
+        self.recorder.replace_from(self.start, [*bsyms, *self.after])
         self.bsyms = list(bsyms)
 
     def append(self, bsyms: Sequence[BoundSymbol]) -> None:
-        """Write bound symbols down behind all others."""
-        self.recorder.exchange(len(self.recorder.bound_symbols), bsyms)
+        """Append bound symbols after all others of the recording."""
+        self.recorder.replace_from(len(self.recorder.bound_symbols), bsyms)
 
     def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
-        """The names that bound symbols read and none of them makes, those of one memory together."""
+        """Return the names that bound symbols read and none of them makes, grouped by their memory."""
         defined: set[str] = set()
         groups: dict[int, dict[str, None]] = {}
         for bsym in bsyms:
@@ -77,12 +77,12 @@ class Segment:
         return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:
-        """Names that nothing in the recording has."""
+        """Yield names that nothing in the recording has."""
         while True:
             yield self.recorder.tensors.next_name()
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """The tensor of the program that a proxy stands for, which may be one that a bound symbol has just made."""
+        """Return the program's tensor for a proxy, which may be one that a bound symbol has just made."""
         recorded = self.recorder.tensors.named(proxy.name)
         if recorded is not None:
             return recorded

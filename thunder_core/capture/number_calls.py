@@ -25,6 +25,7 @@ from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.writes import may_write
 from thunder_core.errors import ThunderError
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import replace_leaves
 
 
 class Recording(Protocol):
@@ -103,6 +104,11 @@ class NumberCalls:
         if bsym is not None:
             self._recording.append(bsym)
         return self._tensors.to_real(output)
+
+    def without_stand_ins(self, tree: Any) -> Any:
+        """Return nested values with those that stand in for symbolic numbers replaced by the numbers."""
+        values = self.probe_values
+        return replace_leaves(tree, lambda leaf: values.get(leaf, leaf) if type(leaf) in (int, float) else leaf)
 
     def _with_values(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function with the values of its numbers, which are asked for."""

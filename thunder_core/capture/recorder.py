@@ -39,15 +39,12 @@ from thunder_core.capture.storages import mark_device, storage_class, with_named
 from thunder_core.capture.subclasses import Subclasses, torch_function_classes
 from thunder_core.capture.symbolic_calls import OPAQUE
 from thunder_core.capture.symbolic_composites import COMPOSITES
-from thunder_core.capture.symbolic_probe import (
-    BackwardOf,
-    HiddenNumbers,
-)
+from thunder_core.capture.symbolic_probe import BackwardOf, HiddenNumbers
 from thunder_core.capture.symbols import (
-    PARTS,
     REPLACES_MEMORY,
     SET_DATA,
     SET_GRAD,
+    SPARSE_PARTS,
     VALUE_READERS,
     is_idle,
     is_ordered,
@@ -66,19 +63,19 @@ from thunder_core.ir.tree import replace_leaves
 from thunder_core.runtime.library.objects import with_data
 
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
-WHOLE = OPAQUE | COMPOSITES  # functions that stay what they are where others give their metadata
-ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents that are none, of a kind that no fake can be
-LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
+OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # are recorded without sub-symbols where other calls gave their metadata
+ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a kind that no fake can be
+TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes by itself
 
 
 class Recorder:
-    """Runs torch functions on fake tensors and writes down what they were.
+    """Runs torch functions on fake tensors and records them as bound symbols.
 
-    Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
-    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be;
-    `asked` is told what real tensors were asked for and what they answered. With `evaluates`, an operation that needs
-    the values of tensors is run on them, and bound symbols of the trace check that it gives the same at each call.
-    `sizes` are the symbols of a program from outside; without, those of fakes that are given are of the `environment`.
+    Real tensors are handles: the program may hold them, and each is replaced by its fake when it meets an operation.
+    `place()` returns the program's line and module, and `device_of` the device that a real tensor is taken to be on;
+    `asked` is called with each query of a real tensor and its answer. With `evaluates`, an operation that needs the
+    values of tensors is run on them, and bound symbols of the trace check that its result is the same at each call.
+    `sizes` are the symbols of a program from outside; without it, symbols of given fakes are of the `environment`.
     """
 
     def __init__(
@@ -95,25 +92,25 @@ class Recorder:
         self.environment = environment if sizes is None else sizes.environment
         self.tensors = Tensors(name_input, device_of, sizes, self.environment)
         self.subclasses = Subclasses(self.tensors, self.function)
-        self.bound_symbols: list[BoundSymbol] = []
+        self.bound_symbols = bsyms = list[BoundSymbol]()
         self.failure: ThunderError | None = None
         self._questions = Questions(self.tensors, sizes, asked, self._refuse)
         self.derivatives_in_progress = 0  # how many derivatives are being taken of what is recorded now
-        self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
+        self.numbers = Numbers(self.tensors.next_name, self._append_here, self._measure)
         self.numbers.sizes = sizes
-        evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.outside_values)
-        self.data_dependent = DataDependentValues(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
+        evaluation = Evaluation(self.tensors, bsyms, self.numbers.outside_values)
+        self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
-        self.hides_numbers = False
+        self.met_hidden_numbers = False
         self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
-        self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
+        self.gradients = Gradients(self.tensors, self._switch_grad, self._require_differentiable)
         self._autocast = autocast_state()
         self._place_of_program = place
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self.backward_of: BackwardOf = lambda bsym, followed: None
-        self._operators = AtenOperations(self.tensors, self.faked, self._function)
+        self._operators = AtenOperations(self.tensors, self.faked, self._run_function)
         self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
         self._shape_changes = ShapeChanges(self.tensors.fakes)
@@ -138,27 +135,28 @@ class Recorder:
         return self.tensors.knows(tensor)
 
     def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
-        """The proxy that stands for a tensor of the program, real or fake."""
+        """Return the proxy that stands for a tensor of the program, real or fake."""
         return self.tensors.proxy(self.tensors.fake(tensor))
 
     def emit(self, bsym: BoundSymbol) -> None:
-        """Record a bound symbol that changes a state, at the program's present place: calls may change with it."""
+        """Append a bound symbol that changes a state, and clear the cache of calls, since equal ones may now differ."""
         self._call_cache.clear()
         self._autocast = autocast_state()
-        self._compute(bsym)
+        self._append_here(bsym)
 
     def follow_autocast(self) -> None:
-        """Write down what code that ran natively did to autocast's state since the last bound symbol."""
+        """Record the changes of autocast's state that code which ran natively made since the last bound symbol."""
         state = autocast_state()
         if state != self._autocast:
             for bsym in changes(self._autocast, state):
                 self.emit(bsym)
 
     def _place(self) -> Place:
-        """The place of the program; while it differentiates, the place of what is being differentiated."""
+        """Return the place of the program; in a backward pass, the place of the forward operation."""
         return (self._forward.of_backward() if self.gradients.is_running else None) or self._place_of_program()
 
     def _switch_grad(self, enabled: bool) -> None:
+        """Switch grad mode, and record it."""
         if enabled != torch.is_grad_enabled():
             with torch._C.DisableTorchFunction():
                 SET_GRAD(enabled)
@@ -167,10 +165,11 @@ class Recorder:
     def _note_grad_mode(self, enabled: bool) -> None:
         self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
-    def _require_shown(self) -> None:
-        """Have the program recorded anew where what is to be differentiated hides numbers.
+    def _require_differentiable(self) -> None:
+        """Check, before a backward pass, that autograd saw all that was recorded.
 
-        Raises `OperationFailed` where autograd has not seen all that was done.
+        Raises `HiddenNumbers` where autograd saw a stand-in for a symbolic number, so that the program is recorded anew
+        with the numbers' values, and `OperationFailed` where it missed a write.
         """
         if self._shape_changes.misses_writes:
             raise self._refuse(
@@ -178,16 +177,16 @@ class Recorder:
                 "give the new shape a name of its own: `x = x.transpose(0, 1)` in place of `x.transpose_(0, 1)`",
             )
         if self._number_calls.has_hidden:
-            self.hides_numbers = True  # for a program that lets no exception pass
+            self.met_hidden_numbers = True  # for a program that lets no exception pass
             raise HiddenNumbers
 
-    def _compute(self, bsym: BoundSymbol) -> None:
-        """Write down a bound symbol that neither changes nor depends on a state."""
+    def _append_here(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol with the program's present line and module as its source."""
         place = self._place()
         self.append(replace(bsym, source=place.source, module=place.module))
 
     def append(self, bsym: BoundSymbol) -> None:
-        """Write down a bound symbol that has its place."""
+        """Append a bound symbol that has its source."""
         self.follow_autocast()
         self.levels.follow_grad_mode()
         if not self.gradients.is_running:
@@ -195,14 +194,14 @@ class Recorder:
         self._binding.note(bsym)
         self.bound_symbols.append(bsym)
 
-    def exchange(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
-        """Put other bound symbols in the place of those from `start` on."""
+    def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
+        """Replace the recorded bound symbols from position `start` on by others."""
         del self.bound_symbols[start:]
         self.data_dependent.evaluation.forget()
         for bsym in bsyms:
             self.append(bsym)
 
-    # ---- level one: what the user wrote ---------------------------------------------------------------------
+    # ---- torch functions (TorchFunctionMode) ----------------------------------------------------------------
 
     def function(
         self,
@@ -211,33 +210,32 @@ class Recorder:
         kwargs: Mapping[str, Any],
         classes: tuple[type, ...] = (),
     ) -> Any:
-        """Run one torch function on fakes, record it if it matters, and give the program its result.
+        """Run one torch function on fakes, record it if it matters, and return its result for the program.
 
-        Where some of the `classes` of its tensors have a say in it, they do what they do in eager.
+        `__torch_function__` of those of the `classes` that have their own is called as in eager PyTorch.
         """
         if self.sizes is not None:
             args, kwargs = self.sizes.to_symints((tuple(args), dict(kwargs)))
-            return self.sizes.to_program(self._called(function, args, kwargs, classes), self.numbers)
-        return self._called(function, args, kwargs, classes)
+            return self.sizes.to_program(self._dispatch_function(function, args, kwargs, classes), self.numbers)
+        return self._dispatch_function(function, args, kwargs, classes)
 
-    def _called(
+    def _dispatch_function(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], classes: tuple[type, ...]
     ) -> Any:
+        """Run a function by the `__torch_function__` of classes, by a level of torch.func, or on plain tensors."""
         if (kinds := torch_function_classes(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
         if self.levels.take(function, args, kwargs):
             return self.levels.run(function, args, placed(function, kwargs))
         try:
-            return self._function(function, args, kwargs)
+            return self._run_function(function, args, kwargs)
         except Wrapped:
-            return self._through(function, args, kwargs)
+            return self._run_on_wrappers(function, args, kwargs)
 
-    def _function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors of which none is a wrapper; raises `Wrapped` where one is."""
         args, kwargs = with_named_size(function, args, placed(function, kwargs))
-        if function in VALUE_READERS and not (
-            self.data_dependent.allowed and (function is LISTING or function in DATA)
-        ):
+        if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
             raise self._fail(function)
         if function in DATA:
             return DATA[function](self.data, *args, **kwargs)
@@ -253,18 +251,18 @@ class Recorder:
         args, kwargs = self.faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
-        return self._recorded(function, args, kwargs)
+        return self._record(function, args, kwargs)
 
     def _require_traceable(self, function: Callable[..., Any]) -> None:
-        """Raise the error for a function of which a trace cannot tell what it does."""
+        """Raise the error for a function whose effect cannot be recorded."""
         if isinstance(function, HigherOrderOperator):
             self.failure = hides(function, self._place().source)
             raise self.failure
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
 
-    def _recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function on fakes, or recall what an equal call did, write it down, and give the program its result."""
+    def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function on fakes, or take an equal call from the cache; record it, and return the program's result."""
         key = self._call_cache.key(function, args, kwargs)
         cached_call = self._call_cache.find(key)
         if cached_call is not None:
@@ -290,16 +288,21 @@ class Recorder:
         bsym = self._binding.bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
             self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
-        if bsym is not None and call.valued:
+        if bsym is not None:
+            self._append_call(bsym, output, call)
+        return self.tensors.to_real(output)
+
+    def _append_call(self, bsym: BoundSymbol, output: Any, call: Call) -> None:
+        """Append the bound symbol of a call that was run, or the checks of its result if that depends on values."""
+        if call.valued:
             self.data_dependent.asking.append(bsym)
             for check in expected(bsym, output, self.tensors.next_name):
                 self.append(check)
-        elif bsym is not None:
+        else:
             (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
-        return self.tensors.to_real(output)
 
-    def _through(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function on wrapper subclasses of Tensor, recording what they do with what they hold."""
+    def _run_on_wrappers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on wrapper subclasses of Tensor, and record the functions that these call on their tensors."""
         if function in DATA or function in VALUE_READERS:
             raise self._fail(function)
         for tensor in wrappers_in((args, kwargs)):
@@ -313,10 +316,10 @@ class Recorder:
             raise
 
     def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
-        """The value of a tensor, which is known when the trace runs."""
+        """Return a tensor's value as a symbolic number, which is known when the trace runs."""
         number = self.numbers.new(kind)
         proxy = self.tensors.proxy(self.tensors.fake(tensor))
-        self._compute(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
+        self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
     def _measure(self, proxy: Proxy) -> Any:
@@ -326,7 +329,7 @@ class Recorder:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
     def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
+        """Return the arguments with fakes for real tensors; one that cannot have a fake fails at the program's line."""
         try:
             return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
         except Wrapped:
@@ -340,10 +343,10 @@ class Recorder:
         """Run a function on fakes, noting what it does in the `call`; raises eager's exception, or our own."""
         self._operators.begin(call, without_device=needs_device_guard(function, args))
         try:
-            if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
+            if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, arguments, named = for_all_sizes(function, args, kwargs)
-            call.opaque = call.opaque or (called is not function and function in WHOLE)
+            call.opaque = call.opaque or (called is not function and function in OPAQUE_WHEN_REPLACED)
             with constants_for((arguments, named)), self._shape_changes.around(function, arguments, named):
                 return called(*arguments, **named)
         except Exception as error:
@@ -372,27 +375,24 @@ class Recorder:
         return self.tensors.to_real(output)
 
     def _refuse(self, what: str, fix: str) -> ThunderError:
-        """The error for what is not traced; kept, in case the program swallows it."""
+        """Return the error for something that is not traced; it is kept, in case the program swallows it."""
         self.failure = OperationFailed(what, fix=fix, where=self._place().source)
         return self.failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
-        """The error for an operation that cannot run without data; kept, in case the program swallows it."""
+        """Return the error for an operation that needs data to run; it is kept, in case the program swallows it."""
         self.failure = unrunnable(function, self._place().source, error)
         return self.failure
 
-    # ---- level two: what it means ---------------------------------------------------------------------------
+    # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes and note it under the torch function that issued it.
 
-        In a backward pass, what stands in for a number is the number.
+        In a backward pass, values that stand in for symbolic numbers are replaced by these.
         """
         if self._number_calls.probe_values and self.gradients.is_running and self._operators.call is None:
-            args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._stood_for)
+            args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))
         if operator is ZEROS:
             operator = torch.ops.aten.zeros.default
         return self._operators.dispatch(operator, args, kwargs)
-
-    def _stood_for(self, leaf: Any) -> Any:
-        return self._number_calls.probe_values.get(leaf, leaf) if type(leaf) in (int, float) else leaf

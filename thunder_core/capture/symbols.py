@@ -78,8 +78,8 @@ VALUE_READERS = frozenset(
 
 
 SPARSE_AXES = ("crow", "col", "ccol", "row")
-# What a sparse tensor consists of, which one without data does not.
-PARTS = frozenset(
+# Functions that return parts of a sparse tensor, which a fake does not have.
+SPARSE_PARTS = frozenset(
     getattr(torch.Tensor, name)
     for name in ("values", "indices", "_values", "_indices", "_nnz", *(f"{one}_indices" for one in SPARSE_AXES))
 )

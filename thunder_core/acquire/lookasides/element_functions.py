@@ -75,7 +75,7 @@ def element_function(
         recorder.failure = failure
         return None
     finally:
-        recorder.exchange(start, ())
+        recorder.replace_from(start, ())
     operations = [one for bsym in map(with_operations, bsyms) for one in bsym.operations]
     is_known = all(bsym.operations and not bsym.has_effect for bsym in map(with_operations, bsyms))
     return None if proxy is None or proxy.shape or not is_known else canonical(proxies, operations, proxy)

@@ -52,7 +52,7 @@ def saved_operations(acquisition: Any, policy: Policy, bsyms: Iterable[BoundSymb
     for bsym in bsyms:
         names = frozenset(one.symbol.name for one in bsym.operations if _is_saved(acquisition, policy, one))
         saved |= dict.fromkeys((proxy.name for proxy in bsym.defines), names) if names else {}
-    acquisition.recorder.exchange(end, ())  # a policy may look at tensors, which computes nothing of the program's
+    acquisition.recorder.replace_from(end, ())  # a policy may look at tensors, which computes nothing of the program's
     return saved
 
 

@@ -116,11 +116,11 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
         require_no_compiled_call(segment.bsyms)
         under = runs_under_autocast(segment.bsyms)
         if under:
-            segment.exchange(decompose_autocast(segment.bsyms))
+            segment.replace_with(decompose_autocast(segment.bsyms))
         if segment.writes:
-            segment.exchange(functionalize_local(segment.bsyms, segment.names()))
+            segment.replace_with(functionalize_local(segment.bsyms, segment.names()))
         sweep = forward_sweep(segment.bsyms, names, segment.names())
-        segment.exchange(with_autocast_off(sweep.bsyms) if under else sweep.bsyms)
+        segment.replace_with(with_autocast_off(sweep.bsyms) if under else sweep.bsyms)
     tangents_out = [sweep.tangents.get(proxy(result).name) for result in results]
     moved = [
         torch.zeros_like(result) if one is None else segment.tensor(one)

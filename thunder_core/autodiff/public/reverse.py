@@ -72,13 +72,13 @@ class Reverse:
         require_no_compiled_call(segment.bsyms)
         if runs_under_autocast(segment.bsyms):
             self._under = True
-            segment.exchange(decompose_autocast(segment.bsyms))
+            segment.replace_with(decompose_autocast(segment.bsyms))
         try:
             return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
         except Underivable:
             if not segment.writes:
                 raise
-            segment.exchange(functionalize_local(segment.bsyms, segment.names()))
+            segment.replace_with(functionalize_local(segment.bsyms, segment.names()))
             return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -97,7 +97,7 @@ class Reverse:
             steps = [*sweep.steps, *map(Step, self._segment.after)]
             require_unwritten(steps, self._read, self._segment.aliases_before(step.bsym for step in steps))
             exposed = list(sweep.exposing_intermediates(self._read))
-            self._segment.exchange(with_autocast_off(exposed) if self._under else exposed)
+            self._segment.replace_with(with_autocast_off(exposed) if self._under else exposed)
             self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
         proxies = [cotangents_by_name.get(recorder.proxy_of(start).name) for start in self._starts]
         leaves = [
