@@ -144,7 +144,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     except (HiddenNumbers, IsSymbolic, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and error is not run.interrupt:  # the user's, not the program's
+        if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:  # the user's, not the program's
             raise
         if run.recorder.failure is not None:
             raise run.recorder.failure from None

@@ -138,7 +138,7 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
 def blocks_of(run: Run) -> dict[str, int]:
     """Map each name that a checkpointed function makes to the number of its call; of nested calls, the outer one."""
     blocks: dict[str, int] = {}
-    for number, places in enumerate(run.checkpointed):
+    for number, places in enumerate(run.checkpointed_ranges):
         bsyms = run.recorder.bound_symbols[places.start : places.stop]
         blocks |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
     return blocks

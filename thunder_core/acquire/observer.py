@@ -64,13 +64,13 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
 from thunder_core.runtime.module import compiled_of
 
-MAKERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
+REPLACEMENT_FINDERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
 KEYED = (operator.contains, operator.getitem)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
 # Objects whose attributes are not looked for in classes of the user's.
 QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
-DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
+DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__  # of all functions with `torch._disable_dynamo`
 
 
 class Acquisition(ObservedWrites):
@@ -85,22 +85,22 @@ class Acquisition(ObservedWrites):
         sizes = self._sizes(symbolic) if symbolic.sizes else None
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates, sizes)
         self.recorder.gradients.outside = OutsideGradients(self)
-        self.recorder.subclasses.ask = self._ask
+        self.recorder.subclasses.ask = self._call_torch_function
         self.detours = Detours()
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
         self.modules: list[str] = []
         self.module_names = module_names
-        self.checkpointed: list[range] = []
+        self.checkpointed_ranges: list[range] = []
         self.kept_operations: dict[str, frozenset[str]] = {}
         self.attentions: dict[str, FlexAttention] = {}
         self.seeds: dict[int, int | None] = {}
-        self.coroutines = 0  # how many calls of asyncio.run the program is in
+        self.asyncio_run_depth = 0  # how many calls of asyncio.run the program is in
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.loud_edges: set[str] = set()
-        self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms
+        self.printed: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
@@ -108,7 +108,7 @@ class Acquisition(ObservedWrites):
         self.nested: Nested | None = None
         self.replacements = Replacements()
         self.settings = Settings()
-        self.interrupt: BaseException | None = None
+        self.own_interrupt: BaseException | None = None
         self._operations = operations()
         self._code_origins = CodeOrigins()
 
@@ -131,14 +131,14 @@ class Acquisition(ObservedWrites):
         )
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
-        """Raise the error for what a trace cannot hold; it is kept, in case the program swallows it."""
+        """Raise the error for something that a trace cannot hold; it is kept, in case the program swallows it."""
         self.recorder.failure = CannotReplay(what, fix=fix, where=self.place().source)
         raise self.recorder.failure
 
     # ---- reads ----------------------------------------------------------------------------------------------
 
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
-        """A global read is guarded, that of a builtin too; what globals of their own class compute is interpreted."""
+        """Guard a global or builtin that is read; what globals of a dict subclass compute is interpreted instead."""
         stored = dict.get(frame.globals, name, MISSING)
         if dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS:
             return value
@@ -152,7 +152,7 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
-        """A closure variable of an outside function is guarded."""
+        """Guard a closure variable of an outside function that is read."""
         changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)
@@ -160,7 +160,7 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
-        """An attribute read of an outside object is guarded; a stand-in shows the class of what it stands for."""
+        """Guard an attribute of an outside object; a stand-in has the `__class__` of what it stands for."""
         if name == "__class__" and (shown := shown_class(owner)) is not None:
             return shown
         if (device := shown_device(owner, name)) is not None:
@@ -177,11 +177,11 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
-        """A value that lies in an object with a `__getattribute__` of its own is guarded."""
+        """Guard a value that is stored in an object with a `__getattribute__` of its own."""
         self.outside.stored(owner, name, value)
 
     def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
-        """A class that the program makes is its own; what a weak reference leads to is reached by it."""
+        """Note a class that the program makes, and the object that a weak reference leads to."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.referenced(value, args[0])
         elif (reference := reference_asked(function)) is not None:
@@ -191,11 +191,11 @@ class Acquisition(ObservedWrites):
         return value
 
     def on_missing_attr(self, owner: Any, name: str) -> None:
-        """The absence of an attribute is guarded."""
+        """Guard the absence of an attribute."""
         self.outside.missing(owner, name)
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        """An item read of an outside container is guarded."""
+        """Guard an item of an outside container that is read."""
         changing = self.outside.changing(container, key, value, is_item=True)
         if changing is not None:
             return self.numbers.at(changing)
@@ -203,32 +203,32 @@ class Acquisition(ObservedWrites):
         return value
 
     def class_of(self, value: Any) -> type:
-        """The class of an operand in eager PyTorch; of a subclass, as which Python would ask it first, no fake is."""
+        """Return an operand's class in eager PyTorch: a fake's would have its reflected operators called first."""
         return CLASSES.get(type(value), type(value))
 
     @property
     def substitutes(self) -> bool:  # type: ignore[override]
-        """Whether there are texts in whose place functions of C get those of this call."""
+        """Whether the program holds symbolic texts, which native functions must get as plain strings."""
         return self.texts.any_symbolic
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """A text of what the trace does not know is read where the program looks at it, and not before."""
+        """Return a symbolic text for one made of unknown values; it is guarded only where the program looks at it."""
         return self.texts.made_by(function, operands)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """C gets the texts of this call."""
+        """Return the arguments of a native function with the strings of this call in place of symbolic texts."""
         return self.texts.for_native(function, args, kwargs)
 
     def for_caller(self, value: Any) -> Any:
-        """C gets the texts of this call from the program's iterators."""
+        """Return what an iterator of the program gives C code, with the strings of this call for symbolic texts."""
         return plain(value, set()) if self.texts.any_symbolic else value
 
     def on_refusal(self, error: TypeError) -> None:
-        """C may have been given a text within an object, where none of this call took its place."""
+        """Note an error of a native function that may have met a symbolic text within an object."""
         self.texts.met_refusal(error)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Operators see all of a container, except for `is`; in-place ones change their first operand."""
+        """Guard what a native operator may see of its operands; an in-place one is noted as a write to the first."""
         self.outside.effects.announced = None
         if function is operator.is_:
             self.outside.compared(*operands)
@@ -252,7 +252,10 @@ class Acquisition(ObservedWrites):
     # ---- calls ----------------------------------------------------------------------------------------------
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Lookasides first; torch operations run natively; C code sees all of the containers that it is given."""
+        """Return what to call natively in place of a function, or None to leave the call as it is.
+
+        A lookaside comes first. Torch operations are recorded as they run; containers that C code gets are guarded.
+        """
         if self.replacements and (replacement := self.replacements.of(self, function)) is not None:
             return replacement
         kind = type(function)
@@ -276,11 +279,11 @@ class Acquisition(ObservedWrites):
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)
-        replaced = (make(self, function) for make in MAKERS)
-        if (maker := next(filter(None, replaced), None)) is not None:
-            return maker
+        replacements = (find(self, function) for find in REPLACEMENT_FINDERS)
+        if (replacement := next(filter(None, replacements), None)) is not None:
+            return replacement
         if kind is types.BuiltinMethodType and is_autograd_function(function):
-            return functools.partial(self._apply, function)
+            return functools.partial(self._apply_autograd_function, function)
         if kind is not type or is_native(function):
             self.outside.effects.announced = None
             native = self._before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
@@ -296,7 +299,7 @@ class Acquisition(ObservedWrites):
         replacement = foreign(self, function, plain)
         if replacement is not None:
             return replacement
-        if plain.__code__ is DYNAMO_DISABLED:
+        if plain.__code__ is DYNAMO_DISABLED_CODE:
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or is_native_code(plain):
@@ -311,24 +314,24 @@ class Acquisition(ObservedWrites):
         self.outside.defaults(plain)
         return None
 
-    def _apply(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _apply_autograd_function(self, function: Callable[..., Any], *args: Any) -> Any:
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
         self._before_native(function, args, {})
         fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
         return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
 
-    def _ask(self, method: Callable[..., Any], *args: Any) -> Any:
+    def _call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""
         self.outside.class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
         return self.machine.call_back(method, args, {})
 
     def on_raise(self, error: BaseException) -> None:
-        """A `KeyboardInterrupt` that the program raises is told from the user's by having been seen here."""
+        """Remember a `KeyboardInterrupt` that the program raises itself, to tell it from one of the user's."""
         if isinstance(error, KeyboardInterrupt):
-            self.interrupt = error
+            self.own_interrupt = error
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
-        """A value found in a cache is eager's, as long as the cache is the same.
+        """Return whether a value of `functools.lru_cache` is kept: one found in the cache is eager's, and is guarded.
 
         A value that was computed now enters the cache if nothing of the trace can be in it, as in eager: a later
         change of what it was computed from gives the cached value there, and here too. Other values are computed at
@@ -343,11 +346,11 @@ class Acquisition(ObservedWrites):
         return kept
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """PyTorch's own Python code, but for its containers, and what runs natively anyway, does so when C calls it."""
+        """Whether a function that C calls is interpreted: all but native ones and PyTorch's, its containers' apart."""
         return self._code_origins.interprets(function)
 
     def on_called_back(self, function: types.FunctionType, value: Any) -> Any:
-        """C code takes plain numbers from Python functions, but where it only hands on what they give."""
+        """Return a plain number if C code converts what a function returned; other special methods keep it symbolic."""
         name = function.__name__
         if isinstance(value, SymbolicNumber) and (name in CONVERTING or name[:2] != "__"):
             return value.concretize()
@@ -370,7 +373,7 @@ class Acquisition(ObservedWrites):
         return edge is not None
 
     def _before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """Note what a function of C does with its arguments; what is to be called in its place, or None."""
+        """Note what a function of C does with its arguments; return what to call in its place, or None."""
         self._check_edge(function)
         return self.native_calls.before(self.machine, function, args, kwargs)
 
@@ -381,11 +384,11 @@ class Acquisition(ObservedWrites):
         raise NotImplementedError
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The ways to the sizes of a tensor that differ from call to call; set by the acquisition."""
+        """The paths to the sizes of a tensor that differ from call to call, by dimension; set by the acquisition."""
         raise NotImplementedError
 
     def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
-        """The ways to strides of a tensor that leave elements out and differ; set by the acquisition."""
+        """The paths to strides of a tensor that leave elements out and differ, by dimension; set by the acquisition."""
         raise NotImplementedError
 
     def name_number(self, path: Path) -> str:

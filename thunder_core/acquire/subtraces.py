@@ -58,9 +58,9 @@ class Subtraces:
         tensors, writes to what it has not made, or returns memory that is not its own.
         """
         start, asked = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
-        effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.shown)
+        effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
         results = tuple(run())
-        if (len(self.acquisition.outside.effects.effects), len(self.acquisition.shown)) != (effects, shown):
+        if (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)) != (effects, shown):
             raise self.refuse("changes an object that it has not made, or prints", "return what it is to change")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())

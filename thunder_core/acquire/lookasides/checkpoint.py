@@ -64,7 +64,7 @@ def _checkpointed(
     finally:
         places = range(start, len(recorder.bound_symbols))
         bsyms = recorder.bound_symbols[places.start : places.stop]
-        acquisition.checkpointed.append(places)
+        acquisition.checkpointed_ranges.append(places)
         for proxy in (proxy for bsym in bsyms for proxy in bsym.defines):
             acquisition.kept_operations.pop(proxy.name, None)
         if policy is not None and torch.is_grad_enabled():

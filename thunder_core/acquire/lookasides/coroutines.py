@@ -33,7 +33,7 @@ def drive_all(acquisition: Any, main: Any) -> Any:
     begun: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=begun.append, finalizer=lambda generator: None)
-    acquisition.coroutines += 1
+    acquisition.asyncio_run_depth += 1
     try:
         try:
             return drive(acquisition, main)
@@ -41,7 +41,7 @@ def drive_all(acquisition: Any, main: Any) -> Any:
             for generator in begun:
                 drive(acquisition, generator.aclose())
     finally:
-        acquisition.coroutines -= 1
+        acquisition.asyncio_run_depth -= 1
         sys.set_asyncgen_hooks(*hooks)
 
 
@@ -62,7 +62,7 @@ def ask_for_loop(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """There is no loop while a program is traced: what needs one to wait, or to run tasks, is refused."""
-    return partial(refuse, acquisition) if acquisition.coroutines else None
+    return partial(refuse, acquisition) if acquisition.asyncio_run_depth else None
 
 
 @lookaside(asyncio.new_event_loop)

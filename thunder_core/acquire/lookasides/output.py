@@ -181,7 +181,7 @@ def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
         return value
     if acquisition.outside.path_of(value) is not None:
         if type(value) not in CONTAINERS:
-            acquisition.shown.append((len(acquisition.recorder.bound_symbols), value, acquisition.place().source))
+            acquisition.printed.append((len(acquisition.recorder.bound_symbols), value, acquisition.place().source))
             return value
         if not holds_tensors(value, set()):
             return value
@@ -239,7 +239,7 @@ def holds_tensors(value: Any, seen: set[int]) -> bool:
 def note_later_writes(acquisition: Any) -> None:
     """Note as sharp that the program may write to tensors of an object from outside that its epilogue is to show."""
     bsyms = acquisition.recorder.bound_symbols
-    for place, value, where in acquisition.shown:
+    for place, value, where in acquisition.printed:
         state = getattr(value, "__dict__", None)
         has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
         if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[place:]):
