@@ -177,6 +177,11 @@ class Gradients:
             *(getattr(kind, name) for kind in made for name in ("backward", "vjp")),
         ]
 
+    @property
+    def has_run(self) -> bool:
+        """Whether the program has run a backward pass of its own, which called its hooks."""
+        return bool(self._spent)
+
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass freed a part of the graph that the tensor comes from."""
         with torch._C.DisableTorchFunction():

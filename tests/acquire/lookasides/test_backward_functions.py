@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from thunder_core.errors import OperationFailed
 
 told: list[Any] = []
+X = torch.tensor([1.0, 2.0, 3.0])
 
 
 def tell(*values: Any) -> None:
@@ -118,3 +121,37 @@ def test_each_call_does_what_eager_does(function: Callable[[Tensor], Tensor]) ->
     torch.testing.assert_close(found, expected)
     assert ours == texts
     assert len(texts) >= len(expected)
+
+
+def with_argument(x: Tensor, factor: float) -> Tensor:
+    h = x * 2
+    h.register_hook(lambda gradient: gradient * x.detach() * factor)
+    return (h * h).sum()
+
+
+def with_partial(x: Tensor, factor: float) -> Tensor:
+    h = x * 2
+    h.register_hook(partial(torch.mul, x.data if factor > 9 else X))
+    return (h * h).sum()
+
+
+@pytest.mark.parametrize("program", [with_argument, with_partial])
+def test_what_a_lasting_hook_closes_over_is_that_of_the_call(program: Callable[..., Tensor]) -> None:
+    """One hook is called by the passes behind all calls of a program."""
+    compiled = thunder.jit(program)
+    for factor in (2.0, 3.0, 5.0):
+        found, expected = (torch.full((3,), factor, requires_grad=True) for _ in range(2))
+        compiled(found, factor).backward()
+        program(expected, factor).backward()
+        torch.testing.assert_close(found.grad, expected.grad)
+
+
+@pytest.mark.parametrize("held", [lambda d: lambda g: g * d, lambda d: partial(torch.mul, d)])
+def test_a_lasting_hook_that_reads_what_the_program_computes_is_refused(held: Callable[[Tensor], Any]) -> None:
+    def program(x: Tensor) -> Tensor:
+        h = x * 2
+        h.register_hook(held(x.detach() * 3))
+        return (h * h).sum()
+
+    with pytest.raises(OperationFailed, match="reads a tensor or number that the program computes"):
+        thunder.jit(program)(torch.ones(3, requires_grad=True))
