@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from thunder_core.acquire.guards import CONDITIONS
+from thunder_core.runtime.library.capturing_hooks import LIBRARY
 
 X = torch.tensor([1.0, -2.0, 3.0])
 NUMBER = 2
@@ -510,7 +511,9 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * 2.0)
 
 
-@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values", "misses", "not stored"])
+@pytest.mark.parametrize(
+    "kind", ["same as", "no hooks", "no hooks but the library's", "truth", "values", "misses", "not stored"]
+)
 def test_kinds_that_need_a_scene_of_their_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard nothing goes unnoticed; without it, something does."""
     for broken in (False, True):
@@ -539,6 +542,19 @@ def offset_changed() -> bool:
 
 def hook_added() -> bool:
     net = nn.Linear(3, 3)
+    compiled = thunder.jit(net)
+    compiled(X)
+    net.register_forward_hook(lambda module, args, output: output * 2)
+    return torch.equal(compiled(X), net(X))
+
+
+def hook_added_to_the_librarys() -> bool:
+    def capture(module: nn.Module, args: Any, output: Any) -> None:
+        """Stand for a hook by which transformers collects what modules return."""
+
+    capture.__module__ = LIBRARY
+    net = nn.Linear(3, 3)
+    net.register_forward_hook(capture)
     compiled = thunder.jit(net)
     compiled(X)
     net.register_forward_hook(lambda module, args, output: output * 2)
@@ -629,6 +645,7 @@ SCENES = {
     "apart": others_made_one,
     "fact": offset_changed,
     "no hooks": hook_added,
+    "no hooks but the library's": hook_added_to_the_librarys,
     "truth": global_hook_added,
     "values": default_changed,
 }

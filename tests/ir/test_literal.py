@@ -9,7 +9,7 @@ import sys
 import types
 
 import pytest
-import torch
+import torch.nn.utils.stateless
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,3 +106,9 @@ def test_a_module_whose_name_is_no_identifier_is_imported_all_the_same(monkeypat
     assert namespace["own_globals"] is vars(module)
     exec(import_line(f"{name}:__name__"), namespace)
     assert namespace["__name__"] == name
+
+
+def test_a_decorated_function_is_found_behind_its_wrapper() -> None:
+    managed = torch.nn.utils.stateless._reparametrize_module.__wrapped__  # of `contextlib.contextmanager`
+    assert dotted_name(managed) == ("torch.nn.utils.stateless._reparametrize_module.__wrapped__", managed.__module__)
+    assert meaning(managed) is managed

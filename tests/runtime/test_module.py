@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from thunder_core.compiler import specializations_of
-from thunder_core.errors import BadOption, CannotReplay, DataDependent, OperationFailed, UnknownName, WrongInputs
+from thunder_core.errors import BadOption, CannotReplay, DataDependent, UnknownName, WrongInputs
 
 
 class Net(nn.Module):
@@ -283,17 +283,6 @@ def test_no_caching_traces_at_each_call() -> None:
     for _ in range(3):
         compiled(X)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (3, 0)
-
-
-def test_operations_that_hide_what_they_do_are_refused_with_the_line() -> None:
-    from torch._higher_order_ops.scan import scan
-
-    def scans(x: Tensor) -> Any:
-        return scan(lambda total, row: (total + row, total * row), x[0], x, dim=0)
-
-    with pytest.raises((OperationFailed, DataDependent)) as caught:
-        thunder.jit(scans)(X)
-    assert caught.value.where is not None
 
 
 def test_a_lazy_module_is_compiled_from_its_second_call_on() -> None:

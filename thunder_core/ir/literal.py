@@ -88,7 +88,10 @@ def followed(dotted: str) -> Any:
 
 
 def dotted_name(value: Any) -> tuple[str, str] | None:
-    """(`module.qualname`, module) where importing the module and following the names leads to this very object."""
+    """(`module.qualname`, module) where importing the module and following the names leads to this very object.
+
+    A function that was decorated by `functools.wraps` is found as `module.qualname.__wrapped__`.
+    """
     if isinstance(value, types.ModuleType):
         return (value.__name__, value.__name__) if followed(value.__name__) is value else None
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -96,7 +99,11 @@ def dotted_name(value: Any) -> tuple[str, str] | None:
         return None
     if isinstance(value, types.BuiltinFunctionType) and qualname.startswith("pybind11_"):  # the record of a function
         qualname = value.__name__
-    return (f"{module}.{qualname}", module) if followed(f"{module}.{qualname}") is value else None
+    name = f"{module}.{qualname}"
+    found = followed(name)
+    while found is not value and hasattr(found, "__wrapped__"):  # a decorator has put another function in its place
+        found, name = found.__wrapped__, f"{name}.__wrapped__"
+    return (name, module) if found is value else None
 
 
 def importable(value: Any, scope: Scope) -> str:
