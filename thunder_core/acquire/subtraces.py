@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 
+from thunder_core.acquire.held_objects import HeldObjects
 from thunder_core.capture.autograd_nodes import followed_from_call
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.modes import without_our_functions, without_recording
@@ -51,16 +52,21 @@ class Subtraces:
             fake = self.recorder.tensors.made_tensor(proxy)
             return followed_from_call(fake) if proxy.requires_grad else fake
 
-    def record(self, run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]) -> Recording:
+    def record(
+        self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]
+    ) -> Recording:
         """Run a function of the program, and take what it recorded out of the program's own bound symbols.
 
-        `given` are the tensors that it is called with. Raises `OperationFailed` for one that asks for values of
-        tensors, writes to what it has not made, or returns memory that is not its own.
+        `run` calls it, and `given` are the tensors that it is called with. Raises `OperationFailed` for one that asks
+        for values of tensors, changes objects that it has not made, writes to tensors that it has not made, or returns
+        memory that is not its own.
         """
         start, asked = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
         effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
+        held = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
         results = tuple(run())
-        if (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)) != (effects, shown):
+        after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
+        if after != (effects, shown) or held.have_changed():
             raise self.refuse("changes an object that it has not made, or prints", "return what it is to change")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())

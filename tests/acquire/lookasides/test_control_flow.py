@@ -217,12 +217,32 @@ def test_an_artifact_holds_the_functions(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded(x), closures(x))
 
 
+def counts_with_a_variable(x: Tensor) -> Tensor:
+    count = 0
+
+    def counted(x: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        return x + 1
+
+    result: Tensor = torch.cond(x.sum() > 0, counted, torch.sin, (x,))
+    return result * count
+
+
+def fills_a_list(x: Tensor) -> Tensor:
+    rows: list[int] = []
+    total: Tensor = map_slices(lambda row: (rows.append(1), row * 2)[1], x[:, None])
+    return total * len(rows)
+
+
 LOG: list[int] = []
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "identity": (lambda x: torch.cond(x.sum() > 0, lambda x: x, torch.sin, (x,)), "returns a tensor that it has not"),
     "view": (lambda x: torch.cond(x.sum() > 0, lambda x: x[:], torch.sin, (x,)), "returns tensors that share memory"),
     "write": (lambda x: torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, torch.sin, (x,)), "writes to a tensor"),
     "effect": (lambda x: torch.cond(x.sum() > 0, lambda x: (LOG.append(1), x + 1)[1], torch.sin, (x,)), "changes an"),
+    "own variable": (counts_with_a_variable, "changes an object"),
+    "own list": (fills_a_list, "changes an object"),
     "value": (
         lambda x: map_slices(lambda row: row * 2 if row.sum() > 1 else row * 3, x[:, None]),
         "asks for the value",

@@ -44,7 +44,7 @@ def branch(
         outputs.append(tree_flatten(call(function, *operands)))
         return [leaf for leaf in outputs[-1][0] if isinstance(leaf, torch.Tensor)]
 
-    branches = [subtraces.record(partial(run, function), given) for function in (true_branch, false_branch)]
+    branches = [subtraces.record(function, partial(run, function), given) for function in (true_branch, false_branch)]
     (leaves, structure), (others, other_structure) = outputs
     if structure != other_structure:
         raise RuntimeError(
@@ -105,8 +105,8 @@ def loop(
     proxies = [subtraces.recorder.proxy_of(value) for value in carried]
     given = [subtraces.placeholder(proxy) for proxy in proxies]
     inputs = subtraces.recorder.tensors.to_real(tuple(given))
-    tested = subtraces.record(lambda: [call(condition, *inputs, *additional)], given)
-    turned = subtraces.record(lambda: call(body, *inputs, *additional), given)
+    tested = subtraces.record(condition, lambda: [call(condition, *inputs, *additional)], given)
+    turned = subtraces.record(body, lambda: call(body, *inputs, *additional), given)
     check_carried(subtraces, turned.results, given, "body_fn_output", "carried_inputs")
     read = subtraces.operands((tested, turned), given)
     names = [subtraces.recorder.proxy_of(tensor) for tensor in given]
@@ -149,8 +149,8 @@ def scanned(
     additional_inputs: Sequence[Any],
 ) -> Any:
     """Record the function that combines, and a loop over the slices of tensors."""
-    called = partial(acquisition.machine.call, combine)
-    return over_slices(Subtraces(acquisition, "scan"), scan, called, initial, slices, additional_inputs)
+    call = partial(acquisition.machine.call, combine)
+    return over_slices(Subtraces(acquisition, "scan"), scan, combine, call, initial, slices, additional_inputs)
 
 
 @higher_order("map_impl")
@@ -163,7 +163,7 @@ def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], ad
         structure.append(kept)
         return results
 
-    results = over_slices(Subtraces(acquisition, "map"), map_slices, flat, (), slices, additional)
+    results = over_slices(Subtraces(acquisition, "map"), map_slices, body, flat, (), slices, additional)
     return tree_unflatten(list(results), structure[-1])
 
 
@@ -171,17 +171,21 @@ def over_slices(
     subtraces: Subtraces,
     operator: Callable[..., Any],
     function: Callable[..., Any],
+    call: Callable[..., Sequence[Any]],
     initial: Sequence[Any],
     slices: Sequence[Any],
     additional: Sequence[Any],
 ) -> tuple[torch.Tensor, ...]:
-    """Record a function of carried tensors and slices, and the operator that calls it for one slice after another."""
+    """Record a function of carried tensors and slices, and the operator that calls it for one slice after another.
+
+    `call` interprets the function and returns its results in a row.
+    """
     require_plain(subtraces)
     recorder = subtraces.recorder
     starts, whole = ([recorder.proxy_of(tensor) for tensor in row] for row in (initial, slices))
     given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_of, whole))]
     inputs = recorder.tensors.to_real(tuple(given))
-    recording = subtraces.record(lambda: function(*inputs, *additional), given)
+    recording = subtraces.record(function, lambda: call(*inputs, *additional), given)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
     check_carried(subtraces, carried, given[: len(starts)], "init", "carry")
     read = subtraces.operands((recording,), given)
