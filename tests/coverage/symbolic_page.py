@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage_symbolic.md"
 DIRECTIONS = ("forward", "backward")
 Verdicts = Mapping[str, Mapping[str, Any]]
+Passes = Callable[[Mapping[str, Any]], bool]
 
 HEAD = """\
 # Coverage with symbolic sizes
@@ -28,7 +29,14 @@ samples were served so, of how many; the last column, what decided otherwise.
 def render(found: Mapping[str, Verdicts]) -> str:
     """The whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
-    lines = [HEAD, *_shares(present), "", "## What does not pass", "", *(differing(present) or ["Nothing."])]
+    lines = [
+        HEAD,
+        *shares(present, DIRECTIONS, ROWS),
+        "",
+        "## What does not pass",
+        "",
+        *(differing(present) or ["Nothing."]),
+    ]
     return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
 
 
@@ -42,19 +50,20 @@ def is_served(verdict: Mapping[str, Any]) -> bool:
     return is_equal(verdict) and not verdict["specialized"]
 
 
-ROWS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+ROWS: Mapping[str, Passes] = {
     "equal": is_equal,
     "equal, by one program": is_served,
 }
 
 
-def _shares(found: Mapping[str, Verdicts]) -> Iterator[str]:
-    yield f"| operators | {' | '.join(DIRECTIONS)} |"
-    yield "|---|" + "---|" * len(DIRECTIONS)
-    for title, passes in ROWS.items():
+def shares(found: Mapping[str, Verdicts], columns: Sequence[str], rows: Mapping[str, Passes]) -> Iterator[str]:
+    """A table of how many operators pass, by what they have to pass and by the columns of their verdicts."""
+    yield f"| operators | {' | '.join(columns)} |"
+    yield "|---|" + "---|" * len(columns)
+    for title, passes in rows.items():
         cells = []
-        for direction in DIRECTIONS:
-            verdicts = [one[direction] for one in found.values() if direction in one]
+        for column in columns:
+            verdicts = [one[column] for one in found.values() if column in one]
             passed = sum(map(passes, verdicts))
             cells.append(f"{passed} of {len(verdicts)} ({100 * passed / max(len(verdicts), 1):.1f}%)")
         yield f"| {title} | {' | '.join(cells)} |"

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.coverage.symbolic_page import Verdicts, differing, is_equal, shares
+
 PAGE = Path(__file__).parents[2] / "docs" / "coverage_vmap.md"
 LEVELS = ("one level", "two levels")
-Verdicts = Mapping[str, Mapping[str, Any]]
 
 HEAD = """\
 # Coverage under vmap
@@ -26,25 +27,15 @@ many; a star, that some ask for the value of a tensor.
 def render(found: Mapping[str, Verdicts]) -> str:
     """The whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
-    lines = [HEAD, *_shares(present), "", "## What does not pass", "", *(differing(present) or ["Nothing."])]
+    lines = [
+        HEAD,
+        *shares(present, LEVELS, {"equal": is_equal}),
+        "",
+        "## What does not pass",
+        "",
+        *(differing(present) or ["Nothing."]),
+    ]
     return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
-
-
-def _shares(found: Mapping[str, Verdicts]) -> Iterator[str]:
-    yield f"| operators | {' | '.join(LEVELS)} |"
-    yield "|---|" + "---|" * len(LEVELS)
-    cells = []
-    for level in LEVELS:
-        verdicts = [one[level] for one in found.values() if level in one]
-        passed = sum(not one["failed"] for one in verdicts)
-        cells.append(f"{passed} of {len(verdicts)} ({100 * passed / max(len(verdicts), 1):.1f}%)")
-    yield f"| equal | {' | '.join(cells)} |"
-
-
-def differing(found: Mapping[str, Verdicts]) -> list[str]:
-    """A line for each operator that gives something else than eager PyTorch."""
-    verdicts = [(name, level, one) for name, both in found.items() for level, one in both.items()]
-    return [f"- `{name}` ({level}): {plain(one['failure'])}" for name, level, one in verdicts if one["failed"]]
 
 
 def _table(found: Mapping[str, Verdicts]) -> Iterator[str]:
@@ -60,8 +51,3 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
     equal = verdict["tried"] - verdict["failed"]
     told = str(equal) if not verdict["failed"] else f"{equal} of {verdict['tried']}"
     return f"{told} *" if verdict["guarded"] else told
-
-
-def plain(reason: str) -> str:
-    """A reason in one line."""
-    return reason.replace("|", "\\|").replace("\n", " ")[:200]

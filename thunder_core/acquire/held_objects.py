@@ -6,11 +6,15 @@ import functools
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
 
-CONTAINERS = (list, tuple, set, frozenset, dict, deque)
+from thunder_core.interpreter.reach import PARTS
+
+# Types whose parts the interpreter knows, which holds for derived ones.
+HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
 LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor)
 
 
@@ -41,17 +45,10 @@ def contents_of(value: Any) -> Iterator[Any]:
     """The objects that an object holds directly."""
     if isinstance(value, types.FunctionType):
         yield from (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    elif isinstance(value, types.MethodType):
-        yield from (value.__self__, value.__func__)
-    elif isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, types.CellType):
-        try:
+        with suppress(ValueError):  # an empty cell
             yield value.cell_contents
-        except ValueError:  # an empty cell
-            return
-    elif isinstance(value, dict):
-        yield from (*dict.keys(value), *dict.values(value))
-    elif isinstance(value, CONTAINERS):
-        yield from value
+    else:
+        kind = next((kind for kind in HOLDING if isinstance(value, kind)), None)
+        yield from () if kind is None else PARTS[kind](value)
     yield from getattr(value, "__dict__", {}).values()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace, subtraces_of, with_subtraces
+from thunder_core.ir.trace import Trace, with_subtraces
 
 
 def transformed(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
@@ -16,7 +16,7 @@ def transformed(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
     Raises `OperationFailed` for a transform by which a function returns tensors of other shapes or dtypes, which the
     bound symbol that calls it does not.
     """
-    if any(map(subtraces_of, trace.bound_symbols)):
+    if any(bsym.functions for bsym in trace.bound_symbols):
         bsyms = [_with_transformed_functions(bsym, transform) for bsym in trace.bound_symbols]
         trace = trace.having(bsyms, made_by=trace.made_by)
     return transform(trace)
@@ -44,9 +44,11 @@ def _kind(result: object) -> object:
 
 def followed_control_flow(trace: Trace) -> str | None:
     """Return the name of an operator with sub-traces that autograd follows, if the trace calls one."""
-    return next((bsym.symbol.short_name for bsym in trace.bound_symbols if _is_followed(bsym)), None)
+    followed = (bsym for bsym in trace.bound_symbols if bsym.functions and has_gradients(bsym))
+    return next((bsym.symbol.short_name for bsym in followed), None)
 
 
-def _is_followed(bsym: BoundSymbol) -> bool:
-    tensors = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
-    return bool(subtraces_of(bsym)) and any(proxy.requires_grad for proxy in tensors)
+def has_gradients(bsym: BoundSymbol) -> bool:
+    """Whether a tensor that a bound symbol reads or returns requires a gradient."""
+    proxies = (*bsym.inputs, *bsym.outputs)
+    return any(isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in proxies)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten
 
+from thunder_core.analysis.control_flow import has_gradients
 from thunder_core.capture.autograd_nodes import FROM_CALL
 from thunder_core.errors import CannotReplay, NotDifferentiable, SourceLine
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -153,8 +154,7 @@ def is_repeatable(bsym: BoundSymbol) -> bool:
 
 def is_followed_call(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function that autograd follows."""
-    tensors = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
-    return call_of(bsym) is not None and any(proxy.requires_grad for proxy in tensors)
+    return call_of(bsym) is not None and has_gradients(bsym)
 
 
 def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:

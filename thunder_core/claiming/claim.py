@@ -15,7 +15,7 @@ from thunder_core.capture.settings import is_decisive
 from thunder_core.claiming.executor import Executor
 from thunder_core.ir.proxy import environment_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import RefusedOperations, Trace, subtraces_of, with_subtraces
+from thunder_core.ir.trace import RefusedOperations, Trace, with_subtraces
 from thunder_core.patterns.match import apply_patterns
 
 EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
@@ -43,7 +43,7 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """Return the trace with sub-traces whose bound symbols have an executor: one that takes single bound symbols."""
-    if not any(map(subtraces_of, trace.bound_symbols)):
+    if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
     single = [executor for executor in executors if not executor.fuses_regions]
     bsyms = (with_subtraces(bsym, lambda body: claim(body, single)) for bsym in trace.bound_symbols)

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.errors import Bug
 from thunder_core.ir.proxy import NumberProxy, Proxy, symbolic_sizes_of
-from thunder_core.ir.trace import Trace, numbers_of, subtraces_of
+from thunder_core.ir.trace import Trace, numbers_of
 from thunder_core.ir.tree import leaves
 
 REPORT = "report this with the program that was compiled: no input should lead here"
@@ -30,7 +30,7 @@ def check_trace(trace: Trace) -> Trace:
         if again:
             raise Bug(f"{trace.made_by}: line {number} of {trace.name} defines {again} again", fix=REPORT)
         defined |= {proxy.name for proxy in bsym.defines}
-        for function in subtraces_of(bsym):
+        for function in bsym.functions:
             check_trace(function)
         if bsym.symbol.name == "python.del":
             defined -= {proxy.name for proxy in bsym.inputs}

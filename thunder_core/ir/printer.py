@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -11,10 +11,9 @@ from weakref import WeakKeyDictionary
 from thunder_core.ir.forms import expression
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing, Statement, Value, is_claimed
-from thunder_core.ir.literal import Definition, Scope, literal
+from thunder_core.ir.literal import Scope, literal
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
 
 NOWHERE: Mapping[str, str] = {}
 
@@ -131,13 +130,8 @@ def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE)
         reads=tuple(proxy.name for proxy in bsym.inputs),
         makes=tuple(value_of(proxy, origins) for proxy in bsym.defines),
         derives=_plain(bsym.derives) if bsym.derives else "",
-        definitions=tuple(_listing(function, scope, parts=False) for function in _functions(bsym)),
+        definitions=tuple(_listing(function, scope, parts=False) for function in bsym.functions),
     )
-
-
-def _functions(bsym: BoundSymbol) -> Iterator[Any]:
-    """The traces among the arguments of a bound symbol."""
-    return (leaf for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Definition))
 
 
 def _plain(bsym: BoundSymbol) -> str:

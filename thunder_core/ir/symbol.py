@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from thunder_core.errors import SourceLine
+from thunder_core.ir.literal import Definition
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -73,6 +74,11 @@ class BoundSymbol:
         """Each proxy that the call returns, once, in order; some may be among its inputs."""
         proxies = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
         return tuple(proxies.values())
+
+    @cached_property
+    def functions(self) -> tuple[Any, ...]:
+        """The traces among the arguments: the functions that a higher-order operator is given."""
+        return tuple(leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Definition))
 
     @cached_property
     def defines(self) -> tuple[Proxy, ...]:

@@ -86,14 +86,9 @@ class Trace(Definition):
             yield from bsym.at_level(level)
 
 
-def subtraces_of(bsym: BoundSymbol) -> tuple[Trace, ...]:
-    """The traces among the arguments of a bound symbol: the functions that a higher-order operator is given."""
-    return tuple(leaf for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Trace))
-
-
 def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> BoundSymbol:
     """The bound symbol with other traces among its arguments, each in the place of one that it has."""
-    if not subtraces_of(bsym):
+    if not bsym.functions:
         return bsym
     args, kwargs = replace_leaves(
         (bsym.args, dict(bsym.kwargs)), lambda leaf: change(leaf) if isinstance(leaf, Trace) else leaf

@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from thunder_core.acquire.lookasides.higher_order import higher_order
 from thunder_core.acquire.subtraces import Recording, Subtraces
 from thunder_core.capture.modes import without_our_functions
-from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
 
@@ -208,7 +207,4 @@ def slice_of(whole: TensorProxy) -> TensorProxy:
 def require_plain(subtraces: Subtraces) -> None:
     """Raise `OperationFailed` within a transform of torch.func, whose tensors no sub-trace can hold."""
     if subtraces.recorder.levels.depth:
-        error: OperationFailed = subtraces.refuse(
-            "is traced within a transform of torch.func (vmap, grad, jvp)", OUTSIDE
-        )
-        raise error
+        raise subtraces.refuse("is traced within a transform of torch.func (vmap, grad, jvp)", OUTSIDE)
