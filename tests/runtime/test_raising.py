@@ -274,6 +274,44 @@ def test_a_call_that_raises_is_traced_again_where_its_guards_fail():
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (4, 2)
 
 
+def in_rows_of_three(x: Tensor, limit: int) -> Tensor:
+    if x.shape[0] > limit:
+        raise ValueError("too long")
+    return x.view(3, -1)
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_calls_of_other_sizes_that_raise_alike_are_traced_once(cache):
+    compiled, misses = thunder.jit(in_rows_of_three, cache=cache), []
+    for size in (4, 5, 7, 8, 10, 30, 31, 6, 9, 11, 40, 12):
+        x = torch.arange(float(size))
+        try:
+            wanted = in_rows_of_three(x, 20)
+        except Exception as error:
+            with pytest.raises(type(error)) as caught:
+                compiled(x, 20)
+            assert str(caught.value) == str(error)
+        else:
+            assert torch.equal(compiled(x, 20), wanted)
+        misses.append(thunder.cache_misses(compiled))
+    assert misses[-1] == (4 if cache == "constant values" else 3), misses
+    assert len(thunder.compiler.specializations_of(compiled).raising.programs) == misses[-1] - 1
+
+
+def test_a_program_that_raises_for_one_size_does_not_take_another():
+    def narrow(x: Tensor, y: Tensor) -> Tensor:
+        return x + y if x.shape[0] > 2 else x @ y
+
+    compiled = thunder.jit(narrow, cache="symbolic values")
+    for rows, columns in ((5, 4), (6, 4), (4, 4), (2, 3), (2, 2), (1, 3), (7, 7)):
+        x, y = torch.ones(rows), torch.ones(columns)
+        if rows == columns:
+            assert torch.equal(compiled(x, y), narrow(x, y))
+        else:
+            with pytest.raises(RuntimeError):
+                compiled(x, y)
+
+
 def test_modules_that_raise_keep_what_they_have_counted():
     class Counting(nn.Module):
         def __init__(self) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 
 from thunder_core import package
-from thunder_core.acquire.assembly import Acquired, assembled, constrained, guard_tensors, inputs_of, lasting_guards
+from thunder_core.acquire.assembly import Acquired, assembled, constrained, lasting_guards, prologue_of_guards
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import log_gradients
 from thunder_core.acquire.lookasides.autograd import require_lasting_hooks
 from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.numbers import NeedsValues
-from thunder_core.acquire.prologue import Prologue
+from thunder_core.acquire.observed import observed_values
 from thunder_core.acquire.run import Run, process_state
 from thunder_core.acquire.sharp import SharpEdge, Surprises, apply_policy, users_line
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
@@ -176,10 +176,9 @@ def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, shar
     """The error of a program, with its own part of the traceback and the guards under which it was raised."""
     error.__traceback__ = programs_traceback(error)
     error.args = without_values(error.args)  # eager PyTorch makes the error that its user gets
-    guard_tensors(run, inputs_of(run))
-    run.classes.guard_special()
-    trace = Prologue(run.roots, state, {}).trace(list(lasting_guards(run)), ((), ()), run.roots)
-    return ProgramRaised(error, users_line(error), trace, sharp=sharp)
+    prologue = prologue_of_guards(run, state)
+    observed = observed_values(lasting_guards(run), run.outside.symbolic)
+    return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)
 
 
 __all__ = ["Acquired", "Run", "SharpEdge", "acquire", "collection_paused", "constrained", "process_state", "traced"]

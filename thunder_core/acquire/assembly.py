@@ -73,7 +73,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     run.classes.guard_special()
     computation, paths = computation_of(run, bsyms, inputs, aliases, tuple(epilogue.computed_inputs.values()))
     sizes = run.recorder.sizes
-    symbols = {} if sizes is None else {str(symbol): path for symbol, path in sizes.sources.items()}
+    symbols = paths_of_symbols(sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
     prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols)
     prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)), run.roots)
@@ -133,6 +133,21 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     prologue, constraints = with_constraint_checks(prologue, len(acquired.guards), acquired.sizes)
     guards = (*acquired.guards, *map(str, constraints))
     return replace(acquired, prologue=prologue, guards=guards, constraints=constraints)
+
+
+def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
+    """Return a prologue that fetches nothing, with the guards and the constraints under which a program has raised."""
+    guard_tensors(run, inputs_of(run))
+    run.classes.guard_special()
+    sizes = run.recorder.sizes
+    prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes))
+    trace = prologue.trace(list(lasting_guards(run)), ((), ()), run.roots)
+    return trace if sizes is None else with_constraint_checks(trace, len(prologue.descriptions), sizes)[0]
+
+
+def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
+    """Return the paths to the values of a recording's symbols, by the symbols' names."""
+    return {} if sizes is None else {str(symbol): path for symbol, path in sizes.sources.items()}
 
 
 def blocks_of(run: Run) -> dict[str, int]:

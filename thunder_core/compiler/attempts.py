@@ -10,6 +10,8 @@ from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.autodiff.tape import first_line
 from thunder_core.compiler.own_errors import is_own_error, of_own_error
 from thunder_core.errors import SymbolicAttemptWarning
+from thunder_core.ir.raised import ProgramRaised
+from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.retraces import warn_of
 
@@ -43,6 +45,7 @@ class TracingAttempts:
         self.pending = list(pending)
         self.reason = ""
         self._subject = subject
+        self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}
 
     def take(self) -> Symbolic:
         """Take the attempt to make next."""
@@ -93,6 +96,8 @@ class TracingAttempts:
 
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
         """Let an error stand as the program's own, unless there are symbols that may have caused it."""
+        if isinstance(error, ProgramRaised):
+            self._share(error)
         if not self.pending or tried.is_constant:
             return False
         if is_own_error(error):
@@ -100,6 +105,12 @@ class TracingAttempts:
         self.reason = self.reason or first_line(error) or type(error).__name__
         self.drop_like(tried)
         return True
+
+    def _share(self, raised: ProgramRaised) -> None:
+        """Let the program that raised take the calls that it took where it raised alike with symbolic sizes."""
+        alike = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
+        alike.extend(raised.prologues)
+        raised.prologues = tuple(alike)
 
 
 # The first class that an error is an instance of counts.

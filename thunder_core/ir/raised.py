@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from thunder_core.errors import SourceLine
 from thunder_core.ir.trace import Trace
 
@@ -9,13 +11,23 @@ from thunder_core.ir.trace import Trace
 class ProgramRaised(Exception):
     """A program raised `error` at the line `where` while it was traced; tracing has left no mark.
 
-    The program raises again where the `prologue` takes the arguments and tensors hold the same values. It is `sharp`
-    where it met what no prologue can guard.
+    The program raises again where one of the `prologues` takes the arguments and tensors hold the same values; those
+    for more calls come first. `observed` has the numbers and sizes from outside in this call by their paths. It is
+    `sharp` where it met what no prologue can guard.
     """
 
-    def __init__(self, error: BaseException, where: SourceLine | None, prologue: Trace, *, sharp: bool) -> None:
+    def __init__(
+        self,
+        error: BaseException,
+        where: SourceLine | None,
+        prologue: Trace,
+        observed: Mapping[str, int | float],
+        *,
+        sharp: bool,
+    ) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
         self.error = error
         self.where = where
-        self.prologue = prologue
+        self.prologues: tuple[Trace, ...] = (prologue,)
+        self.observed = observed
         self.sharp = sharp

@@ -240,6 +240,7 @@ class Specializations:
         except Uninitialized:
             return self._initialization(args, kwargs)
         except ProgramRaised as error:
+            self.observed.note_values(error.observed)
             raised = error.with_traceback(None)
         else:
             self._keep(program, route, args, kwargs)

@@ -44,7 +44,11 @@ class ObservedValues:
         """Record the numbers and sizes of a new program, and whether it fell back to constant sizes."""
         if self.sizes_may_be_symbolic:
             self.fallbacks = self.fallbacks + 1 if program.constant_because else 0
-        for path, value in program.observed.items():
+        self.note_values(program.observed)
+
+    def note_values(self, values: Mapping[str, Number]) -> None:
+        """Record the numbers and sizes of a call by their paths."""
+        for path, value in values.items():
             if self.differs(path, value):
                 self.changing.add(path)
             self.first.setdefault(path, value)

@@ -83,7 +83,7 @@ class RaisingCalls:
         Where it does not raise, tracing was at fault, and `OperationFailed` says so; unless the program met a sharp
         edge, which may have given it another value this time: then a `SharpEdgeWarning` does.
         """
-        program = Raising(raised.prologue)
+        program = self._program_of(raised, args, kwargs)
         if keep and str(program.prologue) not in self.value_dependent:
             self.programs = [program, *self.programs[: KEPT - 1]]
         self.value_dependent.discard(str(program.prologue))
@@ -93,6 +93,11 @@ class RaisingCalls:
             blame_tracing(raised)
         tell_of_sharp_edges(raised)
         return result
+
+    def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising:
+        """The program of a call that raised when it was traced, by the guards for most calls that take this one."""
+        *wider, last = map(Raising, raised.prologues)
+        return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
 
     def another_compiled(self) -> None:
         """Note that another program has been compiled, which takes the calls that do not raise."""
