@@ -16,6 +16,7 @@ LAYERS: dict[str, tuple[int, Callable[[], torch.nn.Module]]] = {
     "padded": (2, lambda: torch.nn.Conv2d(3, 4, 3, padding=1)),
     "patches": (2, lambda: torch.nn.Conv2d(3, 4, 8, stride=8)),
     "groups": (2, lambda: torch.nn.Conv2d(3, 6, 3, groups=3)),
+    "points in groups": (2, lambda: torch.nn.Conv2d(3, 6, 1, groups=3)),
     "transposed": (2, lambda: torch.nn.ConvTranspose2d(3, 4, 3)),
     "over time": (1, lambda: torch.nn.Conv1d(3, 4, 3)),
     "volumes": (3, lambda: torch.nn.Conv3d(3, 4, 1)),
@@ -43,8 +44,9 @@ def test_one_program_serves_all_batches_and_images(name: str, one_thread: None) 
     assert not thunder.last_program(compiled).constant_because
 
 
-def test_channels_last_is_kept_for_all_batches(one_thread: None) -> None:
-    layer = torch.nn.Conv2d(3, 4, 8, stride=8).to(memory_format=torch.channels_last)
+@pytest.mark.parametrize("name", [name for name, (dimensions, _) in LAYERS.items() if dimensions == 2])
+def test_channels_last_is_kept_for_all_batches(name: str, one_thread: None) -> None:
+    layer = LAYERS[name][1]().to(memory_format=torch.channels_last)
     compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
     for batch, *sizes in IMAGES:
         images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last).requires_grad_()
@@ -52,6 +54,22 @@ def test_channels_last_is_kept_for_all_batches(one_thread: None) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
             assert found.stride() == expected.stride()
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("name", ["points", "padded", "points in groups"])
+def test_views_of_results_in_channels_last_are_views_for_all_batches(name: str, one_thread: None) -> None:
+    def views(images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        result = layer(images)
+        return result, result.permute(0, 2, 3, 1).view(-1), result.flatten(2), result * 2
+
+    layer = LAYERS[name][1]().to(memory_format=torch.channels_last).requires_grad_(False)
+    compiled = thunder.jit(views, cache="symbolic values", executors=("torch",))
+    for batch, *sizes in IMAGES:
+        images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last)
+        found, expected = compiled(images), views(images)
+        assert [one.stride() for one in found] == [one.stride() for one in expected]
+        owners = [[one.data_ptr() == result[0].data_ptr() for one in result] for result in (found, expected)]
+        assert owners[0] == owners[1]
 
 
 def test_an_image_below_the_kernel_raises_as_in_eager() -> None:

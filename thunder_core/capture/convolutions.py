@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from thunder_core.capture.examples import example_of
-from thunder_core.capture.layouts import GROUP_BY_GROUP
+from thunder_core.capture.layouts import GROUP_BY_GROUP, is_reordered_by_groups
 from thunder_core.ir.sizes import generic_hint_of
 from thunder_core.ir.tree import replace_leaves
 
@@ -48,7 +48,7 @@ def kernel_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, **options: 
     for one, other, settings in examples_of((tensor, weight, options)):
         with suppress(RuntimeError):  # of images that are smaller than what is laid on them
             kernel = kernel_of(one, other, **settings)
-            layouts.setdefault(layout(format_of(one, other, kernel), kernel), kernel)
+            layouts.setdefault(layout(one, other, kernel, settings), kernel)
     return layouts.popitem()[1] if len(layouts) == 1 else kernel_of(tensor, weight, **options)
 
 
@@ -58,9 +58,12 @@ def format_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, kernel: Any
     return formats.pop() if len(formats) == 1 else format_of(tensor, weight, kernel)
 
 
-def layout(memory_format: torch.memory_format, kernel: Any) -> Layout:
-    """The memory format of results, and whether another order than the usual is joined from those of groups."""
-    return memory_format, memory_format != torch.contiguous_format and kernel.name in GROUP_BY_GROUP
+def layout(tensor: torch.Tensor, weight: torch.Tensor, kernel: Any, settings: Mapping[str, Any]) -> Layout:
+    """The memory format of a convolution's results, and whether those of groups are joined in another order."""
+    memory_format = format_of(tensor, weight, kernel)
+    is_usual = memory_format == torch.contiguous_format or kernel.name not in GROUP_BY_GROUP
+    groups, transposed = settings["groups"], settings["transposed"]
+    return memory_format, not is_usual and is_reordered_by_groups(tensor, weight, groups, transposed, memory_format)
 
 
 def examples_of(arguments: Sequence[Any]) -> list[Any]:

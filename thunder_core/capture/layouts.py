@@ -343,6 +343,24 @@ def format_of_groups(tensor: Any, weight: Any, numbers: Sequence[Any]) -> torch.
     return memory_format if backend.name in GROUP_BY_GROUP else None
 
 
+def is_reordered_by_groups(
+    tensor: torch.Tensor, weight: torch.Tensor, groups: int, transposed: bool, memory_format: torch.memory_format
+) -> bool:
+    """Whether results or gradients that are joined from those of groups are not in the memory format themselves."""
+    order = CHANNELS_LAST.get(tensor.dim())
+    if order is None:
+        return True
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    shapes = [(tensor.shape[0], count, *tensor.shape[2:]) for count in (tensor.shape[1], channels)]
+    layouts = [(shape, _joined(shape, 1, groups, memory_format)) for shape in shapes]
+    layouts.append((tuple(weight.shape), _like_weight(weight, groups, memory_format)))
+    return any(
+        size > 1 and stride != usual
+        for shape, strides in layouts
+        for size, stride, usual in zip(shape, strides, dense_strides(shape, order), strict=True)
+    )
+
+
 def _joined(shape: Sequence[int], dim: int, groups: int, memory_format: torch.memory_format) -> Strides:
     sizes = [size // groups if place == dim else size for place, size in enumerate(shape)]
     with no_dispatch():
