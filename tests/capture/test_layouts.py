@@ -172,5 +172,15 @@ def test_the_type_of_block_diagonal_matrices(
     compare(lambda *tensors: (made := torch.block_diag(*tensors), made.dtype), given)
 
 
+@pytest.mark.parametrize("exponent", [False, True, 0, 2, 0.5])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float32])
+def test_the_type_of_powers(dtype: torch.dtype, exponent: float) -> None:
+    given = [torch.ones(2, 3, dtype=dtype).T]
+    compare(lambda x: (power := x**exponent, power.dtype), given)
+    compare(lambda x: torch.pow(x, exponent, out=torch.empty_like(x**exponent)), given)
+    if (given[0] ** exponent).dtype == dtype:
+        compare(lambda x: x.pow_(exponent), given)
+
+
 def test_writes_have_no_rule() -> None:
     assert rule_of(aten.add_.Tensor, ()) is None

@@ -7,7 +7,7 @@ rules). Those that refuse dtypes which the kernel takes, or give results another
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
@@ -52,6 +52,8 @@ class FaithfulMode(FakeTensorMode):
             with self:
                 return sliced(*args, **kwargs)
         require_castable(func, args, kwargs)
+        if func in POWERS and is_power_of_booleans(args, kwargs):
+            func, args, kwargs = POWERS[func], args[:1], {name: one for name, one in kwargs.items() if name == "out"}
         if func in METADATA:
             with self:
                 return METADATA[func](*args, **kwargs)
@@ -185,6 +187,12 @@ def assert_metadata(
     require(layout in (None, tensor.layout), "Tensor layout mismatch!")
 
 
+def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a power is one of booleans, whose dtype kernels give it; in PyTorch's own metadata it has integers."""
+    exponent = args[1] if len(args) > 1 else kwargs.get("exponent")
+    return type(exponent) is bool and args[0].dtype == torch.bool
+
+
 def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     """The dtype of arithmetic with all of the tensors (`at::native::result_type`)."""
     kinds = [[tensor.dtype for tensor in tensors if bool(tensor.dim()) == has_dims] for has_dims in (True, False)]
@@ -201,6 +209,11 @@ def require(condition: bool, what: str) -> None:
 
 
 aten = torch.ops.aten
+POWERS: Mapping[object, Any] = {  # and operations on one tensor of booleans that have the metadata of theirs
+    aten.pow.Tensor_Scalar: aten.logical_not.default,
+    aten.pow.Tensor_Scalar_out: aten.logical_not.out,
+    aten.pow_.Scalar: aten.logical_not_.default,
+}
 METADATA: dict[object, Callable[..., Any]] = {
     aten._assert_tensor_metadata.default: assert_metadata,
     aten._grouped_mm.default: grouped_mm,
