@@ -2,8 +2,8 @@
 
 A folder's modules are the list. They are named and described from their source text, so that listing runs no code of
 theirs and one whose dependency is missing is listed with its reason. Other people's packages join by one entry point
-of the group `thunder.executors` or `thunder.recipes` that names their package folder or their module. This is the one
-file that imports dynamically.
+of the group `thunder.executors`, `thunder.recipes` or `thunder.transforms` that names their package folder or their
+module. This is the one file that imports dynamically.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ BUILTIN: dict[Group, tuple[str, ...]] = {
 }
 # The commands that list a group, and say what each of its plug-ins lacks here.
 LISTED_BY: dict[Group, str] = {"executors": "thunder executors", "recipes": "thunder recipes"}
-ENTRY_POINTS: dict[Group, str] = {"executors": "thunder.executors", "recipes": "thunder.recipes"}
+ENTRY_POINTS: dict[Group, str] = {
+    "executors": "thunder.executors",
+    "recipes": "thunder.recipes",
+    "transforms": "thunder.transforms",
+}
 # The extra of ours that installs a package, by the name that it is imported by.
 EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
 
@@ -69,9 +73,33 @@ def packages() -> frozenset[str]:
 def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
     """Each class of a group that names this base, by its file and its own name; read from the source, not imported."""
     for _, path in _sources(group).values():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(one) == base for one in node.bases):
+        for node in _classes(path):
+            if any(ast.unparse(one) == base for one in node.bases):
                 yield path.stem, node.name
+
+
+def provided(group: Group) -> Iterator[str]:
+    """The words that classes of a group say they provide (`provides = ("word",)`); read from the source."""
+    for _, path in _sources(group).values():
+        for inner in (inner for kind in _classes(path) for inner in kind.body):
+            if isinstance(inner, ast.Assign | ast.AnnAssign) and isinstance(inner.value, ast.Tuple):
+                targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
+                if any(isinstance(one, ast.Name) and one.id == "provides" for one in targets):
+                    yield from (str(one.value) for one in inner.value.elts if isinstance(one, ast.Constant))
+
+
+def _classes(path: Path) -> list[ast.ClassDef]:
+    """The classes of a file; none where it is not Python, which its listing tells."""
+    return _classes_of(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _classes_of(path: Path, _changed: int) -> list[ast.ClassDef]:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError):
+        return []
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def load(group: Group, name: str) -> ModuleType:

@@ -109,6 +109,7 @@ class ScaledDotProductAttention(Executor):
     """Claims attention on CUDA tensors."""
 
     symbolic_sizes: ClassVar[bool] = True
+    before: ClassVar[tuple[str, ...]] = ("triton", "nvfuser", "inductor")
     name: str = "sdpa"
 
     @property

@@ -11,7 +11,7 @@ class HFLlama3Hopper(HFLlama3):
 
     device = "cuda"
     dtype = "bfloat16"
-    needs = (Cuda(capability=(9, 0)),)
+    requirements = (Cuda(capability=(9, 0)),)
     parts = (
         "attention by cuDNN's kernels for Hopper",
         "norms, rotary embedding and SwiGLU by Triton kernels",

@@ -55,7 +55,7 @@ class Marks(FusionExecutor):
 
     library: bytes
     scale: float
-    needs: tuple[str, ...] = ()
+    instructions: tuple[str, ...] = ()
     takes: bool = True
     name: str = "marks"
 
@@ -67,7 +67,8 @@ class Marks(FusionExecutor):
         return self.takes and bsym.symbol.name.rpartition(".")[2] in ("tanh", "mul", "__mul__")
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        return [Fused(MachineCode(TEXT.format(scale=self.scale), self.library, self.needs).function) for _ in regions]
+        text = TEXT.format(scale=self.scale)
+        return [Fused(MachineCode(text, self.library, self.instructions).function) for _ in regions]
 
 
 class Scaled(torch.nn.Module):

@@ -145,6 +145,7 @@ assert len(order_transforms([Early()])) == 1
     "declared", [{"after": "dce"}, {"befor": ("dce",)}, {"exclude": ("dce",)}, {"setup_config": None}]
 )
 def test_what_nobody_reads_is_refused(declared: dict[str, object]) -> None:
+    assert issubclass(Silent, Silent), "which an abstract class remembers"
     with pytest.raises(BadRecipe, match=next(iter(declared))):
         type("Misspelled", (Silent,), declared)
 

@@ -23,7 +23,7 @@ HOPPER = "hf-llama3-hopper"
 class OnTheGpu(Transform):
     """Stands for a transform that is for GPUs alone."""
 
-    needs = (Cuda(),)
+    requirements = (Cuda(),)
 
     def __call__(self, trace):
         return trace

@@ -34,7 +34,7 @@ ABSENT = Package("a_package_that_nobody_has", extra="rare")
 class Rare(Transform):
     """Needs what nobody has."""
 
-    needs = (ABSENT,)
+    requirements = (ABSENT,)
 
     def __call__(self, trace):
         raise AssertionError("left out where its needs are not met")

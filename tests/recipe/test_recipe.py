@@ -35,7 +35,7 @@ from thunder_core.recipe.options import hyphenated
 class Quantize(Transform):
     """Stands for a transform that needs a package."""
 
-    needs = (Package("no_such_backend"),)
+    requirements = (Package("no_such_backend"),)
     before = ("Shard",)
 
     def __call__(self, trace: Trace) -> Trace:
@@ -162,7 +162,7 @@ def test_a_sum_has_the_parts_of_both() -> None:
     lookaside = Lookaside(torch.sin, torch.cos)
     plugin = Plugin("more", lookasides=(lookaside,), transforms=(Quantize(),), executors=("fast", "torch"))
     both = Careful(bits=4) + plugin + Loose()
-    assert both.name == "careful + more + loose"
+    assert both.name == "careful + loose + more"
     assert both.options["bits"] == 4
     assert both.all_lookasides() == (lookaside,)
     assert both.all_executors() == ("fast", "swift", "torch")
@@ -201,7 +201,9 @@ def test_tolerances_grow_with_rounding() -> None:
 
 
 def test_what_is_missing_is_listed_with_its_part() -> None:
-    recipe = Careful() + Plugin("more", transforms=(Quantize(),), needs=(Package("another_backend", extra="triton"),))
+    recipe = Careful() + Plugin(
+        "more", transforms=(Quantize(),), requirements=(Package("another_backend", extra="triton"),)
+    )
     assert [(one.part, one.reason) for one in recipe.degraded()] == [
         ("more", "another_backend is not installed"),
         (Quantize().name, "no_such_backend is not installed"),
@@ -221,7 +223,7 @@ def test_a_sum_keeps_what_a_recipe_was_given_when_it_was_made() -> None:
 
     both = Stateful(3) + Plugin("more", transforms=(Quantize(),))
     assert both.width == 3
-    assert both.all_transforms() == (Shard(), Quantize())
+    assert both.all_transforms() == (Quantize(), Shard())
     assert both.all_executors() == ("sdpa", "torch")
 
 
@@ -239,7 +241,7 @@ def test_a_sum_has_what_was_added_to_a_recipe_that_overrides_everything() -> Non
         def setup_lookasides(self) -> tuple[Lookaside, ...]:
             return ()
 
-        def setup_needs(self) -> tuple[tuple[str, Package], ...]:
+        def setup_requirements(self) -> tuple[tuple[str, Package], ...]:
             return ()
 
         def tolerance(self, dtype: torch.dtype) -> Tolerance:
@@ -247,17 +249,17 @@ def test_a_sum_has_what_was_added_to_a_recipe_that_overrides_everything() -> Non
 
     plugin = Plugin("more", (Lookaside(torch.sin, torch.cos),), (Shard(),), ("fast",), (Package("no_such_backend"),))
     both = Alone() + plugin + Loose()
-    assert both.all_transforms() == (Shard(), Shard())
-    assert both.all_executors() == ("fast", "swift", "sdpa", "torch")
-    assert (len(both.all_lookasides()), len(both.all_needs())) == (1, 1)
+    assert both.all_transforms() == (Shard(),)
+    assert both.all_executors() == ("fast", "sdpa", "swift", "torch")
+    assert (len(both.all_lookasides()), len(both.all_requirements())) == (1, 1)
     assert both.loosest_tolerance(torch.float32).floor == 1.0
     with pytest.raises(RecipeMismatch):
         both.validate_all(Named("llama"))
 
 
 UNREAD = {
-    "setup_operators": lambda self: (),
-    "setup_config": lambda self: {},
+    "setup_operator": lambda self: (),
+    "setup_needs": lambda self: (),
     "setup_transform": lambda self: (),
     "executers": ("torch",),
     "family": ("llama",),
@@ -295,7 +297,7 @@ def test_attributes_of_its_own_are_left_to_a_recipe() -> None:
     type("Mine", (Recipe,), {"_executers": (), "width": 3, "helper": lambda self: 3, "LAYERS": (1, 2)})
 
 
-@pytest.mark.parametrize("name", ["setup_config", "setup_operators"])
+@pytest.mark.parametrize("name", ["setup_compiler", "setup_needs"])
 def test_what_a_plugin_declares_and_nobody_calls_is_refused(name: str) -> None:
     with pytest.raises(BadRecipe, match=name):
         type("Mine", (Plugin,), {name: lambda self: ()})
@@ -303,7 +305,14 @@ def test_what_a_plugin_declares_and_nobody_calls_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "declared",
-    [{"families": "llama"}, {"executors": "triton"}, {"needs": Package("x")}, {"needs": (Package,)}, {"parts": "one"}],
+    [
+        {"families": "llama"},
+        {"executors": "triton"},
+        {"needs": (Package("x"),)},
+        {"requirements": Package("x")},
+        {"requirements": (Package,)},
+        {"parts": "one"},
+    ],
 )
 def test_a_text_or_an_object_is_no_tuple(declared: dict[str, object]) -> None:
     with pytest.raises(BadRecipe, match=f"Mine: {next(iter(declared))}"):
@@ -311,7 +320,14 @@ def test_a_text_or_an_object_is_no_tuple(declared: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"transforms": Shard()}, {"transforms": (Shard,)}, {"executors": "torch"}, {"needs": 3}]
+    "given",
+    [
+        {"transforms": Shard()},
+        {"transforms": (Shard,)},
+        {"executors": "torch"},
+        {"needs": 3},
+        {"needs": (Package("x"),)},
+    ],
 )
 def test_a_plugin_is_made_of_tuples(given: dict[str, object]) -> None:
     with pytest.raises(BadRecipe, match=f"more: {next(iter(given))}"):
@@ -351,7 +367,10 @@ def test_executors_may_be_objects(own: Executor) -> None:
     assert kind().all_executors() == (own, "sdpa", "torch")
     assert (Recipe() + Plugin("more", executors=(own, "torch"))).all_executors() == (own, "torch")
     assert (Recipe() + own).all_executors() == (own, "torch")
-    assert (kind() + Plugin("more", executors=("sdpa", "own"))).all_executors() == ("sdpa", own, "torch")
+    assert (kind() + Plugin("more", executors=("own", "sdpa"))).all_executors() == (own, "sdpa", "torch")
+    with pytest.raises(RecipeConflict, match="more lists sdpa before own") as caught:
+        (kind() + Plugin("more", executors=("sdpa", "own"))).all_executors()
+    assert "mine lists own before sdpa" in caught.value.what
 
 
 def test_two_executors_of_one_name_are_in_conflict() -> None:
@@ -374,8 +393,8 @@ def test_sums_of_everything_that_has_parts() -> None:
     ):
         assert set(both.all_transforms()) == {Quantize(), Shard()}
     assert (Careful() + Loose).recipes[1].name == "loose"
-    assert (Shard() + quantize).summands[1].transforms == (Quantize(),)
-    missing = Plugin("a", needs=(Package("no_a"),)) + Plugin("b", needs=(Package("no_b"),))
+    assert {one.transforms for one in (Shard() + quantize).summands} == {(Quantize(),), (Shard(),)}
+    missing = Plugin("a", requirements=(Package("no_a"),)) + Plugin("b", requirements=(Package("no_b"),))
     assert [one.part for one in (Recipe() + missing).degraded()] == ["a", "b"]
 
 

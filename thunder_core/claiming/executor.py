@@ -13,22 +13,40 @@ from thunder_core import plugins
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.errors import UnknownName, WrongInputs
+from thunder_core.extension.declaration import require_traits
+from thunder_core.extension.traits import Traits
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.patterns.pattern import Pattern, pattern
 from thunder_core.patterns.replacement import Replacement, replacement
 
 
-class Executor(ABC):
+class Executor(Traits, ABC):
     """Something that can run bound symbols of a trace. `name` is how recipes and users call it.
 
     One that `fuses_regions` takes many bound symbols as one, where it stands among the others. One that does not take
     `symbolic_sizes` is left out of programs that have them; one that does may decide by them, which constrains them.
+    Its traits decide its place among the executors of recipes that are added to each other: see `Traits`.
     """
 
     name: str
     fuses_regions: ClassVar[bool] = False
     symbolic_sizes: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Raises `BadRecipe` for traits that are no tuples of names."""
+        super().__init_subclass__()
+        require_traits(cls.__name__, cls)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Its name, and what it provides."""
+        return frozenset((self.name, *self.provides))
+
+    @property
+    def title(self) -> str:
+        """Its name."""
+        return self.name
 
     @property
     def replacements(self) -> Sequence[Replacement]:

@@ -5,13 +5,14 @@
 
 from thunder_core.compiler.compiler import (
     AUTOGRAD_OFF,
+    CLEANUP_TRANSFORMS,
     NOTHING_FOLLOWED,
     Compiler,
     CompilerLackingExecutor,
     compiled_by,
     compiler_by_names,
 )
-from thunder_core.compiler.entry import jit
+from thunder_core.compiler.entry import compile_in_order, jit
 from thunder_core.compiler.for_device import trace_for
 from thunder_core.compiler.last_call import (
     cache_hits,
@@ -29,12 +30,14 @@ from thunder_core.compiler.lookaside_listing import LookasideDescription, lookas
 
 __all__ = [
     "AUTOGRAD_OFF",
+    "CLEANUP_TRANSFORMS",
     "NOTHING_FOLLOWED",
     "Compiler",
     "CompilerLackingExecutor",
     "LookasideDescription",
     "cache_hits",
     "cache_misses",
+    "compile_in_order",
     "compiled_by",
     "compiler_by_names",
     "jit",

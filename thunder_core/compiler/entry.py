@@ -85,10 +85,22 @@ def jit(
         max_programs=max_programs,
         symbolic=symbolic_arguments(symbolic),
     )
-    require_parameters(subject, options.symbolic)
     ordered = order_transforms((*transforms, *CLEANUP_TRANSFORMS))
+    return compile_in_order(subject, ordered, tuple(map(find_executor, executors)), options, lookasides, dump)
+
+
+def compile_in_order(
+    subject: Callable[..., Any],
+    transforms: Sequence[Transform],
+    executors: Sequence[Executor],
+    options: CompileOptions,
+    lookasides: Sequence[Lookaside] = (),
+    dump: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Compile a function or a module as `jit` does, by transforms that are in order, those for cleaning up included."""
+    require_parameters(subject, options.symbolic)
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
-    chosen_executors = tuple(map(find_executor, executors))
     replaced = require_distinct(lookasides)
     dumped = asked if dump is not None else None
-    return compiled_by(Compiler(ordered, chosen_executors, options, lookasides=replaced, dump=dumped), subject)
+    compiler = Compiler(tuple(transforms), tuple(executors), options, lookasides=replaced, dump=dumped)
+    return compiled_by(compiler, subject)

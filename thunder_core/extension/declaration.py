@@ -8,6 +8,8 @@ from typing import Any
 
 from thunder_core import plugins
 from thunder_core.errors import BadRecipe
+from thunder_core.extension.requirement import Requirement
+from thunder_core.extension.traits import TRAITS
 
 LIKE = 0.8  # how alike a name must be to one that is read, to be taken for a slip of the pen
 SETUP = "setup_"
@@ -45,7 +47,7 @@ def vet_class(
 def declared(kind: type, base: type) -> Iterator[str]:
     """The names that a class, and what it inherits besides `base`, has of its own."""
     for member in kind.__mro__:
-        if not issubclass(base, member):
+        if member not in base.__mro__:  # `issubclass` would ask what an abstract class remembers of its own base
             yield from vars(member)
 
 
@@ -86,3 +88,16 @@ def returned(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...
     row = tuple(given)
     require_kinds(owner, f"{name}()", row, kinds)
     return row
+
+
+def require_traits(owner: str, part: object, *others: str) -> None:
+    """Raise `BadRecipe` for traits of a part that are no tuples of names, or requirements that are none."""
+    for trait in (*TRAITS, *others):
+        row = getattr(part, trait)
+        if trait == "needs" and isinstance(row, tuple | list) and any(isinstance(one, Requirement) for one in row):
+            raise BadRecipe(
+                f"{owner}: needs has {row!r:.80}, and names other parts",
+                fix="call what it wants of the machine `requirements`",
+            )
+        require_row(owner, trait, row, (str,))
+    require_row(owner, "requirements", part.requirements, (Requirement,))  # type: ignore[attr-defined]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import graphlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from thunder_core import plugins
 from thunder_core.errors import RecipeConflict, UnknownName
-from thunder_core.extension.declaration import options_of, require_kinds, require_row, vet_class
-from thunder_core.extension.requirement import Requirement
+from thunder_core.extension.arrangement import Arrangement, Member
+from thunder_core.extension.declaration import options_of, require_kinds, require_traits, vet_class
+from thunder_core.extension.traits import RELATIONS, TRAITS, Part, Traits, require_compatible
 
 if TYPE_CHECKING:
     import torch
@@ -18,32 +18,38 @@ if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
 
 
-ORDER = ("after", "before", "excludes")
-
-
-class Transform(ABC):
+class Transform(Traits, ABC):
     """A step from one computation to another; subclasses are frozen dataclasses whose fields are their options.
 
-    Traits name other transforms by their files, or by their classes: this one comes `after` some and `before` others,
-    `excludes` some, and `needs` something of the machine.
+    Traits name other transforms by their files, by their classes or by what they provide, and recipes and plug-ins by
+    their names: see `Traits`. Two of one class differ in their options only, which is refused, unless they differ in a
+    field that `distinct_by` names, such as the modules that they are for.
     """
 
-    after: ClassVar[tuple[str, ...]] = ()
-    before: ClassVar[tuple[str, ...]] = ()
-    excludes: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[Requirement, ...]] = ()
+    distinct_by: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
         super().__init_subclass__()
-        vet_class(cls, Transform, (*ORDER, "needs", "prepare", "methods"), but=options_of(cls))
-        for trait, kinds in (*((trait, (str,)) for trait in ORDER), ("needs", (Requirement,))):
-            require_row(cls.__name__, trait, getattr(cls, trait), kinds)
+        read = (*TRAITS, "requirements", "distinct_by", "prepare", "methods")
+        vet_class(cls, Transform, read, but=options_of(cls))
+        require_traits(cls.__name__, cls, "distinct_by")
 
     @property
     def name(self) -> str:
         """The short name of its file."""
         return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Its name, the name of its class, and what it provides."""
+        return frozenset((self.name, type(self).__name__, *self.provides))
+
+    @property
+    def title(self) -> str:
+        """The name of its class, with the options that tell it from others of the class."""
+        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.distinct_by)
+        return f"{type(self).__name__}({told})" if told else type(self).__name__
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model that is traced: a transform that changes weights changes them here. By default the same."""
@@ -67,34 +73,56 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
 
     One that is given twice with the same options counts once. Raises `RecipeConflict`, naming the two parties, where
     one excludes another, two differ in their options only, or each must come before the other; `UnknownName` for a
-    trait that names no transform, and `BadRecipe` for what is none.
+    trait that names nothing, and `BadRecipe` for what is no transform.
     """
-    transforms = tuple(transforms)
-    require_kinds("transforms", "the row", transforms, (Transform,))
-    for transform in transforms:
-        require_known(type(transform))
-    kinds: dict[type[Transform], Transform] = {}
-    for transform in transforms:
-        twin = kinds.setdefault(type(transform), transform)
-        if twin != transform:
-            raise _conflict(transform, f"{twin} and {transform} are one transform with different options")
-    given = sorted(kinds.values(), key=lambda transform: (transform.name, type(transform).__name__))
+    arrangement = arranged_transforms([(transform, ()) for transform in transforms])
+    given = [member.part for member in arrangement.members]
     for transform in given:
-        for other in _called(transform.excludes, given):
-            raise _conflict(transform, f"{_title(transform)} excludes {_title(other)}")
-    return tuple(_sorted(given))
+        require_known(transform, given)
+    require_compatible(given)
+    return arrangement.ordered()
 
 
-def require_known(kind: type[Transform]) -> None:
-    """Raise `UnknownName` for a trait that names no transform: no class that there is, and no file of Thunder's."""
-    named = [(trait, name) for trait in ORDER for name in getattr(kind, trait)]
-    loaded = {name for inner in subclasses(Transform) for name in (inner.__module__.rpartition(".")[2], inner.__name__)}
-    for trait, name in named:
-        if name not in loaded and name not in (known := {*loaded, *listed_names()}):
+def arranged_transforms(brought: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
+    """The order of transforms, each with the parts of the recipe that bring it; raises as `order_transforms` does."""
+    given = [transform for transform, _ in brought]
+    require_kinds("transforms", "the row", given, (Transform,))
+    members: dict[tuple[object, ...], Member[Transform]] = {}
+    for transform, owners in brought:
+        key = (transform.name, type(transform).__name__, transform.title, type(transform).__module__)
+        twin = members.get(key)
+        if twin is not None and (type(twin.part) is not type(transform) or twin.part != transform):
+            raise RecipeConflict(
+                f"{twin.part} and {transform} are one transform with different options",
+                fix=f"leave out {transform.title}, or the other one",
+            )
+        owning = () if twin is None else twin.owners
+        members[key] = Member(transform, key, tuple(dict.fromkeys((*owning, *owners))))
+    return Arrangement(list(members.values()))
+
+
+def require_known(part: Part, others: Iterable[Part]) -> None:
+    """Raise `UnknownName` for a trait that names nothing: no part, no class, and nothing that can be loaded."""
+    for trait in RELATIONS:
+        for name in getattr(part, trait):
+            if any(name in other.labels for other in others) or any(name == known for known in known_names()):
+                continue
+            known = {*known_names(), *(label for other in others for label in other.labels)}
             raise UnknownName(
-                f"{kind.__name__}: {trait} names {name!r}, and no transform is called that",
+                f"{part.title}: {trait} names {name!r}, and nothing is called that",
                 fix=f"{plugins.meant(name, known)}known: {', '.join(sorted(known))}",
             )
+
+
+def known_names() -> Iterator[str]:
+    """The names by which traits may call parts that are not given, those first that are found without reading."""
+    for kind in subclasses(Transform):
+        yield from (kind.__module__.rpartition(".")[2], kind.__name__, *getattr(kind, "provides", ()))
+    yield from (*plugins.names("executors"), *plugins.names("recipes"))
+    for file, name in plugins.definitions("transforms", Transform.__name__):
+        yield from (file, name)
+    for group in ("transforms", "executors", "recipes"):
+        yield from plugins.provided(group)
 
 
 def subclasses(kind: type) -> Iterator[type]:
@@ -102,44 +130,3 @@ def subclasses(kind: type) -> Iterator[type]:
     found: list[type] = type.__subclasses__(kind)
     for inner in found:
         yield from (inner, *subclasses(inner))
-
-
-def listed_names() -> Iterator[str]:
-    """The names by which traits may call Thunder's own transforms, which are not imported for that."""
-    for file, name in plugins.definitions("transforms", Transform.__name__):
-        yield from (file, name)
-
-
-def _called(names: Iterable[str], transforms: Iterable[Transform]) -> list[Transform]:
-    """The transforms that a trait names, by file or by class."""
-    return [one for one in transforms if {one.name, type(one).__name__} & set(names)]
-
-
-def _sorted(transforms: list[Transform]) -> list[Transform]:
-    """Topologically, and in the given order where the traits leave a choice."""
-    before: dict[int, set[int]] = {place: set() for place in range(len(transforms))}
-    places = {type(transform): place for place, transform in enumerate(transforms)}
-    for place, transform in enumerate(transforms):
-        before[place] |= {places[type(other)] for other in _called(transform.after, transforms)}
-        for other in _called(transform.before, transforms):
-            before[places[type(other)]].add(place)
-    sorter = graphlib.TopologicalSorter(before)
-    try:
-        sorter.prepare()
-    except graphlib.CycleError as error:
-        first, second = (transforms[place] for place in error.args[1][:2])
-        raise _conflict(first, f"{_title(first)} and {_title(second)} must each come before the other") from None
-    ordered: list[Transform] = []
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready())
-        ordered += (transforms[place] for place in ready)
-        sorter.done(*ready)
-    return ordered
-
-
-def _conflict(party: Transform, what: str) -> RecipeConflict:
-    return RecipeConflict(what, fix=f"leave out {_title(party)}, or the other one")
-
-
-def _title(transform: Transform) -> str:
-    return type(transform).__name__

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar, cast
 
 import torch
 
 from thunder_core.acquire.named import parameters_of
-from thunder_core.compiler import jit
+from thunder_core.compiler import CLEANUP_TRANSFORMS, compile_in_order
 from thunder_core.errors import BadSymbolicArgument, DegradedWarning
-from thunder_core.options.compile_options import MAX_PROGRAMS
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
 from thunder_core.pipeline.prepare import Prepared, degradation_texts
-from thunder_core.pipeline.recipes import find_recipe, usable_transforms
-from thunder_core.recipe import Lookaside, Recipe, Transform
+from thunder_core.pipeline.recipes import Named, find_recipe, usable_transforms
+from thunder_core.recipe import Recipe, Transform
+from thunder_core.recipe.settings import compile_options
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def compile(  # noqa: A001 - the word of the field
     model: Module,
-    recipe: str | type[Recipe] | Recipe = "default",
+    recipe: Named = "default",
     *,
-    max_programs: int = MAX_PROGRAMS,
+    max_programs: int | None = None,
     symbolic: Given | None = None,
     **options: object,
 ) -> Module:
     """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
 
-    The recipe is named (`"hf-llama"`), a class, or an instance; `options` are the recipe's own. Executors that this
+    The recipe is named (`"hf-llama"`), a class, or an instance, or a list of several that are added to each other, of
+    plug-ins, transforms, executors and lookasides too; `options` are the recipes' own. Executors that this
     machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
-    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`. `symbolic` names sizes and
-    numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them: `symbolic={"seq": (1, 8192)}`.
+    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`, whatever the recipe
+    says. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them:
+    `symbolic={"seq": (1, 8192)}`.
 
     Raises BadSymbolicArgument as `jit` does, and for a dimension that the model has not; UnknownName for a recipe that
-    does not exist, BadOption or UnknownName for options that it does not take, and RecipeMismatch if it is for another
-    family of models.
+    does not exist, BadOption or UnknownName for options that it does not take, RecipeMismatch if it is for another
+    family of models, and RecipeConflict for parts that cannot stand together.
     """
     chosen = find_recipe(recipe, options)
+    chosen.composition.require_whole()
     chosen.validate_all(model)
     device = device_of(model)
     named = candidates(chosen.all_executors(), device=device)
@@ -48,8 +52,9 @@ def compile(  # noqa: A001 - the word of the field
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
     arguments = chosen.symbolic_arguments(symbolic)
     require_dimensions(model, chosen, symbolic or ())
-    transforms = usable_transforms(chosen, device=device)
-    return _compiled(model, transforms, named, arguments, chosen.all_lookasides(), max_programs)
+    transforms = usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS)
+    limit = {} if max_programs is None else {"max_programs": max_programs}
+    return _compiled(model, chosen, transforms, named, arguments, limit)
 
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
@@ -72,29 +77,26 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
 
 def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
     """The model, compiled by a recipe that has been prepared and has accepted it; what is symbolic may be another."""
-    arguments = prepared.recipe.symbolic_arguments() if symbolic is None else symbolic
-    return _compiled(model, prepared.transforms, prepared.executors, arguments, prepared.recipe.all_lookasides())
+    recipe = prepared.recipe
+    arguments = recipe.symbolic_arguments() if symbolic is None else symbolic
+    in_order = recipe.composition.transforms(CLEANUP_TRANSFORMS).ordered()
+    transforms = [one for one in in_order if one in prepared.transforms or one in CLEANUP_TRANSFORMS]
+    return _compiled(model, recipe, transforms, prepared.executors, arguments)
 
 
 def _compiled(
     model: Module,
+    recipe: Recipe,
     transforms: Sequence[Transform],
     executors: Iterable[NamedExecutor],
     symbolic: tuple[SymbolicArgument, ...],
-    lookasides: Sequence[Lookaside],
-    max_programs: int = MAX_PROGRAMS,
+    settings: Mapping[str, object] | None = None,
 ) -> Module:
+    """The model, compiled by what of a recipe can be used here, with settings that come before the recipe's own."""
+    composition = recipe.composition
     subject: torch.nn.Module = model
     for transform in transforms:
         subject = transform.prepare(subject)
     usable = [one.executor for one in executors if one.executor is not None]
-    compiled = jit(
-        subject,
-        transforms=transforms,
-        executors=usable,
-        data_dependent="error",
-        max_programs=max_programs,
-        symbolic=symbolic,
-        lookasides=lookasides,
-    )
-    return cast(Module, compiled)
+    options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)
+    return cast(Module, compile_in_order(subject, transforms, usable, options, composition.lookasides))

@@ -45,8 +45,8 @@ class Prepared:
         """The name of the model for people: its folder or hub name, or the sample's."""
         if self.model.sample is None:
             return str(self.model.model)
-        is_recipes_sample = self.model.sample == SAMPLES.get(self.recipe.sample)
-        return self.recipe.sample if is_recipes_sample else self.model.sample.architecture
+        is_recipes_sample = self.model.sample == SAMPLES.get(self.recipe.shared_sample)
+        return self.recipe.shared_sample if is_recipes_sample else self.model.sample.architecture
 
     @property
     def dtype_name(self) -> str:
@@ -69,6 +69,7 @@ def prepare(request: Request) -> Prepared:
     labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
     """
     recipe = find_recipe(request.recipe, request.options)
+    recipe.composition.require_whole()
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
     device = torch.device(cast(str, model.device))
     transforms = usable_transforms(recipe, request.target, device)

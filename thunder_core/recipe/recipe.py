@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 
 from thunder_core import plugins
 from thunder_core.claiming.executor import Executor
 from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
-from thunder_core.extension.declaration import options_of, require_row, returned, vet_class
-from thunder_core.extension.lookaside import Lookaside, require_distinct
+from thunder_core.extension.declaration import require_row, require_traits, vet_class
+from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.requirement import Cuda, Degradation, Package, Requirement
+from thunder_core.extension.traits import TRAITS, Traits
 from thunder_core.extension.transform import Transform, order_transforms
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
 from thunder_core.options.tolerance import Tolerance
+from thunder_core.recipe.composition import Composition, name_of
 from thunder_core.recipe.dimensions import DIMENSIONS
 from thunder_core.recipe.options import RecipeOptions, hyphenated, parsed_options
+from thunder_core.recipe.plugin import Plugin, Summand, as_summand, total
+from thunder_core.recipe.settings import settings_of
 
 __all__ = [
     "Cuda",
@@ -46,108 +50,44 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
 }
 
 
-LAST = "torch"  # the executor that runs whatever no other one claims
-
-
-PARTS: Mapping[str, tuple[type, ...]] = {
-    "lookasides": (Lookaside,),
-    "transforms": (Transform,),
-    "executors": (str, Executor),
-    "needs": (Requirement,),
-}
 DECLARED: Mapping[str, tuple[type, ...]] = {
     "families": (str,),
-    "needs": (Requirement,),
     "parts": (str,),
     "executors": (str, Executor),
 }
-TAKEN_FOR = {"transforms": "setup_transforms", "lookasides": "setup_lookasides", "family": "families"}
+TAKEN_FOR = {
+    "transforms": "setup_transforms",
+    "lookasides": "setup_lookasides",
+    "operators": "setup_operators",
+    "settings": "setup_config",
+    "family": "families",
+}
 READ = (
-    *DECLARED,
+    *(*DECLARED, *TRAITS, "requirements"),
     *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance"),
 )
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """A bundle of lookasides, transforms and executors that is added to a recipe, or to another plug-in, with `+`."""
-
-    name: str
-    lookasides: tuple[Lookaside, ...] = ()
-    transforms: tuple[Transform, ...] = ()
-    executors: tuple[str | Executor, ...] = ()
-    needs: tuple[Requirement, ...] = ()
-
-    def __init_subclass__(cls) -> None:
-        """Raises `BadRecipe` for what it declares and nobody reads."""
-        super().__init_subclass__()
-        vet_class(cls, Plugin, PARTS, but=options_of(cls))
-
-    def __post_init__(self) -> None:
-        for name, kinds in PARTS.items():
-            require_row(self.name, name, getattr(self, name), kinds)
-
-    def setup_transforms(self) -> tuple[Transform, ...]:
-        """The transforms."""
-        return self.transforms
-
-    def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides."""
-        return self.lookasides
-
-    def setup_executors(self) -> tuple[str | Executor, ...]:
-        """The executors."""
-        return self.executors
-
-    def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """The needs that it has of a machine."""
-        return tuple((self.name, need) for need in self.needs)
-
-    @property
-    def summands(self) -> tuple[Plugin, ...]:
-        """Itself."""
-        return (self,)
-
-    def __add__(self, other: object) -> Plugin | Recipe:
-        """Both plug-ins as one; with a recipe, the recipe with this plug-in."""
-        added = summand(other)
-        return (
-            added + self if isinstance(added, Recipe) else Plugins(f"{self.name} + {added.name}", added=(self, added))
-        )
-
-    def __radd__(self, other: object) -> Plugin | Recipe:
-        """A transform, an executor or the class of a recipe, with this plug-in."""
-        return summand(other) + self
-
-
-@dataclass(frozen=True)
-class Plugins(Plugin):
-    """Several plug-ins as one."""
-
-    added: tuple[Plugin, ...] = ()
-
-    @property
-    def summands(self) -> tuple[Plugin, ...]:
-        """The plug-ins that it consists of."""
-        return tuple(inner for one in self.added for inner in one.summands)
-
-
-class Recipe:
+class Recipe(Traits, Summand):
     """A recipe says what is done to a model: a file that defines one subclass, whose docstring is its description.
 
-    `families` are the model types of transformers that it takes, empty for every module; `needs` is what the whole of
-    it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which they may
-    claim; `sample` names the small model that stands in where no model is given. `device` and `dtype` are where and in
-    which dtype a model is run whose user names none, the dtype on that device alone; empty, they are the best device
-    that there is, and the checkpoint's dtype. `dimensions` call sizes of the model's inputs by one name (`seq`), for
-    `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model does not have may be among them.
-    `symbolic` are the dimensions, or arguments, that are symbolic where nobody says otherwise. `compiler` is "jit";
-    "thunderfx" is reserved for composing recipes, and refused with `BadOption` where the recipe is to be applied.
+    `families` are the model types of transformers that it takes, empty for every module; `requirements` are what the
+    whole of it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which
+    they may claim; `sample` names the small model that stands in where no model is given. `device` and `dtype` are
+    where and in which dtype a model is run whose user names none, the dtype on that device alone; empty, they are the
+    best device that there is, and the checkpoint's dtype. `dimensions` call sizes of the model's inputs by one name
+    (`seq`), for `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model does not have may be
+    among them. `symbolic` are the dimensions, or arguments, that are symbolic where nobody says otherwise.
+    `compiler` is "jit"; "thunderfx" is reserved for composing recipes, and refused with `BadOption` where the recipe is
+    to be applied.
+    Its traits (`after`, `before`, `needs`, `excludes`, `provides`) are those of `Traits`.
+
+    Authors override `validate`, `tolerance` and the methods `setup_...`, each of which speaks for this recipe alone.
+    What brings a sum together (`composition` and the like) is not to be overridden.
     """
 
     compiler: ClassVar[Literal["jit", "thunderfx"]] = "jit"
     families: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[Requirement, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ()
     executors: ClassVar[tuple[str | Executor, ...]] = ("torch",)
     sample: ClassVar[str] = "llama3"
@@ -156,6 +96,7 @@ class Recipe:
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = DIMENSIONS
     symbolic: ClassVar[Given] = ()
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions
+    lists_executors: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
@@ -163,24 +104,41 @@ class Recipe:
         vet_class(cls, Recipe, READ, others=TAKEN_FOR)
         for name, kinds in DECLARED.items():
             require_row(cls.__name__, name, getattr(cls, name), kinds)
+        require_traits(cls.__name__, cls)
         require_dimensions(cls)
         if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
             raise BadRecipe(f"{cls.__name__}: Options is no RecipeOptions", fix="write class Options(RecipeOptions)")
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
-        self.added: tuple[Plugin | Recipe, ...] = ()
+        self.added: tuple[Summand, ...] = ()
         self.chosen = parsed_options(self.name, self.Options, options)
 
     @property
+    def title(self) -> str:
+        """The name of its class in lower case with hyphens, which is the name of its file."""
+        return hyphenated(type(self).__name__)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Its own name, and what it provides."""
+        return frozenset((self.title, *self.provides))
+
+    @property
     def name(self) -> str:
-        """The name of its class in lower case with hyphens, which is the name of its file; then what was added."""
-        return " + ".join((hyphenated(type(self).__name__), *(part.name for part in self.added)))
+        """Its own name; of a sum, the names of its recipes and then of its plug-ins."""
+        return " + ".join(part.title for part in self.summands)
 
     @property
     def options(self) -> Mapping[str, object]:
-        """The options in force, defaults included."""
-        return self.chosen.model_dump()
+        """The options in force, defaults included; of a sum, `recipe.option` for a name that several recipes have."""
+        chosen = [(recipe.title, recipe.chosen.model_dump()) for recipe in self.recipes]
+        names = [name for _, options in chosen for name in options]
+        return {
+            name if names.count(name) == 1 else f"{title}.{name}": value
+            for title, options in chosen
+            for name, value in options.items()
+        }
 
     @classmethod
     def summary(cls) -> str:
@@ -209,15 +167,51 @@ class Recipe:
         """The executors of its own in the order in which they may claim; eager PyTorch comes last in any case."""
         return tuple(self.executors)
 
-    def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """The needs that it has of a machine by itself, each with the part of it that does."""
-        parts = self.parts or (hyphenated(type(self).__name__),)
-        return tuple((part, need) for need in self.needs for part in parts)
+    def setup_operators(self) -> tuple[Executor, ...]:
+        """The operators of its own: executors that each have a function for one of PyTorch's, and may claim first."""
+        return ()
+
+    def setup_config(self) -> Mapping[str, object]:
+        """The settings of `jit` that it asks for: `cache`, `memory_budget` and the like, and `symbolic`."""
+        return {}
+
+    def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
+        """What it wants of a machine by itself, each requirement with the part of it that does."""
+        parts = self.parts or (self.title,)
+        return tuple((part, need) for need in self.requirements for part in parts)
 
     @property
-    def summands(self) -> tuple[Plugin | Recipe, ...]:
-        """The recipe, and all that was added to it: each speaks for itself alone."""
-        return (self, *(inner for part in self.added for inner in part.summands))
+    def rank(self) -> tuple[object, ...]:
+        """Its name and its class: recipes come before plug-ins."""
+        return 0, self.title, f"{type(self).__module__}.{type(self).__qualname__}"
+
+    def is_same(self, other: Summand) -> bool:
+        """Whether another one is of the same class; raises `RecipeConflict` where it was given other options."""
+        if type(self) is not type(other):
+            return False
+        mine, others = ({name: value for name, value in vars(one).items() if name != "added"} for one in (self, other))
+        if mine != others:
+            raise RecipeConflict(
+                f"the recipe {self.title} is given twice with different options: {self.chosen}, and others",
+                fix="give it once",
+            )
+        return True
+
+    def joined(self, others: Sequence[Summand]) -> Recipe:
+        """A copy of the recipe by itself, to which others are added."""
+        more = copy.copy(self)
+        more.added = tuple(others)
+        return more
+
+    @property
+    def summands(self) -> tuple[Summand, ...]:
+        """The recipe, and all that was added to it, in the order of their names: each speaks for itself alone."""
+        return (self, *self.added)
+
+    @property
+    def composition(self) -> Composition:
+        """The parts of the whole sum together, which is the same in whatever order they were added."""
+        return Composition(self.summands)
 
     @property
     def recipes(self) -> tuple[Recipe, ...]:
@@ -234,20 +228,16 @@ class Recipe:
         return functools.reduce(Tolerance.or_looser, (recipe.tolerance(dtype) for recipe in self.recipes))
 
     def all_transforms(self) -> tuple[Transform, ...]:
-        """The transforms of the whole sum; this, and the like, raise `BadRecipe` for what cannot be one."""
-        return tuple(one for part in self.summands for one in returned(part, "setup_transforms", (Transform,)))
+        """The transforms of the whole sum in their order; this, and the like, raise as `Composition` does."""
+        return self.composition.transforms().ordered()
 
     def all_lookasides(self) -> tuple[Lookaside, ...]:
         """The lookasides of the whole sum, by name; raises `RecipeConflict` for two that are for one function."""
-        rows = (returned(part, "setup_lookasides", (Lookaside,)) for part in self.summands)
-        return require_distinct([lookaside for row in rows for lookaside in row])
+        return self.composition.lookasides
 
     def all_executors(self) -> tuple[str | Executor, ...]:
-        """The executors of the whole sum: what was added may claim first, eager PyTorch last."""
-        own, *added = (returned(part, "setup_executors", (str, Executor)) for part in self.summands)
-        by_name = distinct((*(one for row in added for one in row), *own))
-        last = by_name.pop(LAST, LAST)
-        return (*by_name.values(), last)
+        """The executors of the whole sum in the order in which they may claim, eager PyTorch last."""
+        return self.composition.executor_row
 
     def all_dimensions(self) -> Mapping[str, tuple[str, ...]]:
         """The names of sizes by the dimensions that they are called, of the whole sum."""
@@ -258,10 +248,17 @@ class Recipe:
         return found
 
     def symbolic_arguments(self, given: Given | None = None) -> tuple[SymbolicArgument, ...]:
-        """The arguments that are symbolic: those that are given, or the recipe's own, with dimensions spelled out."""
-        stated = (given,) if given is not None else tuple(recipe.symbolic for recipe in self.recipes)
-        named = {one.name: one for row in stated for one in symbolic_arguments(row)}
-        return tuple(one for argument in named.values() for one in self.spelled_out(argument))
+        """The arguments that are symbolic: those that are given, or the sum's own, with dimensions spelled out.
+
+        Raises `RecipeConflict` where parts of the sum give one argument different ranges.
+        """
+        if given is not None:
+            stated = [("", one) for one in symbolic_arguments(given)]
+        else:
+            rows: list[tuple[str, Any]] = [(one.title, settings_of(one).get("symbolic", ())) for one in self.summands]
+            rows += [(recipe.title, recipe.symbolic) for recipe in self.recipes]
+            stated = [(title, one) for title, row in rows for one in symbolic_arguments(row)]
+        return tuple(one for argument in common_ranges(stated) for one in self.spelled_out(argument))
 
     def spelled_out(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
         """The sizes that a dimension is a name of, which a call need not have; any other argument as it is."""
@@ -272,13 +269,20 @@ class Recipe:
         condition = f" with {companion}" if companion else ""
         return tuple(replace(argument, name=f"{name}{condition}", required=False) for name in names)
 
-    def all_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """The needs of the whole sum of a machine; who names a GPU needs one."""
-        stated = tuple(one for part in self.summands for one in returned(part, "setup_needs", (tuple,)))
+    def all_requirements(self) -> tuple[tuple[str, Requirement], ...]:
+        """What the whole sum wants of a machine; who names a GPU wants one."""
+        stated = self.composition.requirements
         is_stated = any(isinstance(need, Cuda) for _, need in stated)
         return (
             stated if is_stated else (*stated, *(("the GPU", Cuda()) for one in self.recipes if "cuda" in one.device))
         )
+
+    @property
+    def shared_sample(self) -> str:
+        """The name of the small model that stands in for a model of the sum: of the recipe for the fewest families."""
+        stating = [one for one in self.recipes if any("sample" in vars(kind) for kind in type(one).__mro__[:-3])]
+        stating.sort(key=lambda one: (not one.families, len(one.families), one.title))
+        return stating[0].sample if stating else self.sample
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
         """The tolerance of the result for a model of that dtype."""
@@ -286,20 +290,41 @@ class Recipe:
 
     def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
         """The parts that this machine cannot do: for a model on a device, or for a GPU of the architecture `target`."""
-        named = [(transform.name, need) for transform in self.all_transforms() for need in transform.needs]
-        needs = (*self.all_needs(), *named)
+        named = [(transform.name, need) for transform in self.all_transforms() for need in transform.requirements]
+        needs = (*self.all_requirements(), *named)
         found = [(part, need, lacks(need, target, device)) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in found if reason)
 
-    def __add__(self, other: object) -> Self:
-        """Add another recipe, or a plug-in, a transform, an executor or a lookaside."""
-        more = copy.copy(self)
-        more.added = (*self.added, summand(other))
-        return more
+    def with_(
+        self,
+        *,
+        transforms: Sequence[Transform] = (),
+        executors: Sequence[str | Executor] = (),
+        lookasides: Sequence[Lookaside] = (),
+        operators: Sequence[Executor] = (),
+        **settings: object,
+    ) -> Recipe:
+        """The recipe with these parts and settings of `jit` (`memory_budget=0.5`), each as if it had been added."""
+        parts = [as_summand(part) for part in (*transforms, *lookasides)]
+        parts += [Plugin(name_of(one), executors=(one,)) for one in executors]
+        parts += [Plugin(one.name, operators=(one,)) for one in operators]
+        parts += [Plugin(f"{name}={value}", settings={name: value}) for name, value in settings.items()]
+        return cast(Recipe, total((self, *parts)))
 
-    def __radd__(self, other: object) -> Self:
-        """Add to something that was given first and has no sum of its own."""
-        return self + other
+
+def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[SymbolicArgument, ...]:
+    """Each argument once, with the range that one of the parts gives it; raises `RecipeConflict` for two of them."""
+    found: dict[str, tuple[str, SymbolicArgument]] = {}
+    for owner, argument in stated:
+        other, known = found.setdefault(argument.name, (owner, argument))
+        if argument.has_range and not known.has_range:
+            found[argument.name] = (owner, argument)
+        elif argument.has_range and (argument.lower, argument.upper) != (known.lower, known.upper):
+            raise RecipeConflict(
+                f"{other} has {argument.name} {known.range_text}, and {owner} {argument.range_text}",
+                fix=f"leave out {other} or {owner}, or say yourself what is symbolic",
+            )
+    return tuple(argument for _, argument in found.values())
 
 
 def require_dimensions(kind: type[Recipe]) -> None:
@@ -323,41 +348,6 @@ def lacks(need: Requirement, target: str = "", device: torch.device | None = Non
     if target:
         return need.missing_for(target)
     return need.missing() if device is None else need.missing_on(device)
-
-
-def summand(part: object) -> Plugin | Recipe:
-    """A part that is added to a recipe or a plug-in, as one of these; raises `BadRecipe` for what cannot be."""
-    if isinstance(part, Plugin | Recipe):
-        return part
-    if isinstance(part, Transform):
-        return Plugin(part.name, transforms=(part,))
-    if isinstance(part, Executor):
-        return Plugin(part.name, executors=(part,))
-    if isinstance(part, Lookaside):
-        return Plugin(getattr(part.function, "__qualname__", "lookaside"), lookasides=(part,))
-    if isinstance(part, type) and issubclass(part, Recipe):
-        return part()
-    kind = f"the class {part.__name__}" if isinstance(part, type) else f"{part!r:.80}, a {type(part).__name__}"
-    raise BadRecipe(
-        f"a recipe was to be added to {kind}",
-        fix="add recipes, and instances of Plugin, Transform, Executor or Lookaside, one by one: recipe + plugin",
-    )
-
-
-def distinct(executors: Iterable[str | Executor]) -> dict[str, str | Executor]:
-    """Each executor once, by its name, where it stands first; of a name and an object that has it, the object.
-
-    Raises `RecipeConflict` for two objects of one name, of which only one could claim.
-    """
-    found: dict[str, str | Executor] = {}
-    for one in executors:
-        name = one if isinstance(one, str) else one.name
-        other = found.setdefault(name, one)
-        if isinstance(other, str):
-            found[name] = one
-        elif one is not other and not isinstance(one, str):
-            raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
-    return found
 
 
 def recipes_for(family: str | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -20,6 +21,7 @@ ON_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
 class CudaGraphs(WrappingExecutor):
     """Wraps bound symbols whose tensors are all on one GPU, whichever executor has claimed them."""
 
+    after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "nvfuser", "inductor")
     name: str = "cudagraphs"
     wrapper: str = "thunder_executors.cudagraphs.graph.captured"
     short_name: str = "graph"

@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -30,6 +31,7 @@ INSTALL = "pip install nvfuser-cu130-torch210==0.2.36.dev20260301"
 class Nvfuser(FusionExecutor):
     """Fuses what nvFuser has on CUDA: elementwise operations, reductions, conversions, views; not products."""
 
+    before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = "nvfuser"
 
     @property

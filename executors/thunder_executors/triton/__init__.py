@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -31,6 +31,7 @@ KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
 class Triton(OperatorExecutor):
     """Claims what PyTorch names or models of transformers write, and we have a kernel for, on CUDA tensors."""
 
+    before: ClassVar[tuple[str, ...]] = ("nvfuser", "inductor")
     name: str = "triton"
 
     @property

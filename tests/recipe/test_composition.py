@@ -1,0 +1,244 @@
+"""A sum of recipes is the same in whatever order its parts are added: what it is made of, its name and its program."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core import plugins
+from thunder_core.claiming.executor import OperatorExecutor
+from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, ThunderError, UnknownName
+from thunder_core.extension.lookaside import Lookaside
+from thunder_core.ir.trace import Trace
+from thunder_core.pipeline.recipes import find_recipe, recipe_class
+from thunder_core.recipe import Plugin, Recipe, RecipeOptions, Transform, order_transforms
+from thunder_core.recipe.composition import reasons
+from thunder_core.transforms.dce import DropDeadCode
+from thunder_core.transforms.functionalize import Functionalize
+
+SHIPPED = [one.name for one in plugins.listing("recipes")]
+
+
+@dataclass(frozen=True)
+class Pack(Transform):
+    """Stands for a transform of some modules, which may be given once for each."""
+
+    modules: str = "*"
+    bits: int = 8
+    distinct_by = ("modules",)
+    provides = ("packing",)
+
+    def __call__(self, trace: Trace) -> Trace:
+        return trace
+
+
+@dataclass(frozen=True)
+class Inspect(Transform):
+    """Stands for a transform that comes after all packing."""
+
+    after = ("packing",)
+
+    def __call__(self, trace: Trace) -> Trace:
+        return trace
+
+
+FAST = OperatorExecutor("fast")
+DOUBLED = Lookaside(torch.nn.functional.softsign, torch.nn.functional.tanh)
+PARTS: Sequence[object] = (
+    *map(recipe_class, SHIPPED),
+    *(Pack(), Pack("layers.0"), Inspect(), Functionalize(), FAST, DOUBLED),
+    Plugin("small", settings={"memory_budget": 0.5}),
+    Plugin("listed", executors=("triton", "fast")),
+)
+
+
+def facts(parts: Sequence[object]) -> object:
+    """All that a sum of parts comes to, or the error that it raises."""
+    try:
+        recipe = find_recipe(list(parts), {})
+        composition = recipe.composition
+        composition.require_whole()
+        steps = list(reasons(composition, (DropDeadCode(),)))
+        return (
+            *(recipe.name, recipe.options, steps, composition.transforms().ordered(), composition.executor_row),
+            *(composition.lookasides, composition.settings, composition.requirements),
+            *(recipe.symbolic_arguments(), recipe.all_dimensions(), recipe.shared_sample),
+            recipe.loosest_tolerance(torch.float32),
+        )
+    except ThunderError as error:
+        return error.code, error.what
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(range(len(PARTS)), 2)))
+def test_two_parts_are_the_same_both_ways(pair: tuple[int, int]) -> None:
+    one, other = (PARTS[place] for place in pair)
+    default = recipe_class("default")
+    assert facts((default, one, other)) == facts((other, default, one)) == facts((one, other, default))
+
+
+def test_random_sets_are_the_same_in_every_order() -> None:
+    draw = random.Random(17)
+    whole = 0
+    for _ in range(500):
+        parts = [*draw.sample(PARTS, draw.randint(2, 6)), recipe_class("default")]
+        expected = facts(parts)
+        whole += len(expected) > 2  # type: ignore[arg-type]
+        assert facts(draw.sample(parts, len(parts))) == expected
+    assert whole > 250, "most of them are no errors"
+
+
+def relu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:  # noqa: A002 - as PyTorch calls it
+    """Stands for another activation."""
+    return input.relu()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_program_is_the_same_in_every_order(order: tuple[int, ...]) -> None:
+    parts = (recipe_class("default"), Functionalize(), Lookaside(torch.nn.functional.gelu, relu))
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.GELU()), torch.randn(2, 3)
+    compiled = thunder.compile(model, [parts[place] for place in order] + [Plugin("none")], symbolic=())
+    with torch.no_grad():
+        assert torch.equal(compiled(x), model[0](x).relu())
+    names = [bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[0].bound_symbols]
+    assert names == ["linear", "relu"]
+
+
+def test_two_instances_stand_together_where_their_modules_differ() -> None:
+    both = order_transforms([Pack("b"), Pack("a", bits=4)])
+    assert both == (Pack("a", bits=4), Pack("b"))
+    with pytest.raises(RecipeConflict, match="one transform with different options"):
+        order_transforms([Pack("a"), Pack("a", bits=4)])
+
+
+def test_what_provides_a_word_is_called_by_it() -> None:
+    assert order_transforms([Inspect(), Pack()]) == (Pack(), Inspect())
+
+
+class Sharing(Recipe):
+    """A recipe that another one excludes."""
+
+    class Options(RecipeOptions):
+        """An option that others have too."""
+
+        width: int = 1
+
+
+class Alone(Recipe):
+    """A recipe that stands beside none of the former."""
+
+    excludes: ClassVar[tuple[str, ...]] = ("sharing",)
+
+    class Options(RecipeOptions):
+        """An option that others have too."""
+
+        width: int = 2
+        height: int = 3
+
+
+class Needy(Recipe):
+    """A recipe that wants packing."""
+
+    needs: ClassVar[tuple[str, ...]] = ("packing",)
+    after: ClassVar[tuple[str, ...]] = ("packing",)
+
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        return (Functionalize(),)
+
+
+def test_exclusion_and_need_name_both_parties() -> None:
+    with pytest.raises(RecipeConflict, match="alone excludes sharing") as caught:
+        (Sharing() + Alone()).composition.require_whole()
+    assert caught.value.fix == "leave out alone or sharing"
+    with pytest.raises(RecipeConflict, match="needy needs packing") as caught:
+        Needy().composition.require_whole()
+    assert caught.value.fix == "add packing, or leave out needy"
+    (Needy() + Pack()).composition.require_whole()
+
+
+def test_a_recipe_has_its_parts_behind_those_of_another() -> None:
+    assert (Recipe() + Functionalize() + Pack()).all_transforms() == (Functionalize(), Pack())
+    both = Needy() + Plugin("weights", transforms=(Pack(),), provides=("packing",))
+    assert both.all_transforms() == (Pack(), Functionalize())
+    told = {name: why for _, name, why in reasons(both.composition)}
+    assert told["Functionalize"] == ("Functionalize comes after Pack(modules='*'), since needy comes after packing",)
+
+
+def test_an_unknown_trait_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="needs names 'defualt'") as caught:
+        (Recipe() + Plugin("mine", needs=("defualt",))).composition.require_whole()
+    assert "did you mean default" in caught.value.fix
+
+
+def test_settings_of_several_parts_agree_or_are_refused() -> None:
+    small, large = Plugin("small", settings={"memory_budget": 0.5}), Plugin("large", settings={"memory_budget": 1.0})
+    assert (Recipe() + small).composition.settings == {"memory_budget": 0.5}
+    with pytest.raises(RecipeConflict, match=r"large asks for memory_budget=1.0, and small for memory_budget=0.5"):
+        _ = (small + large + Recipe()).composition.settings
+    for settings, error in (({"memory": 1}, BadRecipe), ({"memory_budget": -1}, BadOption), (3, BadRecipe)):
+        kind = type("Mine", (Recipe,), {"setup_config": lambda self, settings=settings: settings})
+        with pytest.raises(error):
+            _ = kind().composition.settings
+
+
+def test_settings_reach_the_compiler() -> None:
+    class Numbers(Recipe):
+        """Takes symbolic numbers, and allows branches."""
+
+        def setup_config(self) -> dict[str, object]:
+            return {"cache": "symbolic values", "data_dependent": "guard", "max_programs": 3}
+
+    compiled = thunder.compile(torch.nn.ReLU(), Numbers())
+    for rows in range(2, 6):
+        compiled(torch.randn(rows, 2))
+    assert thunder.cache_misses(compiled) == 1
+    options = thunder.compiler.specializations_of(compiled).options
+    assert (options.cache, options.data_dependent, options.max_programs) == ("symbolic values", "guard", 3)
+    given = thunder.compile(torch.nn.ReLU(), Numbers(), max_programs=7)
+    assert thunder.compiler.specializations_of(given).options.max_programs == 7
+
+
+def test_parts_are_added_inline() -> None:
+    recipe = Recipe().with_(
+        transforms=[Pack()], executors=["sdpa"], lookasides=[DOUBLED], operators=[FAST], memory_budget=0.5
+    )
+    assert recipe.all_transforms() == (Pack(),)
+    assert recipe.all_executors() == (FAST, "sdpa", "torch")
+    assert recipe.all_lookasides() == (DOUBLED,)
+    assert recipe.composition.settings == {"memory_budget": 0.5}
+
+
+def test_options_find_the_recipe_that_has_them() -> None:
+    both = find_recipe([Sharing, Alone], {"height": 7, "sharing.width": 5})
+    assert both.options == {"alone.width": 2, "height": 7, "sharing.width": 5}
+    assert find_recipe([Alone, Sharing], both.options).options == both.options
+    with pytest.raises(BadOption, match="width is one of several") as caught:
+        find_recipe([Sharing, Alone], {"width": 5})
+    assert caught.value.fix == "name one: sharing.width or alone.width"
+    with pytest.raises(UnknownName, match="no option 'heigth'") as unknown:
+        find_recipe([Sharing, Alone], {"heigth": 5})
+    assert "did you mean alone.height" in unknown.value.fix
+
+
+def test_recipes_that_list_executors_otherwise_are_refused() -> None:
+    class Forwards(Recipe):
+        """One order."""
+
+        executors = ("sdpa", "inductor", "torch")
+
+    class Backwards(Recipe):
+        """The other one."""
+
+        executors = ("inductor", "sdpa", "torch")
+
+    with pytest.raises(RecipeConflict, match="must each come before the other") as caught:
+        _ = (Forwards() + Backwards()).all_executors()
+    assert "forwards lists sdpa before inductor" in caught.value.what
+    assert "backwards lists inductor before sdpa" in caught.value.what
+    assert Forwards().with_(executors=["triton"]).all_executors() == ("sdpa", "triton", "inductor", "torch")

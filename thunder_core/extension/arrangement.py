@@ -1,0 +1,134 @@
+"""The order of the parts of a recipe: what their traits demand, and else what their names make of it."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from typing import Generic, TypeVar
+
+from thunder_core.errors import RecipeConflict
+from thunder_core.extension.traits import Part
+
+Kind = TypeVar("Kind", bound=Part)
+Edge = tuple[int, int]  # the places of a part and of one that comes behind it
+
+
+@dataclass(frozen=True)
+class Member(Generic[Kind]):
+    """A part that has a place in an order, with the recipes and plug-ins that bring it.
+
+    Where no trait decides, members stand in the order of their keys, which have to differ.
+    """
+
+    part: Kind
+    key: tuple[object, ...]
+    owners: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of members, by their titles, in which a recipe or a plug-in lists them: for these it decides."""
+
+    owner: Part
+    titles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Placed(Generic[Kind]):
+    """A part in its place, and the reasons for that: none where its name alone decided."""
+
+    part: Kind
+    reasons: tuple[str, ...]
+
+
+@dataclass
+class Arrangement(Generic[Kind]):
+    """The members of a recipe in one order, whatever order they were given in.
+
+    Raises `RecipeConflict` where members must each come before the other, with what says so.
+    """
+
+    members: Sequence[Member[Kind]]
+    rows: Sequence[Row] = ()
+    because: dict[Edge, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.members = sorted(self.members, key=lambda member: member.key)
+        for edge, reason in self._edges_of_rows():
+            self.because.setdefault(edge, reason)
+        decided = {frozenset(edge) for edge in self.because}
+        for edge, reason in self._edges_of_traits():
+            if frozenset(edge) not in decided:
+                self.because.setdefault(edge, reason)
+
+    def placed(self) -> tuple[Placed[Kind], ...]:
+        """The parts in their order, each with the reasons why it stands behind others."""
+        order = self._sorted()
+        found = []
+        for place in order:
+            behind = [self.because[edge] for edge in sorted(self.because) if edge[1] == place]
+            found.append(Placed(self.members[place].part, tuple(dict.fromkeys(behind))))
+        return tuple(found)
+
+    def ordered(self) -> tuple[Kind, ...]:
+        """The parts in their order."""
+        return tuple(self.members[place].part for place in self._sorted())
+
+    def _sorted(self) -> list[int]:
+        before: dict[int, set[int]] = {place: set() for place in range(len(self.members))}
+        for first, second in self.because:
+            before[second].add(first)
+        sorter = graphlib.TopologicalSorter(before)
+        try:
+            sorter.prepare()
+        except graphlib.CycleError as error:
+            raise self._cycle(error.args[1]) from None
+        ordered: list[int] = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready())
+            ordered += ready
+            sorter.done(*ready)
+        return ordered
+
+    def _cycle(self, cycle: Sequence[int]) -> RecipeConflict:
+        """The error for members each of which comes before the next, and the last is the first."""
+        steps = [self.because[edge] for edge in pairwise(cycle)]
+        first, second = (self.members[place].part.title for place in cycle[:2])
+        return RecipeConflict(
+            f"{first} and {second} must each come before the other: {'; '.join(dict.fromkeys(steps))}",
+            fix="leave one of them out, or change what says so",
+        )
+
+    def _edges_of_rows(self) -> Iterator[tuple[Edge, str]]:
+        places = {member.part.title: place for place, member in enumerate(self.members)}
+        for row in sorted(self.rows, key=lambda row: (row.owner.title, row.titles)):
+            for first, second in combinations([title for title in row.titles if title in places], 2):
+                yield (places[first], places[second]), f"{row.owner.title} lists {first} before {second}"
+
+    def _edges_of_traits(self) -> Iterator[tuple[Edge, str]]:
+        for place, member in enumerate(self.members):
+            speakers: tuple[Part, ...] = (member.part, *member.owners)
+            for speaker in speakers:
+                for name in speaker.after:
+                    for other in self._called(name, place, speaker):
+                        yield (other, place), self._reason(place, speaker, "after", other, name)
+                for name in speaker.before:
+                    for other in self._called(name, place, speaker):
+                        yield (place, other), self._reason(place, speaker, "before", other, name)
+
+    def _called(self, name: str, place: int, speaker: Part) -> Iterator[int]:
+        """The places of the members that a name calls, themselves or by who brings them, but not what both bring."""
+        own = self.members[place]
+        for other, member in enumerate(self.members):
+            by_owner = any(name in owner.labels and owner not in own.owners for owner in member.owners)
+            is_called = name in member.part.labels or by_owner
+            if is_called and other != place and speaker not in member.owners:
+                yield other
+
+    def _reason(self, place: int, speaker: Part, relation: str, other: int, name: str) -> str:
+        title, named = self.members[place].part.title, self.members[other].part.title
+        told = f"{title} comes {relation} {named}"
+        by = [] if speaker is self.members[place].part else [f"{speaker.title} comes {relation} {name}"]
+        return f"{told}, since {by[0]}" if by else told

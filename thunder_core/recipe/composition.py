@@ -1,0 +1,172 @@
+"""The composition of a recipe: what the recipes and plug-ins of a sum come to, in whatever order they were added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from thunder_core.claiming.executor import Executor, find_executor
+from thunder_core.errors import EnvironmentLacks, RecipeConflict, UnknownName
+from thunder_core.extension.arrangement import Arrangement, Member, Row
+from thunder_core.extension.declaration import returned
+from thunder_core.extension.lookaside import Lookaside, require_distinct
+from thunder_core.extension.requirement import Requirement
+from thunder_core.extension.traits import Part, require_compatible
+from thunder_core.extension.transform import Transform, arranged_transforms, require_known
+from thunder_core.recipe.plugin import Summand
+from thunder_core.recipe.settings import merged_settings, settings_of
+
+LAST = "torch"  # the executor that runs whatever no other one claims
+
+
+@dataclass(frozen=True, eq=False)
+class ListedExecutor:
+    """An executor of a composition, by its name or as an object; its traits where it can be loaded."""
+
+    value: str | Executor
+    found: Executor | None
+
+    @property
+    def title(self) -> str:
+        """The executor's name."""
+        return self.value if isinstance(self.value, str) else self.value.name
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The names by which traits call it."""
+        return frozenset((self.title,)) if self.found is None else self.found.labels
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """The executors that it comes after."""
+        return () if self.found is None else self.found.after
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The executors that it comes before."""
+        return () if self.found is None else self.found.before
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The parts that it needs."""
+        return () if self.found is None else self.found.needs
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """The parts that it excludes."""
+        return () if self.found is None else self.found.excludes
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """The parts of a sum together: transforms and executors in their one order, lookasides, settings, requirements.
+
+    `summands` are the recipes and plug-ins in the order of their names. Raises `BadRecipe` for what a method of theirs
+    returns and cannot be a part, and `RecipeConflict` where parts cannot stand together.
+    """
+
+    summands: Sequence[Summand]
+
+    @cached_property
+    def brought(self) -> tuple[tuple[Transform, tuple[Part, ...]], ...]:
+        """The transforms, each with the recipe or the plug-in that brings it."""
+        rows = ((one, returned(one, "setup_transforms", (Transform,))) for one in self.summands)
+        return tuple((transform, (one,)) for one, row in rows for transform in row)
+
+    def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
+        """The transforms in their order, with others that come with every program."""
+        return arranged_transforms((*self.brought, *((transform, ()) for transform in more)))
+
+    @cached_property
+    def lookasides(self) -> tuple[Lookaside, ...]:
+        """The lookasides by name; raises `RecipeConflict` for two that are for one function."""
+        rows = (returned(one, "setup_lookasides", (Lookaside,)) for one in self.summands)
+        return require_distinct([lookaside for row in rows for lookaside in row])
+
+    @cached_property
+    def executors(self) -> Arrangement[ListedExecutor]:
+        """The executors in the order in which they may claim, but for eager PyTorch, which comes last.
+
+        Where a recipe lists two, its row decides, and else their traits. What is added may claim before what recipes
+        list, and operators before both. Raises `RecipeConflict` for two objects of one name, and for rows that differ.
+        """
+        members: dict[str, Member[ListedExecutor]] = {}
+        rows = []
+        for one in self.summands:
+            row = returned(one, "setup_executors", (str, Executor))
+            operators = returned(one, "setup_operators", (Executor,))
+            rows.append(Row(one, tuple(dict.fromkeys(map(name_of, row)))))
+            ranked = [(operator, 0) for operator in operators] + [(each, 1 + one.lists_executors) for each in row]
+            for executor, rank in ranked:
+                if (name := name_of(executor)) != LAST:
+                    members[name] = joined(members.get(name), executor, rank, one)
+        return Arrangement(list(members.values()), rows)
+
+    @cached_property
+    def executor_row(self) -> tuple[str | Executor, ...]:
+        """The executors in the order in which they may claim, eager PyTorch last."""
+        rows = [returned(one, "setup_executors", (str, Executor)) for one in self.summands]
+        last = next((one for row in rows for one in row if name_of(one) == LAST and not isinstance(one, str)), LAST)
+        return (*(one.value for one in self.executors.ordered()), last)
+
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
+        """The settings of `jit` that the parts ask for; raises `RecipeConflict` where two ask for different values."""
+        return merged_settings([(one.title, settings_of(one)) for one in self.summands])
+
+    @cached_property
+    def requirements(self) -> tuple[tuple[str, Requirement], ...]:
+        """What the recipes and plug-ins want of the machine, each with the part of it that does."""
+        return tuple(stated for one in self.summands for stated in returned(one, "setup_requirements", (tuple,)))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The recipes and plug-ins, and their transforms and executors."""
+        return (*self.summands, *self.transforms().ordered(), *self.executors.ordered())
+
+    def require_whole(self) -> None:
+        """Raise `RecipeConflict` for parts that exclude or lack others, `UnknownName` for traits that name nothing."""
+        for part in self.parts:
+            require_known(part, self.parts)
+        require_compatible(self.parts)
+
+
+def joined(
+    twin: Member[ListedExecutor] | None, executor: str | Executor, rank: int, owner: Summand
+) -> Member[ListedExecutor]:
+    """An executor that another part may bring as well, by its name or as an object, of which the object counts.
+
+    Raises `RecipeConflict` for two objects of one name, of which only one could claim.
+    """
+    name = name_of(executor)
+    known = None if twin is None else twin.part.value
+    if isinstance(known, Executor) and not isinstance(executor, str) and known is not executor:
+        raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
+    value = known if isinstance(known, Executor) else executor
+    known_rank: Any = 0 if twin is None else twin.key[0]
+    owners = () if twin is None else twin.owners
+    return Member(ListedExecutor(value, found(value)), (max(rank, known_rank), name), (*owners, owner))
+
+
+def name_of(executor: str | Executor) -> str:
+    """The name of an executor that is named, or an object."""
+    return executor if isinstance(executor, str) else executor.name
+
+
+def found(executor: str | Executor) -> Executor | None:
+    """The executor of a name; None where this machine cannot load it, which its candidates tell."""
+    try:
+        return find_executor(executor)
+    except (UnknownName, EnvironmentLacks):
+        return None
+
+
+def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each step of a composition in its order: its kind, its name, and why it stands where it does."""
+    for placed in composition.transforms(more).placed():
+        yield "transform", placed.part.title, placed.reasons
+    for listed in composition.executors.placed():
+        yield "executor", listed.part.title, listed.reasons
+    yield "executor", LAST, ("it runs what nobody else has claimed",)

@@ -1,0 +1,62 @@
+"""Settings of `jit` that recipes and plug-ins ask for: which there are, and what several of them come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from thunder_core import plugins
+from thunder_core.errors import BadRecipe, RecipeConflict
+from thunder_core.options.compile_options import MAX_PROGRAMS, CompileOptions
+from thunder_core.options.symbolic_arguments import symbolic_arguments
+
+# What a compiled model has where no part of its recipe asks for something else.
+DEFAULTS: Mapping[str, object] = {
+    "cache": "constant values",
+    "sharp_edges": "allow",
+    "data_dependent": "error",
+    "memory_budget": 1.0,
+    "max_programs": MAX_PROGRAMS,
+}
+SYMBOLIC = "symbolic"
+SETTINGS = (*DEFAULTS, SYMBOLIC)
+
+
+def settings_of(part: object) -> Mapping[str, object]:
+    """The settings that a recipe or a plug-in asks for.
+
+    Raises `BadRecipe` for what is no mapping, or has a name that `jit` does not know; `BadOption` and
+    `BadSymbolicArgument` for a value that it does not take.
+    """
+    owner, given = type(part).__name__, part.setup_config()  # type: ignore[attr-defined]
+    if not isinstance(given, Mapping):
+        raise BadRecipe(f"{owner}: setup_config returns {given!r:.80}", fix='return a dict: {"memory_budget": 0.5}')
+    for name in given:
+        if name not in SETTINGS:
+            raise BadRecipe(
+                f"{owner}: setup_config has {name!r:.60}, which is no setting of recipes",
+                fix=f"{plugins.meant(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
+            )
+    symbolic_arguments(given.get(SYMBOLIC, ()))
+    compile_options({name: value for name, value in given.items() if name != SYMBOLIC})
+    return dict(given)
+
+
+def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
+    """The settings of several parts, but for `symbolic`; raises `RecipeConflict` where two want different values."""
+    merged: dict[str, tuple[str, object]] = {}
+    for owner, settings in stated:
+        for name, value in sorted(settings.items()):
+            if name == SYMBOLIC:
+                continue
+            other, wanted = merged.setdefault(name, (owner, value))
+            if wanted != value:
+                raise RecipeConflict(
+                    f"{other} asks for {name}={wanted!r}, and {owner} for {name}={value!r}",
+                    fix=f"leave out {other} or {owner}",
+                )
+    return {name: value for name, (_, value) in sorted(merged.items())}
+
+
+def compile_options(settings: Mapping[str, object]) -> CompileOptions:
+    """The options of a compiler with these settings, and the usual ones; raises `BadOption` for a value."""
+    return CompileOptions(functional=False, symbolic=(), **{**DEFAULTS, **settings})  # type: ignore[arg-type]
