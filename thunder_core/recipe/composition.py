@@ -118,7 +118,7 @@ class Composition:
 
     @cached_property
     def requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """What the recipes and plug-ins want of the machine, each with the part of it that does."""
+        """The requirements that recipes and plug-ins have of the machine, each with the part that does."""
         return tuple(stated for one in self.summands for stated in returned(one, "setup_requirements", (tuple,)))
 
     @cached_property

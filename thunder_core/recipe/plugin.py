@@ -66,7 +66,7 @@ class Summand(ABC):
     @property
     @abstractmethod
     def rank(self) -> tuple[object, ...]:
-        """What orders it among the others of a sum."""
+        """The key by which it is ordered among the others of a sum."""
 
     @abstractmethod
     def is_same(self, other: Summand) -> bool:
@@ -98,7 +98,7 @@ class Summand(ABC):
 
     @abstractmethod
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """What it wants of a machine, each requirement with the part of it that does."""
+        """The requirements that it has of a machine, each with the part of it that has it."""
 
     def __add__(self, other: object) -> Any:
         """Add a recipe, a plug-in, a transform, an executor or a lookaside: a recipe, or a plug-in if there is none."""
@@ -183,7 +183,7 @@ class Plugin(Summand):
         return self.settings
 
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """What it wants of a machine, with its name."""
+        """The requirements that it has of a machine, with its name."""
         return tuple((self.name, need) for need in self.requirements)
 
     @property

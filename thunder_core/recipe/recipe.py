@@ -176,7 +176,7 @@ class Recipe(Traits, Summand):
         return {}
 
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """What it wants of a machine by itself, each requirement with the part of it that does."""
+        """The requirements that it has of a machine by itself, each with the part of it that does."""
         parts = self.parts or (self.title,)
         return tuple((part, need) for need in self.requirements for part in parts)
 
@@ -270,7 +270,7 @@ class Recipe(Traits, Summand):
         return tuple(replace(argument, name=f"{name}{condition}", required=False) for name in names)
 
     def all_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """What the whole sum wants of a machine; who names a GPU wants one."""
+        """The requirements that the whole sum has of a machine; who names a GPU wants one."""
         stated = self.composition.requirements
         is_stated = any(isinstance(need, Cuda) for _, need in stated)
         return (
