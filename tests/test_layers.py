@@ -46,6 +46,7 @@ FLOORS = {
     "compiler": (
         ("thunder_core.acquire", "thunder_executors"),
         ("thunder_core.compiler", "thunder_recipes"),
+        ("thunder_core.dynamo",),
     ),
     "models": (
         (

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         lookasides,
         recompile_reasons,
     )
+    from thunder_core.dynamo import graphs, splits, thunderfx
     from thunder_core.errors import RecompileWarning, ThunderError
     from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
     from thunder_core.memory import examine_memory
@@ -51,6 +52,7 @@ HOMES = {
     ),
     "thunder_core.autodiff.rules": ("register_derivative",),
     "thunder_core.autodiff.public": ("grad", "jvp", "value_and_grad", "vjp"),
+    "thunder_core.dynamo": ("graphs", "splits", "thunderfx"),
     "thunder_core.errors": ("RecompileWarning", "ThunderError"),
     "thunder_core.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.patterns.pattern": ("pattern",),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.lookasides import is_native_code
+from thunder_core.capture.place import Place, generated_place
 from thunder_core.errors import SourceLine
 
 CONTEXTS = contextlib.__file__
@@ -27,7 +28,15 @@ class CodeOrigins:
         """The innermost line, from a frame outward, that is neither PyTorch's own nor a context manager's."""
         while frame is not None and (self._is_library(frame.code) or frame.filename == CONTEXTS):
             frame = frame.back
-        return None if frame is None else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
+        if frame is None:
+            return None
+        generated = generated_place(frame.filename, frame.lineno)
+        return generated.source if generated else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
+
+    def users_place(self, frame: Any, module: str) -> Place:
+        """The user's line and the innermost module, which code that was generated from a program tells of by itself."""
+        generated = generated_place(frame.filename, frame.lineno) if frame is not None else None
+        return generated or Place(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a function is interpreted where C code calls it: PyTorch's own, but for its containers, is not."""

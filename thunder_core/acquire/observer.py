@@ -401,4 +401,4 @@ class Acquisition(ObservedWrites):
 
     def place(self) -> Place:
         """The innermost line that is neither PyTorch's own nor a context manager's, and the innermost module."""
-        return Place(self._code_origins.users_line(self.machine.frame), self.modules[-1] if self.modules else "")
+        return self._code_origins.users_place(self.machine.frame, self.modules[-1] if self.modules else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -21,6 +22,15 @@ class Place:
     def backward(self) -> Place:
         """The place, as that of the derivative of what was called there."""
         return replace(self, module=BACKWARD_OF + (self.module or (self.source.function if self.source else "")))
+
+
+# By the name of its file, where the lines of code that was generated from a program come from.
+GENERATED_PLACES: dict[str, Mapping[int, Place]] = {}
+
+
+def generated_place(filename: str, lineno: int) -> Place | None:
+    """The place in the user's program that a line of generated code comes from; None for all other code."""
+    return GENERATED_PLACES[filename].get(lineno) if filename in GENERATED_PLACES else None
 
 
 @dataclass

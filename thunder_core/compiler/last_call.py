@@ -6,6 +6,7 @@ from typing import Any
 
 from thunder_core.errors import WrongInputs
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.captured import CapturedSubject
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.program import Program
 
@@ -13,14 +14,29 @@ from thunder_core.runtime.program import Program
 def specializations_of(compiled: Any) -> Specializations:
     """The cache behind a compiled function or module; `WrongInputs` for anything else."""
     specializations = getattr(compiled, "_thunder", None)
+    if isinstance(specializations, CapturedSubject):
+        raise WrongInputs(
+            f"this was acquired through Dynamo, as {len(specializations.graphs)} graphs with programs of their own",
+            fix="ask each of thunder_core.graphs(compiled); what needs the whole program takes what jit returned",
+        )
     if not isinstance(specializations, Specializations):
         raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
     return specializations
 
 
+def every_specializations_of(compiled: Any) -> list[Specializations]:
+    """The cache behind a compiled function or module, or those behind the graphs that Dynamo captured of it."""
+    captured = getattr(compiled, "_thunder", None)
+    return captured.all_specializations if isinstance(captured, CapturedSubject) else [specializations_of(compiled)]
+
+
 def last_program(compiled: Any) -> Program:
-    """The program that the latest call ran; `WrongInputs` before the first call."""
-    program = specializations_of(compiled).last
+    """The program that the latest call ran; `WrongInputs` before the first call.
+
+    Of what Dynamo acquired, as one graph, it is that of the graph; `WrongInputs` where there are several graphs.
+    """
+    every = every_specializations_of(compiled)
+    program = (every[0] if len(every) == 1 else specializations_of(compiled)).last
     if program is None:
         raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
     return program
@@ -65,13 +81,13 @@ def last_backward_reason(compiled: Any) -> str:
 
 
 def cache_hits(compiled: Any) -> int:
-    """The number of calls that were served by a program that was there."""
-    return specializations_of(compiled).hits
+    """The number of calls that were served by a program that was there; calls of each graph, where Dynamo made some."""
+    return sum(one.hits for one in every_specializations_of(compiled))
 
 
 def cache_misses(compiled: Any) -> int:
-    """The number of calls that had to be traced."""
-    return specializations_of(compiled).misses
+    """The number of calls that had to be traced; calls of each graph, where Dynamo made some."""
+    return sum(one.misses for one in every_specializations_of(compiled))
 
 
 def recompile_reasons(compiled: Any) -> list[str]:
@@ -84,4 +100,4 @@ def recompile_reasons(compiled: Any) -> list[str]:
     >>> recompile_reasons(double)
     ['args[1]: was 2, is 3']
     """
-    return list(specializations_of(compiled).reasons)
+    return [reason for one in every_specializations_of(compiled) for reason in one.reasons]

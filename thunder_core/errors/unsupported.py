@@ -110,3 +110,13 @@ class CannotGenerate(UnsupportedError):
     """
 
     code = "TH0811"
+
+
+class DynamoRefuses(UnsupportedError):
+    """Dynamo cannot acquire a program as it was asked to, so that a part of it would run in eager PyTorch unseen.
+
+    With `fullgraph=True`, a program that it splits; and a function that it would have to capture for more kinds of
+    inputs than `max_programs` allows. `thunder_core.splits(compiled)` tells of splits that are allowed.
+    """
+
+    code = "TH0812"

@@ -22,7 +22,7 @@ from thunder_core.capture.failures import hides
 from thunder_core.errors import OperationFailed
 
 ORIGINAL = "_torchdynamo_orig_callable"  # of what torch.compile and torch.compiler.disable give: what they were given
-DYNAMO = "torch._dynamo."
+DYNAMO = ("torch._dynamo.", "thunder_core.dynamo.")
 OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C

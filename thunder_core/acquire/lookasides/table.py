@@ -7,7 +7,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from thunder_core.runtime.library.transformed_calls import TRACED
+from thunder_core.runtime.library import captured_parts, transformed_calls
 
 Lookaside = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
@@ -43,7 +43,7 @@ NATIVE_MODULES = (
 INTERPRETED = frozenset(
     {
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
-        *(("thunder_core.runtime.library.transformed_calls", name) for name in TRACED),
+        *((part.__name__, name) for part in (captured_parts, transformed_calls) for name in part.TRACED),
     }
 )
 # Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.

@@ -1,0 +1,33 @@
+"""What a call does, for comparing two: its results, gradients, what it wrote to, and the random state behind it."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+
+def outcome(function, *args, training: bool = False):
+    """The results of a call on copies of tensors, the gradients of their sum, the copies, and the random state."""
+    torch.manual_seed(0)
+    leaves = [arg.clone().requires_grad_(training) if isinstance(arg, torch.Tensor) else arg for arg in args]
+    given = [leaf.clone() if training and isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    result = function(*given)
+    floats = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if training and floats:
+        sum(leaf.float().sum() for leaf in floats).backward()
+    gradients = [leaf.grad for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return result, gradients, given, torch.get_rng_state()
+
+
+def assert_same(actual, expected):
+    """Assert that two outcomes are equal: values, layouts, and what requires a gradient."""
+    first, second = tree_leaves(actual), tree_leaves(expected)
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert type(one) is type(other)
+        if isinstance(one, torch.Tensor):
+            assert one.requires_grad == other.requires_grad
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(one, other)
+        else:
+            assert one == other

@@ -1,0 +1,98 @@
+"""`thunderfx`, and the backend that `torch.compile` finds by the name of "thunder"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from thunder_core.compiler import Compiler, jit, specializations_of
+from thunder_core.dynamo.backend import Backend
+from thunder_core.dynamo.call import DynamoCall
+from thunder_core.dynamo.module import dynamo_function, dynamo_module
+from thunder_core.dynamo.report import CaptureLog
+from thunder_core.errors import BadOption, ThunderError
+from thunder_core.extension.lookaside import Lookaside
+
+NAME = "thunder"
+GROUP = "torch_dynamo_backends"
+
+
+def thunderfx(
+    subject: Callable[..., Any], *, fullgraph: bool = False, dynamic: bool | None = None, **options: Any
+) -> Any:
+    """Compile a function or a module that Dynamo acquires: PyTorch's own tracer, in place of Thunder's interpreter.
+
+    It is the way for programs that `jit` refuses. Dynamo captures graphs of the program, between which lines that it
+    cannot capture run in eager PyTorch: `thunder_core.splits` names each with its reason, `thunder_core.graphs` has the
+    graphs. Each graph is compiled as `jit` compiles a function, with the same `options` (transforms, executors,
+    memory_budget, data_dependent, ...), forward and backward.
+
+    `fullgraph` and `dynamic` are those of `torch.compile`: with `fullgraph=True` a split is refused, with
+    `DynamoRefuses`, and so it is where Dynamo would have to capture a function for more kinds of inputs than
+    `max_programs`. `dynamic=True` makes the sizes of inputs symbols at the first call, False never does, and None where
+    they are found to change; so `symbolic` and `cache="symbolic values"` are refused with `BadOption`, and so are
+    lookasides for functions that are not PyTorch's, into which Dynamo looks before a graph is there.
+
+    Raises what `jit` raises for its options.
+    """
+    compiler = checked_compiler(subject, options)
+    backend = Backend(compiler)
+    log = CaptureLog(backend.captured)
+    call = DynamoCall(subject, backend, log, fullgraph=fullgraph, dynamic=dynamic)
+    if not isinstance(subject, torch.nn.Module):
+        return dynamo_function(call, backend.captured)
+    forward = DynamoCall(subject.forward, backend, log, fullgraph=fullgraph, dynamic=dynamic)
+    again = partial(thunderfx, fullgraph=fullgraph, dynamic=dynamic, **options)
+    return dynamo_module(call, forward, backend.captured, again)
+
+
+def checked_compiler(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:
+    """Return the compiler that `jit` would have of these options, as far as they mean something for graphs."""
+    if options.get("symbolic") or options.get("cache") == "symbolic values":
+        raise BadOption(
+            "symbolic sizes are Dynamo's where it acquires the program",
+            fix="use dynamic=True, or torch._dynamo.mark_dynamic(tensor, dimension, min=..., max=...)",
+        )
+    for lookaside in options.get("lookasides", ()):
+        require_pytorchs(lookaside)
+    settings: Compiler = specializations_of(jit(subject, **options)).compiler.settings
+    return settings
+
+
+def require_pytorchs(lookaside: Lookaside) -> None:
+    """Raise `BadOption` for a lookaside of a function that never stands in a graph of Dynamo's."""
+    home = str(getattr(lookaside.function, "__module__", None) or getattr(lookaside.function, "__objclass__", ""))
+    if "torch" not in home:
+        raise BadOption(
+            f"a lookaside for `{lookaside.name}`, which Dynamo looks into: no graph of its calls it",
+            fix="compile with jit, or replace a function of PyTorch's that it calls",
+        )
+
+
+def thunder(
+    module: torch.fx.GraphModule, examples: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's: what `torch.compile(model, backend="thunder", options={...})` calls.
+
+    The options are those of `thunderfx`. A ThunderError about them is raised where the graph is called, which Dynamo
+    passes on as it is.
+    """
+    try:
+        compiler = checked_compiler(module, options or {})
+    except ThunderError as error:
+        return partial(_raise, error)
+    return Backend(compiler)(module, examples)
+
+
+def _raise(error: ThunderError, *_: Any) -> Any:
+    raise error
+
+
+def register() -> None:
+    """Make the backend known to `torch.compile`, unless the installed package's metadata does that."""
+    if not metadata.entry_points(group=GROUP, name=NAME):
+        torch._dynamo.register_backend(thunder, name=NAME)
