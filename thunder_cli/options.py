@@ -50,6 +50,7 @@ def complete_style(incomplete: str) -> list[str]:
 
 COMPLETIONS: dict[str, Callable[[str], Any]] = {
     "recipes": complete_recipe,
+    "executors": complete_executor,
     "tasks": complete_task,
     "contenders": complete_contender,
     "styles": complete_style,
@@ -80,6 +81,8 @@ SETTINGS: Mapping[str, Option] = {
 MODEL_SETTINGS = (
     "recipe",
     "set",
+    "add-transform",
+    "add-executor",
     "train",
     *(one.name for one in options_of(ModelRequest).values() if one.field != "model"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,10 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 def require_kind(stated: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another kind than the option's, or out of its bounds."""
     types, taken = KINDS[stated.kind]
+    if stated.repeats and isinstance(value, list | tuple):
+        for one in value:
+            require_kind(replace(stated, repeats=False), one)
+        return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise Unsuitable(value, taken)
     if isinstance(value, dict):

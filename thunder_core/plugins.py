@@ -15,6 +15,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -114,6 +115,25 @@ def load(group: Group, name: str) -> ModuleType:
         raise
     except ImportError as error:
         raise _not_loadable(group, wanted, _described(wanted, module, path).reason or str(error)) from error
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module in a file that is not on the path of imports; raises whatever its code does. It is run once."""
+    whole = path.resolve()
+    name = f"thunder_file_{path.stem}_{zlib.crc32(str(whole).encode()):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, whole)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def require(group: Group, name: str) -> None:

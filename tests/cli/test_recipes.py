@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.cli.small import QUICK, saved
 from thunder_cli.options import complete_executor, complete_recipe, complete_task
 from thunder_core import plugins
+from thunder_core.artifact import open_artifact
 
 
 def test_recipes_are_listed(thunder):
@@ -79,3 +83,108 @@ def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):
 def test_names_of_tasks_are_completed():
     assert complete_task("text-gen") == ["text-generation"]
     assert complete_task("causal") == ["causal-lm"]
+
+
+def test_a_sum_is_explained_the_same_in_every_order(thunder):
+    one = thunder("recipes", "explain", "hf-llama3", "default", "--add-executor", "triton", "--json").json
+    other = thunder("recipes", "explain", "default", "--add-executor", "triton", "hf-llama3", "--json").json
+    assert one == other
+    assert one["schema"] == "thunder.explanation/1"
+    assert one["recipe"]["name"] == "default + hf-llama3 + triton"
+    steps = {step["name"]: step["reasons"] for step in one["recipe"]["steps"]}
+    assert list(steps)[-4:] == ["sdpa", "triton", "inductor", "torch"]
+    assert steps["inductor"] == ["triton comes before inductor"]
+    text = thunder("recipes", "explain", "default", "--add-transform", "Autocast(dtype=torch.float16)").out
+    assert "Autocast comes before ShareCommonExpressions" in text
+
+
+BAD_SUMS = {
+    ("hf-lama3",): ("TH0202", "did you mean hf-llama3"),
+    ("default", "--add-transform", "Autocst"): ("TH0202", "did you mean autocast"),
+    ("default", "--add-transform", "1 + 1"): ("TH0201", "names no transform"),
+    ("default", "--add-transform", "Autocast(torch.float16)"): ("TH0201", "names no transform"),
+    ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "its options are: dtype"),
+    ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is no dtype"),
+    ("default", "--add-executor", "trition"): ("TH0202", "did you mean triton"),
+    ("nowhere/mine.py",): ("TH0202", "there is no file"),
+}
+
+
+@pytest.mark.parametrize("given", BAD_SUMS)
+def test_what_cannot_be_added_is_refused(thunder, given):
+    done = thunder("recipes", "explain", *given)
+    code, words = BAD_SUMS[given]
+    assert (done.status, done.out) == (2, "")
+    assert code in done.err
+    assert words in " ".join(done.err.split())
+
+
+def test_a_new_recipe_runs_with_its_test(thunder, tmp_path):
+    done = thunder("recipes", "new", "careful-model", "--out", tmp_path / "own")
+    assert [*map(str.strip, done.out.splitlines())] == [
+        str(tmp_path / "own" / "careful_model.py"),
+        str(tmp_path / "own" / "test_careful_model.py"),
+    ]
+    written = plugins.load_file(tmp_path / "own" / "test_careful_model.py")
+    tests = [test for name, test in vars(written).items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
+    again = thunder("recipes", "new", "careful_model", "--out", tmp_path / "own")
+    assert (again.status, "TH0206" in again.err) == (2, True)
+    for name in ("Careful!", "", "3d", "class"):
+        assert "TH0201" in thunder("recipes", "new", name, "--out", tmp_path / "other").err
+    assert not (tmp_path / "other").exists()
+
+
+OWN = '''
+from dataclasses import dataclass
+from thunder_core.recipe import Recipe, Transform
+
+@dataclass(frozen=True)
+class LeaveAlone(Transform):
+    """Leaves a trace as it is."""
+
+    def __call__(self, trace):
+        return trace
+
+class One(Recipe):
+    """Adds a transform."""
+
+    def setup_transforms(self):
+        return (*super().setup_transforms(), LeaveAlone())
+
+class Other(Recipe):
+    """Adds nothing."""
+'''
+
+
+def test_a_recipe_in_a_file_is_applied_and_added_to_others(thunder, here):
+    (here / "own.py").write_text(OWN)
+    model = saved(here / "model")
+    recipes = ("--recipe", "own.py:One", "--recipe", "hf-llama", "--add-executor", "sdpa")
+    done = thunder("optimize", model, *recipes, *QUICK, "--no-benchmark", "--inputs", 1, "--json")
+    assert done.status == 0, done.err
+    artifact = done.json["artifact"]
+    assert artifact.endswith("model-hf-llama+one+sdpa.thunder")
+    manifest = open_artifact(artifact).manifest
+    assert manifest.recipe == "hf-llama + one + sdpa"
+    assert done.json["report"]["recipe"]["transforms"] == ["LeaveAlone"]
+    assert "LeaveAlone" in str([part.path for part in manifest.compiler.transforms])
+    assert thunder("validate", artifact, "--trust-module", "own").status == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("own.py", "defines 2 recipes"), ("own.py:Third", "no recipe called Third")]
+)
+def test_a_file_names_one_recipe(thunder, here, name, words):
+    (here / "own.py").write_text(OWN)
+    done = thunder("recipes", "explain", name)
+    assert (done.status, "TH0219" in done.err, words in done.err) == (2, True, True)
+
+
+def test_a_file_that_cannot_be_loaded_is_told(thunder, here):
+    (here / "broken.py").write_text("import nothing_of_the_kind")
+    done = thunder("recipes", "explain", "broken.py")
+    assert (done.status, "TH0219" in done.err) == (2, True)
+    assert "No module named" in done.err

@@ -13,6 +13,8 @@ from thunder_core.errors import BadConfigFile, BadOption
 EVERYTHING = """
 model = "folder"
 recipe = "hf-llama"
+add-transform = ["cse"]
+add-executor = "sdpa"
 out = "result"
 sign-key = "~/key"
 dtype = "bfloat16"
@@ -64,7 +66,8 @@ def test_a_file_may_hold_everything(tmp_path):
     assert settings.values.keys() == SETTINGS.keys()
     request = settings.request()
     assert (request.cache, request.height, request.width) == (8, 32, 48)
-    assert (request.recipe, request.batch, request.seq, request.runs, request.warmup) == ("hf-llama", 2, 64, 10, 1)
+    assert (request.recipe, request.add_transform, request.add_executor) == (("hf-llama",), ("cse",), ("sdpa",))
+    assert (request.batch, request.seq, request.runs, request.warmup) == (2, 64, 10, 1)
     assert (request.model.model, request.model.dtype, request.model.seed) == ("folder", "bfloat16", 7)
     assert request.model.random_weights
     assert not request.model.trust_remote_code

@@ -1,7 +1,8 @@
-"""`thunder recipes`: which there are, and what each does."""
+"""`thunder recipes`: which there are, what each does, what several come to, and the start of a new one."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import print_json, stderr, stdout
-from thunder_cli.options import Debug, Json, complete_recipe
+from thunder_cli.console import print_json, say, stderr, stdout
+from thunder_cli.options import Debug, Json, complete_executor, complete_recipe
 from thunder_core import plugins
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 
-recipes = typer.Typer(help="List recipes, or show one.", invoke_without_command=True)
+recipes = typer.Typer(help="List recipes, show or explain them, or begin one.", invoke_without_command=True)
 
 
 @recipes.callback()
 def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
-    """List recipes, or show one."""
+    """List recipes, show or explain them, or begin one."""
     if context.invoked_subcommand is None:
         list_recipes(json=json)
 
@@ -65,6 +66,96 @@ def show(
         print_json("recipe/1", {"recipe": shown})
     else:
         stdout().print(Group(*described(shown)))
+
+
+@recipes.command()
+def explain(
+    names: Annotated[
+        list[str], typer.Argument(help="Recipes that are added to each other.", autocompletion=complete_recipe)
+    ],
+    *,
+    add_transform: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A transform to add, with its options; may be repeated.")
+    ] = None,
+    add_executor: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="An executor to add; may be repeated.", autocompletion=complete_executor),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what recipes come to when they are added: all steps in their order, and why each stands where it does."""
+    from thunder_cli.import_notice import importing
+    from thunder_cli.library_output import quiet_libraries
+    from thunder_core.options import require_values
+    from thunder_core.pipeline.request import Request
+
+    request = Request(
+        recipe=tuple(names), add_transform=tuple(add_transform or ()), add_executor=tuple(add_executor or ())
+    )
+    require_values(request)
+    with quiet_libraries(debug=debug), importing(stderr()):
+        from thunder_core.pipeline.recipes import requested_recipe
+
+        explained = explanation(requested_recipe(request))
+    if json:
+        print_json("explanation/1", {"recipe": explained})
+    else:
+        stdout().print(Group(*explained_rows(explained)))
+
+
+def explanation(recipe: Recipe) -> dict[str, Any]:
+    """The composition of a recipe as plain data: its parts, its steps in their order with the reasons, its settings."""
+    from thunder_core.compiler import CLEANUP_TRANSFORMS
+    from thunder_core.recipe.composition import reasons
+
+    steps = reasons(recipe.composition, CLEANUP_TRANSFORMS)
+    return {
+        "name": recipe.name,
+        "parts": [part.title for part in recipe.summands],
+        "options": {name: str(value) for name, value in recipe.options.items()},
+        "steps": [{"kind": kind, "name": name, "reasons": list(why)} for kind, name, why in steps],
+        "lookasides": [one.name for one in recipe.all_lookasides()],
+        "settings": {name: str(value) for name, value in recipe.composition.settings.items()},
+    }
+
+
+def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
+    """The composition of a recipe as text: a step a line, with the reasons why it stands behind others."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for title in ("", "kind", "step", "why it stands here"):
+        table.add_column(title, no_wrap=title != "why it stands here")
+    for number, step in enumerate(explained["steps"], start=1):
+        why = "; ".join(step["reasons"]) or "nothing orders it but its name"
+        table.add_row(str(number), step["kind"], Text(step["name"], "bold"), Text(why))
+    rows: list[Text | Table] = [Text(explained["name"], "bold"), Text(), table]
+    for matter in ("options", "settings"):
+        told = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
+        rows += [Text(), Text(f"{matter}: {told}")] if told else []
+    if explained["lookasides"]:
+        rows += [Text(), Text(f"lookasides: {', '.join(explained['lookasides'])}")]
+    return rows
+
+
+@recipes.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The name of the recipe: words, joined by hyphens.")],
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the two files go.", show_default="here")
+    ] = Path(),
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the start of a recipe of your own, with its documentation and a test."""
+    from thunder_core.pipeline.new_recipe import write_recipe
+
+    written = write_recipe(name, out)
+    if json:
+        print_json("new-recipe/1", {"files": [str(path) for path in written]})
+        return
+    for path in written:
+        say(str(path))
 
 
 def as_data(recipe: Recipe) -> dict[str, Any]:

@@ -68,9 +68,14 @@ class Arrangement(Generic[Kind]):
         order = self._sorted()
         found = []
         for place in order:
-            behind = [self.because[edge] for edge in sorted(self.because) if edge[1] == place]
+            behind = [self.because[edge] for edge in self._deciding(place)]
             found.append(Placed(self.members[place].part, tuple(dict.fromkeys(behind))))
         return tuple(found)
+
+    def _deciding(self, place: int) -> list[Edge]:
+        """The edges to a place that no other one of them implies."""
+        before = [edge for edge in sorted(self.because) if edge[1] == place]
+        return [(first, _) for first, _ in before if not any((first, other) in self.because for other, _ in before)]
 
     def ordered(self) -> tuple[Kind, ...]:
         """The parts in their order."""

@@ -52,7 +52,7 @@ class Option:
         if self.parse is not None:
             return self.parse(self.flag, given)
         if self.repeats:
-            return dict(given) if self.kind is dict else tuple(given)
+            return dict(given) if self.kind is dict else tuple([given] if isinstance(given, str) else given)
         return not given if self.negative else self.kind(given)
 
     def require(self, value: Any) -> None:

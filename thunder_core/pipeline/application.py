@@ -79,9 +79,7 @@ def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, .
     """The model, compiled by a recipe that has been prepared and has accepted it; what is symbolic may be another."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments() if symbolic is None else symbolic
-    in_order = recipe.composition.transforms(CLEANUP_TRANSFORMS).ordered()
-    transforms = [one for one in in_order if one in prepared.transforms or one in CLEANUP_TRANSFORMS]
-    return _compiled(model, recipe, transforms, prepared.executors, arguments)
+    return _compiled(model, recipe, prepared.in_order, prepared.executors, arguments)
 
 
 def _compiled(

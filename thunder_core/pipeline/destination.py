@@ -20,7 +20,8 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
 
     Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
     """
-    stem = f"{file_stem(model)}-{recipe}"
+    named = re.sub(r"[^\w.+-]+", "-", recipe)
+    stem = f"{file_stem(model)}-{named}"
     folder = free_name(within or Path.cwd(), stem) if out is None else Path(out).expanduser().absolute()
     try:
         refuse_existing(folder, force=force)

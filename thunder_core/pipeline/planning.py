@@ -200,11 +200,12 @@ def plan(request: Request) -> Plan:
 
 def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:
     """The folder of the artifact: the one that was asked for, or one that is free now, in the working folder."""
+    purpose = "-train" if request.train else "-generate" if request.generates else ""
     return choose_destination(
         request.out,
         force=request.force,
         model=prepared.model_name,
-        recipe=f"{prepared.recipe.name}{'-train' if request.train else '-generate' if request.generates else ''}",
+        recipe=f"{'+'.join(part.title for part in prepared.recipe.summands)}{purpose}",
         within=within,
     )
 

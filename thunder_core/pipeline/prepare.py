@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from transformers import PretrainedConfig
 
+from thunder_core.compiler import CLEANUP_TRANSFORMS
 from thunder_core.errors import EnvironmentLacks
 from thunder_core.extension.requirement import Degradation
 from thunder_core.models.checkpoint import checkpoint_files
@@ -20,7 +21,7 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion, without_ranges
 from thunder_core.pipeline.placement import with_placement
-from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
+from thunder_core.pipeline.recipes import requested_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe, Transform
 from thunder_core.report import Degraded
@@ -30,15 +31,22 @@ from thunder_core.report import Degraded
 class Prepared:
     """A recipe with its options, the model as it will be loaded, and the transforms and executors that can be used.
 
-    `degraded` are the parts of the recipe that this machine, or the target, lacks.
+    `in_order` are the transforms as they are applied, with those that clean up each program. `degraded` are the parts
+    of the recipe that this machine, or the target, lacks.
     """
 
     recipe: Recipe
     model: ModelRequest
     loading: LoadingPlan
-    transforms: tuple[Transform, ...]
+    in_order: tuple[Transform, ...]
     executors: tuple[NamedExecutor, ...]
     degraded: tuple[Degraded, ...]
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The recipe's own transforms in their order."""
+        own = {type(transform) for transform, _ in self.recipe.composition.brought}
+        return tuple(one for one in self.in_order if type(one) in own)
 
     @property
     def model_name(self) -> str:
@@ -64,15 +72,14 @@ class Prepared:
 def prepare(request: Request) -> Prepared:
     """Find and check the model and the recipe of a request.
 
-    Raises the errors of `find_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
+    Raises the errors of `requested_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
     `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
     labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
     """
-    recipe = find_recipe(request.recipe, request.options)
-    recipe.composition.require_whole()
+    recipe = requested_recipe(request)
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
     device = torch.device(cast(str, model.device))
-    transforms = usable_transforms(recipe, request.target, device)
+    in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
     named = candidates(recipe.all_executors(), request.target, device)
     constant = without_ranges(named) if request.dynamic else ()
     degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named), *constant))
@@ -84,7 +91,7 @@ def prepare(request: Request) -> Prepared:
         require_weights(loading, model)
     if request.train:
         require_labels(loading.task)
-    return Prepared(recipe, model, loading, transforms, named, degraded)
+    return Prepared(recipe, model, loading, in_order, named, degraded)
 
 
 def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
 
 from thunder_core import plugins
-from thunder_core.errors import BadOption, BadRecipe
+from thunder_core.errors import BadOption, BadRecipe, ThunderError
 from thunder_core.models.request import SampleModel
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.recipe import Recipe, Transform, lacks
+from thunder_core.pipeline.part_names import FILE_SUFFIX, module_of_transform, parsed_call, recipe_file, recipe_names
+from thunder_core.pipeline.request import Request
+from thunder_core.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.recipe.options import hyphenated, require_option_names
 from thunder_core.recipe.plugin import as_summand, total
-
-FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
-
 
 Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
@@ -47,10 +49,9 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
 def listed_parts(recipe: Named) -> tuple[object, ...]:
     """Return the parts of what is given as a recipe, one by one."""
     if isinstance(recipe, str):
-        is_file = FILE_SUFFIX in recipe
-        return (recipe,) if is_file else tuple(name.strip() for name in recipe.split("+"))
+        return recipe_names(recipe)
     if isinstance(recipe, list | tuple):
-        return tuple(part for one in recipe for part in (listed_parts(one) if isinstance(one, str) else (one,)))
+        return tuple(part for one in recipe for part in (recipe_names(one) if isinstance(one, str) else (one,)))
     return (recipe,)
 
 
@@ -101,6 +102,17 @@ def options_by_recipe(
     return chosen
 
 
+def requested_recipe(request: Request) -> Recipe:
+    """Return the recipe of a request, with the transforms and executors that it adds; raises as `find_recipe` does."""
+    given: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
+    transforms = map(named_transform, request.add_transform)
+    executors = (Plugin(name, executors=(name,)) for name in request.add_executor)
+    added = [*transforms, *executors]
+    recipe = find_recipe((*given, *added) if added or len(given) > 1 else given[0], request.options)
+    recipe.composition.require_whole()
+    return recipe
+
+
 def require_supported(recipe: Recipe) -> Recipe:
     """Return a recipe; raises `BadOption` for one with a compiler whose name is reserved, but not available yet."""
     others = (f'compiler="{part.compiler}"' for part in recipe.recipes if part.compiler != "jit")
@@ -113,19 +125,68 @@ def require_supported(recipe: Recipe) -> Recipe:
 
 
 def recipe_class(name: str) -> type[Recipe]:
-    """Return the recipe that a plug-in's file defines; raises `UnknownName` with the nearest names."""
-    module = plugins.load("recipes", name)
+    """Return the recipe that a plug-in's file defines, or a file that is named by its path.
+
+    Raises `UnknownName` with the nearest names, and `BadRecipe` for a file that cannot be loaded or has no such recipe.
+    """
+    if FILE_SUFFIX not in name:
+        return only_recipe(plugins.load("recipes", name))
+    path, kind = recipe_file(name)
+    try:
+        module = plugins.load_file(path)
+    except ThunderError:
+        raise
+    except Exception as error:  # of the user's code
+        raise BadRecipe(
+            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="mend the file, which is run as it stands"
+        ) from error
+    return only_recipe(module, kind)
+
+
+def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
+    """Return the recipe that a module defines, of several the one of that name; raises `BadRecipe`."""
     classes = [
         member
         for member in vars(module).values()
         if inspect.isclass(member) and issubclass(member, Recipe) and member.__module__ == module.__name__
     ]
-    if len(classes) != 1:
+    chosen = [kind for kind in classes if name in ("", kind.__name__)]
+    if len(chosen) != 1:
+        names = ", ".join(kind.__name__ for kind in classes)
         raise BadRecipe(
-            f"{module.__name__} defines {len(classes)} recipes where one is expected",
-            fix="define one subclass of Recipe in each file",
+            f"{module.__name__} defines no recipe called {name}"
+            if name
+            else f"{module.__name__} defines {len(classes)} recipes where one is expected",
+            fix=f"name one of: {names}" if name and names else "define one subclass of Recipe in each file",
         )
-    return classes[0]
+    return chosen[0]
+
+
+def named_transform(text: str) -> Transform:
+    """Return the transform that a text such as `Autocast(dtype=torch.float16)` names, with its options.
+
+    Raises `BadOption` for a text or an option that it cannot take, and `UnknownName` for a name that does not exist.
+    """
+    name, options = parsed_call(text)
+    module = plugins.load("transforms", module_of_transform(name))
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Transform)]
+    own = [kind for kind in kinds if kind.__module__ == module.__name__]
+    kind = next((kind for kind in own if kind.__name__ == name), own[0])
+    try:
+        return kind(**{option: option_value(node) for option, node in options.items()})
+    except (TypeError, ValueError) as error:
+        known = ", ".join(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ""
+        raise BadOption(f"{text} cannot be: {error}", fix=f"its options are: {known or 'none'}") from None
+
+
+def option_value(node: ast.expr) -> object:
+    """Return the value of an option that is written as Python writes it: a literal, or a dtype; raises ValueError."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+        value = getattr(torch, node.attr, None)
+        if isinstance(value, torch.dtype):
+            return value
+        raise ValueError(f"torch.{node.attr} is no dtype")
+    return ast.literal_eval(node)
 
 
 def usable_transforms(

@@ -13,6 +13,7 @@ from thunder_core.models.names import is_generation
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
 from thunder_core.options.target import parse_target
+from thunder_core.pipeline.part_names import require_recipe_name, require_transform_name
 from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ class Request:
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
-    recipe: str | type[Recipe] | Recipe = option(
+    recipe: str | type[Recipe] | Recipe | tuple[object, ...] = option(
         "default",
         metavar="NAME",
         short="r",
-        help="The recipe; `thunder recipes` lists them",
+        repeats=True,
+        help="The recipe; `thunder recipes` lists them. Several are added to each other, in whatever order. A file of "
+        "your own is named by its path, `recipe.py` or `recipe.py:Name`",
         completion="recipes",
-        check=lambda _, recipe: plugins.require("recipes", recipe) if isinstance(recipe, str) else None,
+        check=lambda _, recipe: require_recipe_name(recipe) if isinstance(recipe, str) else None,
     )
     model: ModelRequest = field(default_factory=ModelRequest)
     options: Mapping[str, object] = option(
@@ -62,6 +65,22 @@ class Request:
         metavar="KEY=VALUE",
         repeats=True,
         help="An option of the recipe; may be repeated.",
+    )
+    add_transform: tuple[str, ...] = option(
+        (),
+        metavar="NAME",
+        repeats=True,
+        help="A transform to add to the recipe, with its options as Python writes them, such as "
+        "`Autocast(dtype=torch.float16)`; may be repeated.",
+        check=lambda _, text: require_transform_name(text),
+    )
+    add_executor: tuple[str, ...] = option(
+        (),
+        metavar="NAME",
+        repeats=True,
+        help="An executor to add to the recipe; its traits decide when it may claim. May be repeated.",
+        completion="executors",
+        check=lambda _, name: plugins.source_of("executors", name),
     )
     out: Path | None = option(
         None,

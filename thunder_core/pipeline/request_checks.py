@@ -12,6 +12,7 @@ from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missi
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import require_values
+from thunder_core.pipeline.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe.source import refuse_options
@@ -34,8 +35,10 @@ def check_request(request: Request) -> None:
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model)
-    if isinstance(request.recipe, str) and request.options:
-        refuse_options(request.recipe, request.options)
+    named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
+    only = named[0] if len(named) == 1 else None
+    if isinstance(only, str) and request.options and recipe_names(only) == (only,) and FILE_SUFFIX not in only:
+        refuse_options(only, request.options)
 
 
 def require_measurable(request: Request) -> None:

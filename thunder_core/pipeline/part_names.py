@@ -1,0 +1,75 @@
+"""Parts of recipes by their names, as users write them: which there are, told without PyTorch or code of theirs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from thunder_core import plugins
+from thunder_core.errors import BadOption, UnknownName
+
+FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
+WRITE = "write a name, or a name with options: Autocast(dtype=torch.float16)"
+
+
+def recipe_names(given: str) -> tuple[str, ...]:
+    """The names of recipes that are joined by `+`; the path of a file is one."""
+    return (given,) if FILE_SUFFIX in given else tuple(name.strip() for name in given.split("+"))
+
+
+def require_recipe_name(given: str) -> None:
+    """Raise for a name of recipes what `plugins.require` does, and `UnknownName` for a file that is not there."""
+    for name in recipe_names(given):
+        if FILE_SUFFIX in name:
+            recipe_file(name)
+        else:
+            plugins.require("recipes", name)
+
+
+def recipe_file(given: str) -> tuple[Path, str]:
+    """The file of `path/to/file.py:Name`, and the name of the class, empty where it has but one."""
+    stem, _, kind = given.rpartition(FILE_SUFFIX)
+    path = Path(stem + FILE_SUFFIX).expanduser()
+    if not path.is_file() or (kind and not kind.startswith(":")):
+        raise UnknownName(
+            f"there is no file {path} with a recipe",
+            fix="name a file that exists, path/to/recipe.py, or path/to/recipe.py:Name where it has several",
+        )
+    return path, kind.removeprefix(":")
+
+
+def require_transform_name(given: str) -> None:
+    """Raise `BadOption` for a text that names no transform, and `UnknownName` for a name that does not exist."""
+    name, _ = parsed_call(given)
+    module_of_transform(name)
+
+
+def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
+    """The name and the options of `Name` or `Name(option=value)`; raises `BadOption` for anything else."""
+    try:
+        node = ast.parse(given.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        node = ast.Constant(None)
+    called = node.func if isinstance(node, ast.Call) else node
+    keywords = node.keywords if isinstance(node, ast.Call) else []
+    positional = node.args if isinstance(node, ast.Call) else []
+    named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
+    if not isinstance(called, ast.Name) or positional or len(named) < len(keywords):
+        raise BadOption(f"{given!r:.80} names no transform", fix=WRITE)
+    return called.id, named
+
+
+def module_of_transform(name: str) -> str:
+    """The name of the file that defines a transform, which is called by its class or its file; raises `UnknownName`."""
+    by_class = {kind: file for file, kind in transform_classes()}
+    files = plugins.names("transforms")
+    if (file := by_class.get(name, name.replace("_", "-"))) not in files:
+        raise plugins.unknown_name("transform", name, sorted({*by_class, *files}))
+    return file
+
+
+def transform_classes() -> Iterator[tuple[str, str]]:
+    """Each transform by the name of its file and of its class."""
+    for file, kind in plugins.definitions("transforms", "Transform"):
+        yield file.replace("_", "-"), kind
