@@ -36,7 +36,7 @@ class Acquired:
     By the number of a check, `numbers` has the path of a number that must stay equal, and `places` the steps to a value
     that can be looked up without running the user's code. `observed` has the numbers and sizes from outside in this
     call by their paths, symbolic ones among them. `sizes` are the symbols, if there are any, and `constraints` what is
-    checked of them.
+    checked of them. The last `number_counting` statements of the prologue compute those that are counts.
     """
 
     prologue: Trace
@@ -48,6 +48,7 @@ class Acquired:
     places: Mapping[int, tuple[tuple[str, Any], ...]]
     observed: Mapping[str, int | float]
     sizes: SymbolicSizes | None = None
+    number_counting: int = 0
     constraints: tuple[StatedConstraint, ...] = ()
 
 
@@ -86,8 +87,9 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
         sharp_edges=edges,
         numbers={number: str(path) for number, path in prologue.numbers.items()},
         places=prologue.places,
-        observed=observed_values(lasting_guards(run), run.outside.symbolic),
+        observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
         sizes=sizes if symbols else None,
+        number_counting=prologue.number_counting,
     )
 
 
@@ -130,7 +132,8 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     if acquired.sizes is None:
         return acquired
     prologue = with_number_outputs(acquired.prologue, inputs[len(acquired.computation.inputs) :])
-    prologue, constraints = with_constraint_checks(prologue, len(acquired.guards), acquired.sizes)
+    numbers = len(acquired.guards), acquired.number_counting
+    prologue, constraints = with_constraint_checks(prologue, *numbers, acquired.sizes)
     guards = (*acquired.guards, *map(str, constraints))
     return replace(acquired, prologue=prologue, guards=guards, constraints=constraints)
 
@@ -142,7 +145,8 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     sizes = run.recorder.sizes
     prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes))
     trace = prologue.trace(list(lasting_guards(run)), ((), ()), run.roots)
-    return trace if sizes is None else with_constraint_checks(trace, len(prologue.descriptions), sizes)[0]
+    numbers = len(prologue.descriptions), prologue.number_counting
+    return trace if sizes is None else with_constraint_checks(trace, *numbers, sizes)[0]
 
 
 def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:

@@ -242,17 +242,23 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
 
 
 def with_constraint_checks(
-    prologue: Trace, number: int, sizes: SymbolicSizes
+    prologue: Trace, number: int, number_counting: int, sizes: SymbolicSizes
 ) -> tuple[Trace, tuple[StatedConstraint, ...]]:
-    """The prologue, which has that `number` of checks, with a check of each constraint, and these in words."""
-    bsyms = list(prologue.bound_symbols)
+    """The prologue, which has that `number` of checks, with a check of each constraint, and these in words.
+
+    The last `number_counting` statements compute counts, which they do for what has passed all other checks.
+    """
+    end = len(prologue.bound_symbols) - number_counting
+    bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
     stated: list[StatedConstraint] = []
     for text, symbols, where in simplified_constraints(sizes):
         found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
-        bsyms.append(statement(f"if not ({text}): refuse({number + len(stated)}, {found})"))
+        counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
+        check = statement(f"if not ({text}): refuse({number + len(stated)}, {found})")
+        (counting if counts else bsyms).append(check)
         stated.append(stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
     imports = prologue.imports | imports_of(one.condition for one in stated)
-    return replace(prologue.having(bsyms, made_by=MADE_BY), imports=imports), tuple(stated)
+    return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports), tuple(stated)
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:

@@ -29,6 +29,7 @@ from thunder_core.acquire.call_traits import (
 )
 from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.code_origins import CodeOrigins
+from thunder_core.acquire.counts import CountSources
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
@@ -84,6 +85,7 @@ class Acquisition(ObservedWrites):
         self.outside.symbolic = symbolic
         sizes = self._sizes(symbolic) if symbolic.sizes else None
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates, sizes)
+        self.recorder.counts.source_of = self.counts = CountSources(self.outside, self.recorder, self._line)
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._call_torch_function
         self.detours = Detours()

@@ -115,6 +115,8 @@ def operands_of(path: Path) -> tuple[Path, ...]:
         return (path.key,)
     if path.step == "expression":
         return tuple(source for source in path.key[1].values() if source is not path.parent)
+    if path.step == "count":
+        return tuple(source for source in path.key.sources if source is not path.parent)
     if path.step == "computed":
         return tuple(operand for operand in path.key[1] if isinstance(operand, Path) and operand is not path.parent)
     return ()
@@ -152,6 +154,7 @@ def _item(path: Path) -> str:
 
 
 STEPS: dict[str, Callable[[Path], str]] = {
+    "count": lambda path: path.key.text,
     "computed": _computed,
     "expression": _sized,
     "size": lambda path: f"{path.parent}.size({path.key})",

@@ -75,7 +75,10 @@ class Prologue:
         self.numbers: dict[int, Path] = {}
         self.places: dict[int, tuple[tuple[str, object], ...]] = {}
         self._names = {**names, **{path: name for name, path in symbols.items()}}
-        self._symbols = list(symbols.values())
+        self._counts = [path for path in symbols.values() if path.step == "count"]
+        self._symbols = [path for path in symbols.values() if path.step != "count"]
+        self._taken |= {name for path in self._counts for name in path.key.names}
+        self.number_counting = 0  # of statements at the end, which compute counts
         self._writes = writes
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
@@ -90,17 +93,21 @@ class Prologue:
         for path in [*(guard.path for guard in guards), *hooked, *itertools.chain(*output_groups)]:
             count_use(path, self._uses)
         plain = [guard for guard in guards if is_of_plain_tensor(guard)]
-        for path in self._symbols:
+        for path in (*self._symbols, *self._counts):
             count_use(path, self._uses)
         for guard in guards:
             if not is_of_plain_tensor(guard):
                 self._check_guard(guard)
         tensors = self._check_tensors(plain)
+        checked = len(self.bsyms)
+        for path in self._counts:
+            self._variable(path)
         together = [guard.path for guard in plain]
         outputs = [
             Code(tensors) if group and list(group) == together else tuple(Code(self._variable(path)) for path in group)
             for group in output_groups
         ]
+        self.number_counting = len(self.bsyms) - checked if self._counts else 0
         return Trace(
             name=NAME,
             inputs=tuple(Proxy(str(root.key)) for root in roots),
@@ -207,6 +214,9 @@ class Prologue:
             return self._expressions[path]
         if path.step == "computed":
             return self._computed(path)
+        if path.step == "count":
+            self.bsyms += path.key.bsyms_with(self._variable)
+            return str(path.key.expression(self._variable))
         if path.step == "expression":
             expression, sources = path.key
             text = text_of(expression, {symbol: self._variable(source) for symbol, source in sources.items()})

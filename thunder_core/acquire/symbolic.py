@@ -90,6 +90,15 @@ class Symbolic:
             raise IsSymbolic
         return True
 
+    def includes_count(self, text: str, value: int) -> bool:
+        """Whether a count of elements, which a program has as a size, is symbolic."""
+        if not (self.arguments and self.sizes) and not self.observed.differs(text, value):
+            return False
+        self.met_sizes[text] = value
+        if self.probing:
+            raise IsSymbolic
+        return self.sizes
+
     def name_of(self, path: Path) -> SymbolicArgument | None:
         """The name of the number or size at a path; of a stride that leaves elements out, that of a size of its tensor.
 

@@ -18,7 +18,8 @@ class Call:
     `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: its aten operations do not
     stand for it, so that it is recorded without sub-symbols; `idle`: it sets a state to what the state already is;
     `reshapes`: it changes a tensor's metadata; `valued`: its result depends on the values of tensors; `before`: the
-    earlier proxies, by identity, of tensors whose metadata it changed in place.
+    earlier proxies, by identity, of tensors whose metadata it changed in place; `counted`: a size of its result is a
+    count that the prologue computes.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -28,12 +29,13 @@ class Call:
     idle: bool = False
     reshapes: bool = False
     valued: bool = False
+    counted: bool = False
     before: dict[int, TensorProxy] = field(default_factory=dict)
 
     @property
     def repeatable(self) -> bool:
         """Whether calls with the same signature do the same."""
-        return not (self.written or self.random or self.opaque or self.valued)
+        return not (self.written or self.random or self.opaque or self.valued or self.counted)
 
     def makes(self, value: object) -> bool:
         """Whether a tensor came into being in this call, so that nobody has it yet."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
-from thunder_core.runtime.library.objects import expect_items, expect_layout, expect_value
+from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.runtime.library.objects import expect_items, expect_layout, expect_shape, expect_value
 
 
 def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
@@ -26,6 +27,13 @@ def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> It
             yield _check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
         elif isinstance(proxy, Proxy):
             yield _check(bsym, expect_value, proxy, value)
+
+
+def counted(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    """The bound symbols that end a call for which another one gives other sizes than the prologue has counted."""
+    for proxy in bsym.outputs:
+        if isinstance(proxy, TensorProxy):
+            yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
 
 
 def foreseen(bsym: BoundSymbol, proxy: Proxy, value: Any) -> BoundSymbol:

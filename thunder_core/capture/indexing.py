@@ -20,12 +20,25 @@ MASKS = frozenset({torch.bool, torch.uint8})  # there are as many results as val
 
 def indexed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """The strides of a tensor that is indexed by others."""
-    tensor, indices = args
-    if any(index is not None and index.dtype in MASKS for index in indices):
-        return None
+    tensor, given = args
     with no_dispatch():
+        indices = with_columns(given, result)
+        if indices is None:
+            return None
         bare = [index if index is None else _bare(index) for index in indices]
         return iterated(read_by_index(_bare(tensor), bare, on_gpu=tensor.device.type == "cuda"), result.shape)
+
+
+def with_columns(indices: Sequence[torch.Tensor | None], result: torch.Tensor) -> Sequence[torch.Tensor | None] | None:
+    """Indices with a vector for each dimension of a mask, as kernels replace it; None where it is not the only one."""
+    there = [index for index in indices if index is not None]
+    if not any(index.dtype in MASKS for index in there):
+        return indices
+    if len(there) > 1 or not there[0].dim():
+        return None
+    place = next(place for place, index in enumerate(indices) if index is not None)
+    column = torch.empty_strided((result.shape[place],), (1,), dtype=torch.int64, device="meta")
+    return [*indices[:place], *[column] * there[0].dim(), *indices[place + 1 :]]
 
 
 def read_by_index(

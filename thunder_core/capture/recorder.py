@@ -17,10 +17,11 @@ from thunder_core.capture.binding import Binding
 from thunder_core.capture.call import Call
 from thunder_core.capture.call_cache import CallCache
 from thunder_core.capture.constants import constants_for, forget_constants, has_symbolic_numbers
+from thunder_core.capture.counts import Counts
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.data_dependent import DataDependentValues
 from thunder_core.capture.device_guards import needs_device_guard
-from thunder_core.capture.expectations import expected
+from thunder_core.capture.expectations import counted, expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.kernel_types import KERNEL_TYPES
@@ -100,6 +101,7 @@ class Recorder:
         self.numbers.sizes = sizes
         evaluation = Evaluation(self.tensors, bsyms, self.numbers.outside_values)
         self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
+        self.counts = Counts(sizes, self.tensors, evaluation, evaluates)
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.met_hidden_numbers = False
@@ -300,6 +302,8 @@ class Recorder:
                 self.append(check)
         else:
             (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
+            for check in counted(bsym) if call.counted else ():
+                self.append(check)
 
     def _run_on_wrappers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on wrapper subclasses of Tensor, and record the functions that these call on their tensors."""
@@ -347,7 +351,8 @@ class Recorder:
                 return self.data_dependent.result(function, args, kwargs, call)
             called, arguments, named = for_all_sizes(function, args, kwargs)
             call.opaque = call.opaque or (called is not function and function in OPAQUE_WHEN_REPLACED)
-            with constants_for((arguments, named)), self._shape_changes.around(function, arguments, named):
+            shapes = self._shape_changes.around(function, arguments, named)
+            with constants_for((arguments, named)), shapes, self.counts.around(called, arguments, named, call):
                 return called(*arguments, **named)
         except Exception as error:
             if isinstance(error, ThunderError):

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import sympy
 import torch
 from torch._guards import ShapeGuard, Source
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.numbers import int_oo
@@ -66,6 +67,8 @@ class TraceShapeEnv(ShapeEnv):
     """
 
     decides_ones = False
+    is_counting = False
+    _count: torch.SymInt | None = None
 
     def __init__(self, where: Callable[[], Origin]) -> None:
         self.where = where
@@ -167,9 +170,26 @@ class TraceShapeEnv(ShapeEnv):
             raise FloatAsked
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
-    def create_unbacked_symint(self, source: Source | None = None) -> NoReturn:  # noqa: ARG002
-        """Refuse a size that no symbol has: nothing in a trace would compute it."""
-        raise RuntimeError("a size depends on what is not known while tracing")
+    @contextmanager
+    def counting(self, size: torch.SymInt) -> Iterator[None]:
+        """While this lasts, an operation may have a result with as many elements as values say, which are so many."""
+        self.is_counting, self._count = True, size
+        try:
+            yield
+        finally:
+            self.is_counting, self._count = False, None
+
+    @property
+    def allow_dynamic_output_shape_ops(self) -> bool:
+        """Whether operations may have results with as many elements as values say: where their count has a symbol."""
+        return self.is_counting
+
+    def create_unbacked_symint(self, source: Source | None = None) -> torch.SymInt:  # noqa: ARG002
+        """The symbol of the count that an operation asks for; every other size would be one that nothing computes."""
+        count, self._count = self._count, None
+        if count is None:
+            raise DynamicOutputShapeException(torch.ops.aten.nonzero.default)
+        return count
 
     def _generate_unique_id(self, source_name: str) -> int:  # noqa: ARG002
         self.unique_ids.add(len(self.unique_ids))

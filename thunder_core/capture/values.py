@@ -71,6 +71,15 @@ class Evaluation:
         """Return the name of the first compiled function with effects that is called, if one is."""
         return self._slices.first_effect()
 
+    def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
+        """Return the bound symbols that make a value of inputs; None where one has to be run as its sub-symbols.
+
+        None, too, where autocast may be another one for some than for the program as a whole.
+        """
+        places, decomposed = self._slices.slice_of([proxy])
+        autocast_changes = autocast_state() != self._first_autocast_state or any(map(switches_autocast, self._bsyms))
+        return None if decomposed or autocast_changes else [self._bsyms[place] for place in places]
+
     def value(self, proxy: Proxy) -> Any:
         """Return the value of a proxy; raises `Unknowable`, and the errors of the bound symbols that are run for it."""
         with apart():

@@ -46,6 +46,12 @@ def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -
         raise UnexpectedValue(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
 
 
+def expect_shape(found: Any, shape: tuple[int, ...]) -> None:
+    """End a computation that makes a tensor of another shape than what was computed of it before."""
+    if found.shape != shape:
+        raise UnexpectedValue(f"of shape {shape}", f"of shape {tuple(found.shape)}")
+
+
 def with_data(tensor: Any, data: Any) -> Any:
     """The tensor itself, which has the memory and the metadata of other data from now on."""
     tensor.data = data
@@ -127,4 +133,5 @@ def is_native(kind: type) -> bool:
 
 
 # The names of symbols that check what a computation finds.
-EXPECTATIONS = frozenset(f"{__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items))
+CHECKS = (expect_value, expect_layout, expect_shape, expect_items)
+EXPECTATIONS = frozenset(f"{__name__}.{check.__name__}" for check in CHECKS)

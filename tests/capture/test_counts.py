@@ -1,0 +1,149 @@
+"""Sizes that values decide are symbols where the prologue can count: one program for all counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "nonzero": lambda x: (x > 0).nonzero(),
+    "nonzero of an input": lambda x: x.relu().nonzero(),
+    "as a tuple": lambda x: (x > 0).nonzero(as_tuple=True)[1].flip(0),
+    "where": lambda x: torch.where(x[:, 1] > 0)[0],
+    "a mask": lambda x: x[x > 0],
+    "rows": lambda x: x[x[:, 0] > 0].softmax(-1),
+    "rows of a mean": lambda x: x[x.sum(1) > x.mean()] * 2 + 1,
+    "columns": lambda x: x.T[:, x[:, 0] > 0] + 1,
+    "of what is transposed": lambda x: x.T[x.T > 0].view(-1, 1),
+    "select": lambda x: torch.masked_select(x, x > 0.3),
+    "a size": lambda x: torch.ones((x > 0).nonzero().shape[0] * 2, 3),
+    "two counts": lambda x: torch.cat([x[x[:, 0] > 0], x[x[:, 1] > 0]]).softmax(-1),
+    "of a size": lambda x: x[torch.arange(x.shape[0]) < x.shape[0] // 2 + 1],
+    "in a slice": lambda x: x[: (x[:, 0] > 0).nonzero().shape[0]],
+}
+LENGTHS = (5, 6, 9, 3, 20, 7)
+
+
+def inputs(*, grad: bool = False) -> list[Tensor]:
+    """Tensors of several lengths, in each of which there are elements above zero and elements below."""
+    generator = torch.Generator().manual_seed(3)
+    drawn = [torch.randn(length, 4, generator=generator) for length in LENGTHS]
+    for x in drawn:
+        x[0], x[1] = 0.5, -0.5
+    return [x.requires_grad_(grad) for x in drawn]
+
+
+def leaves(results: Any) -> tuple[Tensor, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    for one, other in zip(leaves(found), leaves(expected), strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_serves_all_counts(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for x in inputs():
+        assert_same(compiled(x), program(x))
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("name", ["a mask", "rows", "two counts"])
+def test_gradients_of_what_is_counted(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], cache="symbolic values", executors=("torch",))
+    for x in inputs(grad=True):
+        found, expected = (torch.autograd.grad(one(x).square().sum(), x) for one in (compiled, PROGRAMS[name]))
+        torch.testing.assert_close(found, expected)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_count_is_symbolic_from_its_second_value_on() -> None:
+    compiled = thunder.jit(PROGRAMS["rows"], executors=("torch",))
+    x = inputs()[2]
+    for value, misses in ((-1.0, 1), (-1.0, 1), (1.0, 2), (-1.0, 2)):
+        x[2:, 0] = value
+        x[3, 0] = 1.0
+        assert_same(compiled(x), PROGRAMS["rows"](x))
+        assert thunder.cache_misses(compiled) == misses
+    assert len(compiled(torch.cat([x, x]))) == 2 * len(compiled(x))
+
+
+def test_what_is_decided_by_a_count_is_a_constraint() -> None:
+    def program(x: Tensor) -> Tensor:
+        chosen = x[x > 0]
+        return chosen * 2 if chosen.shape[0] > 3 else x
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for count in (5, 4, 1, 7, 3, 2):
+        x = torch.full((9,), -1.0)
+        x[:count] = 1.0
+        assert_same(compiled(x), program(x))
+    assert thunder.cache_misses(compiled) == 2
+    line = program.__code__.co_firstlineno + 1
+    function = program.__qualname__
+    where = f"count of elements that are not zero at {__file__}:{line}, in {function}"
+    assert thunder.recompile_reasons(compiled) == [
+        f"{where}: had 4 <= s1, needed at {__file__}:{line + 1}, in {function}, is 1"
+    ]
+
+
+def test_no_elements_are_another_program() -> None:
+    compiled = thunder.jit(PROGRAMS["a mask"], cache="symbolic values", executors=("torch",))
+    for x in (torch.ones(3, 4), -torch.ones(3, 4), torch.ones(2, 4), -torch.ones(5, 4)):
+        assert_same(compiled(x), PROGRAMS["a mask"](x))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_nothing_is_counted_ahead_of_a_write() -> None:
+    def program(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x[x > 0]
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for x in inputs():
+        mine, theirs = x.clone(), x.clone()
+        assert_same(compiled(mine), program(theirs))
+        assert torch.equal(mine, theirs)
+
+
+def test_what_takes_long_is_not_computed_twice() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = x @ x.T
+        return y[y > 0]
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for x in inputs():
+        assert_same(compiled(x), program(x))
+    assert thunder.cache_misses(compiled) == len(LENGTHS)
+    assert "count_nonzero" not in str(thunder.last_prologue_traces(compiled)[-1])
+
+
+def test_values_may_be_no_sizes_where_they_are_refused() -> None:
+    with pytest.raises(thunder.ThunderError, match="value of a tensor"):
+        thunder.jit(PROGRAMS["rows"], cache="symbolic values", data_dependent="error")(inputs()[0])
+
+
+def rows_kept(x: Tensor, keep: Tensor) -> Tensor:
+    chosen = x[keep & (x[:, 0] > 0)]
+    return chosen.softmax(-1) * chosen.shape[0]
+
+
+def test_an_artifact_counts(tmp_path: Path) -> None:
+    compiled = thunder.jit(rows_kept, cache="symbolic values", executors=("torch",))
+    pairs = [(x, torch.arange(len(x)) % 3 < 2) for x in inputs()]
+    compiled(*pairs[0])
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), rows_kept, strict=True)
+    for pair in pairs:
+        assert_same(loaded(*pair), rows_kept(*pair))
+    assert thunder.cache_misses(loaded) == 0
