@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thunder_core.compiler import (
         cache_hits,
         cache_misses,
+        checks,
         jit,
         last_backward_reason,
         last_backward_traces,
@@ -40,6 +41,7 @@ HOMES = {
     "thunder_core.compiler": (
         "cache_hits",
         "cache_misses",
+        "checks",
         "jit",
         "last_backward_reason",
         "last_backward_traces",

@@ -250,7 +250,7 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
 def claimed_forward(derivative: ProgramDerivative) -> Trace:
     """The forward with an executor named on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
-        return claim(derivative.differentiated.forward, derivative.executors)
+        return claim(derivative.differentiated.forward, derivative.executors, derivative.body)
 
 
 def unpacking(trace: Trace) -> Trace:

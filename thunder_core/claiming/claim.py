@@ -22,20 +22,35 @@ EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
 NEEDS_CONSTANT_SIZES = "it takes constant sizes alone, and those of the program are symbolic"
 
 
-def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
+def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:
+    """Return the trace with an executor on every bound symbol, checked and wrapped by those executors that do that.
+
+    The forward of a `program` that was divided has bound symbols of executors that were claimed there.
+    """
+    prepared, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
+    claimed = claim_unchecked(prepared, executors)
+    for executor in executors:
+        claimed = executor.check_claimed(trace if program is None else program, claimed)
+    return wrap_claimed(claimed, executors)
+
+
+def claim_unchecked(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """Return the trace with an executor on every bound symbol; what no executor claims runs in eager PyTorch.
 
     All that is not claimed yet runs there from the first bound symbol on that changes a setting which results depend on
     (the default dtype, deterministic algorithms), since executors compile for the settings at compile time.
     """
-    trace, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
     for executor in executors:
         trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     trace = trace.having(
         (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
         made_by=f"claim by {EAGER}",
     )
-    trace = with_claimed_subtraces(trace, executors)
+    return with_claimed_subtraces(trace, executors)
+
+
+def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
+    """Return a claimed trace with what executors do to what all have claimed."""
     for executor in executors:
         trace = executor.wrap_claimed(trace)
     return trace.having(trace.bound_symbols, made_by=f"claim by {joined_names(executors) or EAGER}")
@@ -46,8 +61,14 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
     single = [executor for executor in executors if not executor.fuses_regions]
-    bsyms = (with_subtraces(bsym, lambda body: claim(body, single)) for bsym in trace.bound_symbols)
+    bsyms = (with_subtraces(bsym, lambda body: claim_body(body, single)) for bsym in trace.bound_symbols)
     return trace.having(bsyms, made_by=trace.made_by)
+
+
+def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
+    """Return a sub-trace with an executor on every bound symbol, which nobody checks."""
+    prepared, executors = for_symbolic_sizes(with_eager_tail(body), executors)
+    return wrap_claimed(claim_unchecked(prepared, executors), executors)
 
 
 def with_eager_tail(trace: Trace) -> Trace:

@@ -92,6 +92,10 @@ class Executor(Traits, ABC):
         )
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
+    def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:  # noqa: ARG002
+        """The claimed trace with what this executor does to compare it, as it runs, with what was to be claimed."""
+        return claimed
+
     def wrap_claimed(self, trace: Trace) -> Trace:
         """The trace with what this executor does to what all have claimed."""
         return trace

@@ -3,6 +3,7 @@
 `compiler.py` goes the way, one line a stage; `nested.py` has the calls of compiled functions within it.
 """
 
+from thunder_core.compiler.check_listing import CheckedOperation, checks
 from thunder_core.compiler.compiler import (
     AUTOGRAD_OFF,
     CLEANUP_TRANSFORMS,
@@ -32,11 +33,13 @@ __all__ = [
     "AUTOGRAD_OFF",
     "CLEANUP_TRANSFORMS",
     "NOTHING_FOLLOWED",
+    "CheckedOperation",
     "Compiler",
     "CompilerLackingExecutor",
     "LookasideDescription",
     "cache_hits",
     "cache_misses",
+    "checks",
     "compile_in_order",
     "compiled_by",
     "compiler_by_names",

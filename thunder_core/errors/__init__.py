@@ -91,7 +91,14 @@ from thunder_core.errors.usage import (
     UnknownName,
     WrongInputs,
 )
-from thunder_core.errors.validation import AllZero, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
+from thunder_core.errors.validation import (
+    AllZero,
+    NotComparable,
+    NotFinite,
+    OtherRandomNumbers,
+    OutOfTolerance,
+    WrongResult,
+)
 from thunder_core.errors.warnings import (
     DegradedWarning,
     RecompileWarning,
@@ -177,6 +184,7 @@ __all__ = [
     "UsageError",
     "ValidationError",
     "WrongInputs",
+    "WrongResult",
     "all_errors",
 ]
 

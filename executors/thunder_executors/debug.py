@@ -1,0 +1,165 @@
+"""Debugging: what each executor computes is compared, as it runs, with what eager PyTorch does in its place."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from thunder_core.claiming.check import UNINITIALIZED, Check, LaterCheck
+from thunder_core.claiming.claim import EAGER
+from thunder_core.claiming.executor import Executor
+from thunder_core.ir.check import check_trace
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+
+UNKNOWN = "it is not known what it consists of"
+READS_MORE = "what it consists of reads more than it is given"
+WAITS = "it changes a state of the process"
+DERIVED = "it is PyTorch's own derivative of an executor's function"
+HAS_EFFECT = "it writes, or draws random numbers, in a function that was differentiated"
+Originals = Mapping[tuple[str, ...], BoundSymbol]
+
+
+@dataclass(frozen=True)
+class Debug(Executor):
+    """Claims nothing, and compares what others have claimed with eager PyTorch, call by call.
+
+    A call takes more than twice its time, and its tensors are copied. `thunder_core.checks` tells what was compared.
+    """
+
+    symbolic_sizes: ClassVar[bool] = True
+    name: str = "debug"
+
+    @property
+    def claims(self) -> str:
+        """The operations that the executor compares, in words."""
+        return "nothing: what the other executors run is compared with eager PyTorch as it runs"
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
+        """Return None: who runs a bound symbol is for the others to say."""
+        return None
+
+    def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
+        """The claimed trace with a check in the place of each bound symbol that an executor took."""
+        originals = {names_of(bsym): bsym for bsym in check_trace(unclaimed).bound_symbols if not bsym.executor}
+        bsyms = with_checks(check_trace(claimed).bound_symbols, originals)
+        return check_trace(claimed.having(bsyms, made_by="check by debug"))
+
+
+def names_of(bsym: BoundSymbol) -> tuple[str, ...]:
+    """The names that a bound symbol defines, which are its own."""
+    return tuple(proxy.name for proxy in bsym.defines)
+
+
+def with_checks(bsyms: Iterable[BoundSymbol], originals: Originals) -> Iterator[BoundSymbol]:
+    """The bound symbols with a check of each that an executor other than eager PyTorch took.
+
+    A check takes the place of a bound symbol whose reference is known. An executor's function that was differentiated
+    is several bound symbols: behind the one that computes the result there is a check of that.
+    """
+    names = (f"check_{number}" for number in itertools.count())
+    parts: list[BoundSymbol] = []  # of an executor's function, of which the program knows the result alone
+    for bsym in bsyms:
+        if bsym.executor in ("", EAGER):
+            yield bsym
+            continue
+        reference = reference_of(bsym, originals)
+        if reference:
+            yield checked(bsym, reference, next(names))
+            continue
+        yield bsym
+        parts.append(bsym)
+        if (original := originals.get(names_of(bsym))) is not None:
+            yield checked_later(parts, original, next(names))
+            parts = []
+    if parts:
+        yield checked_later(parts, None, next(names))
+
+
+def checked(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str) -> BoundSymbol:
+    """The bound symbol with a check in its place."""
+    check = Check(bsym, reference, reason_to_leave_out(bsym, reference))
+    return replace(bsym, symbol=Symbol(name, check, bsym.symbol.empties), subsymbols=(bsym,), ordered=True)
+
+
+def checked_later(parts: list[BoundSymbol], original: BoundSymbol | None, name: str) -> BoundSymbol:
+    """The check behind the bound symbols that an executor's function consists of, for one of the program's."""
+    last = parts[-1]
+    given: tuple[Proxy, ...] = ()
+    if original is None:
+        check = LaterCheck(last, (), UNKNOWN if last.derives is None else DERIVED)
+    elif original.has_effect:
+        check = LaterCheck(last, (original,), HAS_EFFECT)
+    else:
+        check = LaterCheck(last, (original,), results=last.defines, effect=effect_of(parts, original))
+        given = (*original.inputs, *last.defines)
+    return BoundSymbol(
+        Symbol(name, check), given, {}, None, source=last.source, module=last.module, ordered=True, executor=EAGER
+    )
+
+
+def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
+    """The effect that an executor's function has and the operation, which has none, has not; empty without one."""
+    read = {proxy.name for proxy in original.inputs}
+    for part in parts:
+        if written := read.intersection(part.mutates):
+            return f"the input `{min(written)}`, which eager PyTorch does not write to, is written to"
+        if draws(part):
+            return "the random numbers drawn are more than in eager PyTorch"
+    return ""
+
+
+def reference_of(bsym: BoundSymbol, originals: Originals) -> tuple[BoundSymbol, ...]:
+    """The bound symbols of eager PyTorch that a claimed one stands for: the program's own, or what it consists of."""
+    original = originals.get(names_of(bsym)) if bsym.defines else None
+    given = {proxy.name for proxy in bsym.inputs}
+    if original is not None and given.issuperset(proxy.name for proxy in original.inputs):
+        return (original,)
+    return bsym.subsymbols
+
+
+def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> str:
+    """The reason why a bound symbol cannot be compared with its reference; empty where it can."""
+    if not reference:
+        return UNKNOWN
+    if any(part.ordered and not draws(part) for part in (bsym, *reference)):
+        return WAITS
+    known = {proxy.name for proxy in bsym.inputs}
+    for part in reference:
+        if not known.issuperset(proxy.name for proxy in part.inputs):
+            return READS_MORE
+        known |= {proxy.name for proxy in part.defines}
+    if not known.issuperset(proxy.name for proxy in bsym.outputs):
+        return UNKNOWN
+    return UNINITIALIZED if makes_uninitialized_memory(bsym, reference) else ""
+
+
+def makes_uninitialized_memory(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> bool:
+    """Whether a result is memory as it was allocated."""
+    written = {name for part in reference for name in part.mutates}
+    made = {
+        proxy.name
+        for part in reference
+        if part.symbol.short_name.startswith(("empty", "new_empty")) or is_empty(part)
+        for proxy in part.defines
+    }
+    return not made.isdisjoint({proxy.name for proxy in bsym.outputs} - written)
+
+
+def draws(bsym: BoundSymbol) -> bool:
+    """Whether a call draws random numbers."""
+    tags = (getattr(part.symbol.target, "tags", ()) for part in bsym.at_level("aten"))
+    return any(torch.Tag.nondeterministic_seeded in tag for tag in tags)
+
+
+def is_empty(bsym: BoundSymbol) -> bool:
+    """Whether a call is of one of PyTorch's operations that allocate: `torch.ops.aten.empty_like.default`."""
+    return any(part.startswith(("empty", "new_empty")) for part in bsym.symbol.name.split(".")[2:])
+
+
+EXECUTOR = Debug()

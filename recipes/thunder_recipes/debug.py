@@ -1,0 +1,14 @@
+"""Comparison of each executor's results with eager PyTorch as they are computed; to be added to another recipe."""
+
+from __future__ import annotations
+
+from thunder_core.recipe import Recipe
+
+
+class Debug(Recipe):
+    """Comparison of each executor's results with eager PyTorch as they are computed; to be added to another recipe.
+
+    The first line whose result is wrong is named, with its executor, by a `WrongResult`.
+    """
+
+    executors = ("debug", "torch")

@@ -1,0 +1,111 @@
+"""The comparison of two results of one computation: metadata, and values that are as near as rounding allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+# The largest difference that rounding explains, as a part of the largest value of the result. What is further apart is
+# compared with the same computation in float64: an executor may be this many times as wrong as eager PyTorch.
+ROUNDING: Mapping[torch.dtype, float] = {
+    torch.float64: 1e-11,
+    torch.float32: 1e-5,
+    torch.bfloat16: 2e-2,
+    torch.float16: 3e-3,
+    torch.complex128: 1e-11,
+    torch.complex64: 1e-5,
+}
+TIMES_EAGER = 4.0
+EIGHT_BITS = 0.15  # of floating-point types of eight bits
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference between two results: in words, and the largest one of their values, 0.0 where these are equal."""
+
+    what: str
+    largest: float = 0.0
+
+
+def metadata_difference(actual: object, expected: object) -> Difference | None:
+    """The first difference in kind, dtype, device, shape and strides; None where there is none."""
+    if not isinstance(expected, torch.Tensor):
+        same = type(actual) is type(expected) and (actual == expected or is_nan(actual))
+        return None if same else Difference(f"is {actual!r:.60}, and {expected!r:.60} in eager PyTorch")
+    if not isinstance(actual, torch.Tensor):
+        return Difference(f"is a {type(actual).__name__}, and a tensor in eager PyTorch")
+    for name in ("dtype", "device", "shape", "layout"):
+        one, other = getattr(actual, name), getattr(expected, name)
+        if one != other:
+            text = (list(one), list(other)) if name == "shape" else (one, other)
+            return Difference(f"has {name} {text[0]}, and {text[1]} in eager PyTorch")
+    if expected.layout is torch.strided and strides_that_count(actual) != strides_that_count(expected):
+        return Difference(f"has strides {actual.stride()}, and {expected.stride()} in eager PyTorch")
+    return None
+
+
+def is_nan(value: object) -> bool:
+    """Whether a number is none."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+def strides_that_count(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides of the dimensions along which a tensor has more than one element."""
+    if not tensor.numel():
+        return ()
+    return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+
+
+def value_difference(
+    actual: torch.Tensor, expected: torch.Tensor, exact: Callable[[], torch.Tensor | None]
+) -> tuple[Difference | None, float]:
+    """The difference in values of two tensors of one shape and dtype, if it is more than rounding, and the largest one.
+
+    `exact` computes the result once more in float64, or gives None where that cannot be done.
+    """
+    largest = largest_difference(actual, expected)
+    if largest == 0.0:
+        return None, 0.0
+    if expected.is_floating_point() or expected.is_complex():
+        scale = largest_value(expected)
+        if largest <= ROUNDING.get(expected.dtype, EIGHT_BITS) * scale:
+            return None, largest
+        reference = exact()
+        if reference is not None and reference.shape == expected.shape:
+            own = largest_difference(expected, reference)
+            if largest_difference(actual, reference) <= TIMES_EAGER * own:
+                return None, largest
+    place, one, other = worst_place(actual, expected)
+    return Difference(f"is {one} at {place}, and {other} in eager PyTorch", largest), largest
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor in a dtype in which differences can be taken."""
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def differences(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """The differences of values; 0 where both are the same infinity or no number, infinite where one of them is."""
+    one, other = widened(actual), widened(expected)
+    same = (one == other) | (one.isnan() & other.isnan())
+    return torch.where(same, 0.0, (one - other).abs().nan_to_num(nan=torch.inf))
+
+
+def largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest difference of the values of two tensors."""
+    return float(differences(actual, expected).max()) if expected.numel() else 0.0
+
+
+def largest_value(tensor: torch.Tensor) -> float:
+    """The largest finite value of a tensor, without its sign."""
+    values = widened(tensor).abs()
+    return float(values[values.isfinite()].max()) if bool(values.isfinite().any()) else 0.0
+
+
+def worst_place(actual: torch.Tensor, expected: torch.Tensor) -> tuple[list[int], str, str]:
+    """The index of the largest difference, and the two values there."""
+    index = torch.unravel_index(differences(actual, expected).argmax(), expected.shape)
+    return [int(one) for one in index], f"{actual[index].item():.6g}", f"{expected[index].item():.6g}"
