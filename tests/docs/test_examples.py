@@ -13,6 +13,7 @@ PAGES = (
     "docs/artifacts.md",
     "docs/benchmark.md",
     "docs/cache.md",
+    "docs/debug.md",
     "docs/function_transforms.md",
     "docs/generation.md",
     "docs/higher_order.md",
@@ -24,6 +25,7 @@ PAGES = (
     "docs/regions.md",
     "docs/sharp_edges.md",
     "docs/symbolic.md",
+    "docs/thunderfx.md",
     "docs/training.md",
 )
 MODULES = (
@@ -34,7 +36,10 @@ MODULES = (
     "thunder_core.claiming.executor",
     "thunder_core.patterns.pattern",
 )
-pytestmark = pytest.mark.filterwarnings("ignore:Warning only once")  # PyTorch overrides kernels of its own for vmap
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Warning only once"),  # PyTorch overrides kernels of its own for vmap
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),  # Dynamo asks for it
+]
 FLAGS = doctest.ELLIPSIS
 
 

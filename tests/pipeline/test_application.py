@@ -40,7 +40,7 @@ def test_a_recipe_is_asked_whether_it_takes_the_model(recipe):
 def test_an_unknown_recipe_suggests_the_nearest():
     with pytest.raises(UnknownName) as caught:
         thunder_core.compile(Net(), "defualt")
-    assert "did you mean default?" in caught.value.fix
+    assert "did you mean default" in caught.value.fix
 
 
 def by_hand():

@@ -136,12 +136,14 @@ class TestRecipes:
         with pytest.raises(BadOption, match="instance"):
             find_recipe(HFLlama(), {"speed": 1})
 
-    def test_what_cannot_be_done_is_not_left_out(self):
+    def test_what_lies_in_no_artifact_is_refused_early(self, out):
         class Otherwise(HFLlama):
             compiler = "thunderfx"
 
-        with pytest.raises(BadOption, match=r"thunderfx.* reserved for composing recipes, and not available yet"):
-            find_recipe(Otherwise, {})
+        with pytest.raises(BadOption, match=r"acquires programs by thunderfx, which lie in no artifact"):
+            plan(quick(out, HFLlama() + Otherwise()))
+        with pytest.raises(BadOption, match=r"compares executors as they run"):
+            plan(quick(out, ("hf-llama", "debug")))
 
     def test_the_nearest_name_is_suggested(self):
         with pytest.raises(UnknownName) as caught:

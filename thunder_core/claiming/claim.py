@@ -25,7 +25,9 @@ NEEDS_CONSTANT_SIZES = "it takes constant sizes alone, and those of the program 
 def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:
     """Return the trace with an executor on every bound symbol, checked and wrapped by those executors that do that.
 
-    The forward of a `program` that was divided has bound symbols of executors that were claimed there.
+    All that is not claimed yet runs in eager PyTorch from the first bound symbol on that changes a setting which
+    results depend on (the default dtype, deterministic algorithms), since executors compile for the settings at compile
+    time. The forward of a `program` that was divided has bound symbols of executors that were claimed there.
     """
     prepared, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
     claimed = claim_unchecked(prepared, executors)
@@ -35,11 +37,7 @@ def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = N
 
 
 def claim_unchecked(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with an executor on every bound symbol; what no executor claims runs in eager PyTorch.
-
-    All that is not claimed yet runs there from the first bound symbol on that changes a setting which results depend on
-    (the default dtype, deterministic algorithms), since executors compile for the settings at compile time.
-    """
+    """Return the trace with an executor on every bound symbol; what no executor claims runs in eager PyTorch."""
     for executor in executors:
         trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     trace = trace.having(

@@ -39,28 +39,45 @@ def thunderfx(
 
     Raises what `jit` raises for its options.
     """
-    compiler = checked_compiler(subject, options)
+    return acquired_by_dynamo(subject, checked_compiler(subject, options), fullgraph=fullgraph, dynamic=dynamic)
+
+
+def acquired_by_dynamo(
+    subject: Callable[..., Any], compiler: Compiler, *, fullgraph: bool = False, dynamic: bool | None = None
+) -> Any:
+    """Return the subject as Dynamo acquires it, each graph to be compiled by a compiler; copies are so likewise."""
     backend = Backend(compiler)
     log = CaptureLog(backend.captured)
     call = DynamoCall(subject, backend, log, fullgraph=fullgraph, dynamic=dynamic)
     if not isinstance(subject, torch.nn.Module):
         return dynamo_function(call, backend.captured)
     forward = DynamoCall(subject.forward, backend, log, fullgraph=fullgraph, dynamic=dynamic)
-    again = partial(thunderfx, fullgraph=fullgraph, dynamic=dynamic, **options)
+    again = partial(acquired_by_dynamo, compiler=compiler, fullgraph=fullgraph, dynamic=dynamic)
     return dynamo_module(call, forward, backend.captured, again)
 
 
 def checked_compiler(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:
     """Return the compiler that `jit` would have of these options, as far as they mean something for graphs."""
-    if options.get("symbolic") or options.get("cache") == "symbolic values":
+    settings: Compiler = specializations_of(jit(subject, **options)).compiler.settings
+    return for_graphs(settings, subject)
+
+
+def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
+    """Return a compiler that can compile graphs of a subject; raises `BadOption` for one whose options cannot be."""
+    if compiler.options.symbolic or compiler.options.cache == "symbolic values":
         raise BadOption(
             "symbolic sizes are Dynamo's where it acquires the program",
             fix="use dynamic=True, or torch._dynamo.mark_dynamic(tensor, dimension, min=..., max=...)",
         )
-    for lookaside in options.get("lookasides", ()):
+    for lookaside in compiler.lookasides:
         require_pytorchs(lookaside)
-    settings: Compiler = specializations_of(jit(subject, **options)).compiler.settings
-    return settings
+    for transform in compiler.transforms:
+        if isinstance(subject, torch.nn.Module) and transform.methods(subject):
+            raise BadOption(
+                f"the transform {transform.name} changes methods of the model, which Dynamo does not acquire",
+                fix="compile with jit, or leave it out",
+            )
+    return compiler
 
 
 def require_pytorchs(lookaside: Lookaside) -> None:

@@ -10,7 +10,8 @@ from typing import TypeVar, cast
 import torch
 
 from thunder_core.acquire.named import parameters_of
-from thunder_core.compiler import CLEANUP_TRANSFORMS, compile_in_order
+from thunder_core.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
+from thunder_core.dynamo.entry import acquired_by_dynamo, for_graphs
 from thunder_core.errors import BadSymbolicArgument, DegradedWarning
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
@@ -50,7 +51,7 @@ def compile(  # noqa: A001 - the word of the field
     named = candidates(chosen.all_executors(), device=device)
     for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
-    arguments = chosen.symbolic_arguments(symbolic)
+    arguments = chosen.symbolic_arguments(() if symbolic is None and chosen.acquires_by != "jit" else symbolic)
     require_dimensions(model, chosen, symbolic or ())
     transforms = usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS)
     limit = {} if max_programs is None else {"max_programs": max_programs}
@@ -78,7 +79,7 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
 def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
     """The model, compiled by a recipe that has been prepared and has accepted it; what is symbolic may be another."""
     recipe = prepared.recipe
-    arguments = recipe.symbolic_arguments() if symbolic is None else symbolic
+    arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
     return _compiled(model, recipe, prepared.in_order, prepared.executors, arguments)
 
 
@@ -97,4 +98,9 @@ def _compiled(
         subject = transform.prepare(subject)
     usable = [one.executor for one in executors if one.executor is not None]
     options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)
-    return cast(Module, compile_in_order(subject, transforms, usable, options, composition.lookasides))
+    compiled = compile_in_order(subject, transforms, usable, options, composition.lookasides)
+    if recipe.acquires_by == "jit":
+        return cast(Module, compiled)
+    return cast(
+        Module, acquired_by_dynamo(subject, for_graphs(specializations_of(compiled).compiler.settings, subject))
+    )

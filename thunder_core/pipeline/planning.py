@@ -20,6 +20,7 @@ from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose
+from thunder_core.pipeline.recipes import require_keepable
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.request_checks import check_request
 from thunder_core.pipeline.samples import real_samples
@@ -174,6 +175,7 @@ def plan(request: Request) -> Plan:
     if request.target:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
+    require_keepable(prepared.recipe)
     require_dimensions(prepared.recipe, request.dynamic)
     data, judged_by = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)

@@ -21,6 +21,7 @@ from thunder_core.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.recipe.options import hyphenated, require_option_names
 from thunder_core.recipe.plugin import as_summand, total
 
+DEBUG = "debug"  # the executor that compares what others compute
 Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
 
@@ -42,8 +43,7 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
         )
     chosen = options_by_recipe(kinds, options)
     made = [part(**chosen[part]) if isinstance(part, type) else part for part in parts]
-    found = made[0] if len(made) == 1 and isinstance(made[0], Recipe) else recipe_of(made)
-    return require_supported(found)
+    return made[0] if len(made) == 1 and isinstance(made[0], Recipe) else recipe_of(made)
 
 
 def listed_parts(recipe: Named) -> tuple[object, ...]:
@@ -113,15 +113,19 @@ def requested_recipe(request: Request) -> Recipe:
     return recipe
 
 
-def require_supported(recipe: Recipe) -> Recipe:
-    """Return a recipe; raises `BadOption` for one with a compiler whose name is reserved, but not available yet."""
-    others = (f'compiler="{part.compiler}"' for part in recipe.recipes if part.compiler != "jit")
-    for compiler in others:
+def require_keepable(recipe: Recipe) -> None:
+    """Raise `BadOption` for a recipe whose programs cannot be kept in an artifact."""
+    if recipe.acquires_by != "jit":
         raise BadOption(
-            f"the recipe {recipe.name} asks for {compiler}: reserved for composing recipes, and not available yet",
-            fix="use a recipe without it",
+            f"the recipe {recipe.name} acquires programs by {recipe.acquires_by}, which lie in no artifact",
+            fix="measure it with `thunder bench`, and use it in Python by thunder_core.compile; or use a recipe of jit",
         )
-    return recipe
+    checking = [name for one in recipe.all_executors() if (name := one if isinstance(one, str) else one.name) == DEBUG]
+    if checking:
+        raise BadOption(
+            f"the recipe {recipe.name} compares executors as they run, which programs in an artifact do not",
+            fix="use it in Python by thunder_core.compile, and optimize without it",
+        )
 
 
 def recipe_class(name: str) -> type[Recipe]:

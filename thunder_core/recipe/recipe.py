@@ -78,8 +78,7 @@ class Recipe(Traits, Summand):
     best device that there is, and the checkpoint's dtype. `dimensions` call sizes of the model's inputs by one name
     (`seq`), for `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model does not have may be
     among them. `symbolic` are the dimensions, or arguments, that are symbolic where nobody says otherwise.
-    `compiler` is "jit"; "thunderfx" is reserved for composing recipes, and refused with `BadOption` where the recipe is
-    to be applied.
+    `compiler` is "jit", or "thunderfx", by which Dynamo acquires the program, whatever recipes it is added to.
     Its traits (`after`, `before`, `needs`, `excludes`, `provides`) are those of `Traits`.
 
     Authors override `validate`, `tolerance` and the methods `setup_...`, each of which speaks for this recipe alone.
@@ -123,6 +122,11 @@ class Recipe(Traits, Summand):
     def labels(self) -> frozenset[str]:
         """Its own name, and what it provides."""
         return frozenset((self.title, *self.provides))
+
+    @property
+    def acquires_by(self) -> str:
+        """The name of what acquires programs: `jit`, or `thunderfx` where a recipe of the sum says so."""
+        return next((part.compiler for part in self.recipes if part.compiler != "jit"), "jit")
 
     @property
     def name(self) -> str:

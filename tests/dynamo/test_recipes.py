@@ -1,0 +1,68 @@
+"""Recipes by which Dynamo acquires the program."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.errors import BadOption
+from thunder_core.extension.transform import Transform
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
+
+class Captured(thunder.Recipe):
+    """Every module, acquired by Dynamo."""
+
+    compiler = "thunderfx"
+
+
+class Plain(thunder.Recipe):
+    """Every module."""
+
+
+class Printing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        y = self.linear(x)
+        print("seen")
+        return y.relu()
+
+
+class WithMethods(Transform):
+    """A transform that changes a method."""
+
+    def __call__(self, trace):
+        return trace
+
+    def methods(self, model):
+        return {"forward": lambda self, x: x}
+
+
+@pytest.mark.parametrize("recipe", [Captured, Captured() + Plain(), [Plain, Captured]])
+def test_a_recipe_of_dynamo(recipe, capsys):
+    model = Printing()
+    compiled = thunder.compile(model, recipe)
+    x = torch.randn(3, 2)
+    assert torch.equal(compiled(x), model(x))
+    assert capsys.readouterr().out == "seen\nseen\n"
+    assert isinstance(compiled, Printing)
+    assert len(thunder.graphs(compiled)) == 2
+    assert len(thunder.splits(compiled)) == 1
+
+
+def test_settings_of_the_recipe_reach_each_graph():
+    compiled = thunder.compile(Printing(), Captured, max_programs=5)
+    compiled(torch.ones(1, 2))
+    assert {graph._thunder.options.max_programs for graph in thunder.graphs(compiled)} == {5}
+
+
+def test_what_means_nothing_for_graphs_is_refused():
+    with pytest.raises(BadOption, match="symbolic sizes are Dynamo's"):
+        thunder.compile(Printing(), Captured, symbolic=["x.size(0)"])
+    with pytest.raises(BadOption, match="changes methods of the model"):
+        thunder.compile(Printing(), Captured() + WithMethods())
