@@ -19,7 +19,10 @@ from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Recipe, order_transforms, recipes_for
 
-NAMES = ("default", "hf-bert", "hf-generate", "hf-llama", "hf-llama3", "hf-llama3-hopper", "hf-transformers")
+NAMES = (
+    *("default", "hf-bert", "hf-generate", "hf-llama", "hf-llama3", "hf-llama3-hopper", "hf-moe", "hf-t5", "hf-vit"),
+    *("hf-transformers", "max-memory-saving", "reduce-overhead"),
+)
 
 TINY = {
     "vocab_size": 64,
@@ -58,6 +61,7 @@ def test_file_and_class_have_one_name(name: str) -> None:
 def test_what_it_names_exists(name: str) -> None:
     this = recipe(name)
     assert set(this.setup_executors()) <= set(plugins.names("executors"))
+    this.composition.require_whole()
     assert this.setup_executors()[-1] == "torch"
     assert this.sample in SAMPLES
     assert set(this.families) <= set(CONFIG_MAPPING)

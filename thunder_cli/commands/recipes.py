@@ -199,6 +199,7 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "transforms": [type(one).__name__ for one in recipe.all_transforms()],
         "lookasides": [one.name for one in recipe.all_lookasides()],
         "options": list(type(recipe).Options.model_fields),
+        "settings": [f"{name}={value}" for name, value in recipe.composition.settings.items()],
         "device": [recipe.device] if recipe.device else [],
         "dtype": [recipe.dtype] if recipe.dtype else [],
     }

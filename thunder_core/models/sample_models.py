@@ -55,6 +55,10 @@ SAMPLES: dict[str, SampleModel] = {
     "phi3": SampleModel(
         "Phi3ForCausalLM", {**GROUPED_DECODER, "original_max_position_embeddings": 256, "sliding_window": 16}
     ),
+    "mixtral": SampleModel(
+        "MixtralForCausalLM",
+        {**GROUPED_DECODER, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
+    ),
     "gpt2": SampleModel(
         "GPT2LMHeadModel",
         {**SPECIAL_TOKENS, "vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256},

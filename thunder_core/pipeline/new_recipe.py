@@ -9,7 +9,7 @@ from pathlib import Path
 from thunder_core.errors import BadOption, OutputExists, OutputNotWritable
 
 RECIPE = '''\
-"""What {title} does, in one line: `thunder recipes` shows it."""
+"""The recipe {title}, in one line: `thunder recipes` shows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thunder_core.recipe import Lookaside, Recipe, RecipeOptions, Transform
 
 
 class {kind}(Recipe):
-    """What {title} does, in one line.
+    """The recipe {title}, in one line.
 
     Then what it is for, and what it costs. Use it with `thunder optimize MODEL --recipe {file}`, or beside others:
     `--recipe hf-llama3 --recipe {file}`.
@@ -34,7 +34,7 @@ class {kind}(Recipe):
     # Traits: `after`, `before`, `needs`, `excludes` and `provides` name other parts.
 
     class Options(RecipeOptions):
-        """What `--set name=value` sets."""
+        """The options that `--set name=value` sets."""
 
         memory_budget: float = Field(1.0, ge=0, le=1, description="the part of what a training step would save")
 

@@ -30,6 +30,8 @@ DTYPES = frozenset(
     }
 )  # fmt: skip
 CPU = torch.device("cpu")
+# The operation whose metadata PyTorch refuses for dtypes that its own kernel takes on the CPU, which Inductor calls.
+GROUPED = torch.ops.aten._grouped_mm.default
 SYMBOLIC_ON_GPU = Refusal(
     "on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True, by_sizes=True
 )
@@ -68,6 +70,8 @@ class Inductor(FusionExecutor):
         if numbers and not all(formula_of(one) is not None and devices == {CPU} for one in numbers):
             return False
         if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):
+            return False
+        if devices == {CPU} and any(one.symbol.target is GROUPED for one in bsym.operations):
             return False
         kinds = {device.type for device in devices}
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.installed("triton") and bool(architecture()))

@@ -1,0 +1,17 @@
+"""Mixtures of experts from Hugging Face: as default, with one program for every routing; refusing others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from thunder_recipes.hf_transformers import HFTransformers
+
+
+class HFMoe(HFTransformers):
+    """Mixtures of experts from Hugging Face: as `default`, for these.
+
+    Which experts a token goes to is computed, and never guarded: one program serves every routing.
+    """
+
+    families: ClassVar[tuple[str, ...]] = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
+    sample = "mixtral"

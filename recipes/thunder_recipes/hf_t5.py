@@ -1,0 +1,18 @@
+"""T5 and its kin from Hugging Face, encoder and decoder: as default, refusing others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from thunder_recipes.hf_transformers import HFTransformers
+
+
+class HfT5(HFTransformers):
+    """T5 and its kin from Hugging Face, encoder and decoder: as `default`, for these.
+
+    The caches of the decoder's own tokens and of the encoder's are symbolic, so that `generate` needs one program for
+    prompts and one for tokens.
+    """
+
+    families: ClassVar[tuple[str, ...]] = ("t5", "mt5", "umt5")
+    sample = "t5"

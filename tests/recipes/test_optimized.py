@@ -1,0 +1,89 @@
+"""Each shipped recipe optimizes its own sample: validated beside eager PyTorch, degraded where the machine lacks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import thunder_core as thunder
+from thunder_core import plugins
+from thunder_core.artifact import open_artifact
+from thunder_core.errors import RecipeConflict
+from thunder_core.memory import examine_memory
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import Request, optimize
+from thunder_recipes.hf_moe import HFMoe
+
+EXPERTS = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 24,
+}
+
+
+@pytest.mark.parametrize("name", plugins.names("recipes"))
+@pytest.mark.usefixtures("without_kernels")
+def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
+    request = Request(name, model=ModelRequest(device="cpu"), out=tmp_path / "out", seq=8, inputs=1, benchmark=False)
+    outcome = optimize(request)
+    assert outcome.report.validation is not None
+    assert outcome.report.validation.passed
+    assert open_artifact(outcome.artifact).manifest.recipe == name
+
+
+@pytest.mark.parametrize("family", HFMoe.families)
+def test_one_program_serves_every_routing(
+    family: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **EXPERTS)).eval()
+    compiled = thunder.compile(model, "hf-moe", symbolic=())
+    for seed in range(3):
+        ids = torch.randint(3, 60, (2, 9), generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(input_ids=ids).logits, model(input_ids=ids).logits)
+    assert thunder.cache_misses(compiled) == 1
+    assert "Traceback" not in capfd.readouterr().err
+    assert not caplog.records, "PyTorch logs what it refuses"
+
+
+def saved_bytes(recipe: object, **options: object) -> int:
+    """The bytes that a training step of a small model saves for its backward."""
+    torch.manual_seed(0)
+    blocks = [torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 16)) for _ in range(4)]
+    compiled = thunder.compile(torch.nn.Sequential(*blocks), recipe, **options)  # type: ignore[arg-type]
+    x = torch.randn(32, 16)
+    compiled(x).sum().backward()
+    return int(examine_memory(compiled).saved)
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_memory_is_saved_where_the_recipe_is_added() -> None:
+    most = saved_bytes("default")
+    least = saved_bytes(["max-memory-saving", "default"])
+    assert least < most / 2
+    assert least <= saved_bytes("max-memory-saving", budget=0.5) <= most
+    with pytest.raises(RecipeConflict, match="memory_budget"):
+        saved_bytes(thunder.pipeline.recipes.find_recipe("max-memory-saving", {}).with_(memory_budget=1.0))
+
+
+def test_overhead_is_reduced_on_cuda_alone() -> None:
+    recipe = thunder.pipeline.recipes.find_recipe(["hf-llama3", "reduce-overhead"], {})
+    assert [*map(str, recipe.all_executors())] == ["sdpa", "inductor", "cudagraphs", "torch"]
+    if not torch.cuda.is_available():
+        assert [one.part for one in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]
