@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.paths import Path
+from thunder_core.capture.counts import Quantity
 from thunder_core.capture.recorder import Recorder
 from thunder_core.errors import SourceLine
 from thunder_core.ir.literal import Code
@@ -23,13 +24,14 @@ from thunder_core.runtime.library.tensor_guards import PLAIN
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """The count of a tensor's elements that are not zero: the `bsyms` that make the tensor, and the paths to inputs.
+    """An integer that a tensor tells, as the count of its elements that are not zero, and the `bsyms` that make it.
 
-    `inputs` has these by their names, and `symbols` those to the values of symbols. Expressions are those from before
-    any constraint: what these imply may be written with the count itself.
+    `inputs` has the paths to these by their names, and `symbols` those to the values of symbols. Expressions are those
+    from before any constraint: what these imply may be written with the count itself.
     """
 
     text: str
+    quantity: Quantity
     bsyms: tuple[BoundSymbol, ...]
     tensor: Proxy
     inputs: Mapping[str, Path]
@@ -55,7 +57,7 @@ class Count:
 
     def expression(self, variable: Callable[[Path], str]) -> str:
         """The text of the count, after these bound symbols."""
-        return f"int(torch.count_nonzero({self._with_variable(self.tensor, variable).name}))"
+        return self.quantity.text.format(self._with_variable(self.tensor, variable).name)
 
     def _with_variable(self, leaf: Any, variable: Callable[[Path], str]) -> Any:
         if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt):
@@ -83,22 +85,22 @@ class CountSources:
     line: Callable[[], SourceLine | None]
     observed: dict[str, int] = field(default_factory=dict)
 
-    def __call__(self, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
+    def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: int) -> Path | None:
         """The path to a count; None where it is a constant of the program, as one that has a tensor without a path."""
-        text = self._text()
+        text = self._text(quantity)
         self.observed[text] = value
         made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         read = [proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in made]
         paths = self._paths([proxy for proxy in (*read, tensor) if proxy.name not in made])
         if paths is None or not (paths[0] or paths[1]):
             return None
-        key = Count(text, tuple(bsyms), tensor, *paths)
+        key = Count(text, quantity, tuple(bsyms), tensor, *paths)
         path = Path(key.sources[0], "count", key, value)
         return path if self.outside.symbolic.includes_count(text, value) else None
 
-    def _text(self) -> str:
+    def _text(self, quantity: Quantity) -> str:
         """A text for a count that another recording of the program has, too."""
-        where = f"count of elements that are not zero at {self.line()}"
+        where = f"{quantity.words} at {self.line()}"
         number = sum(text.startswith(where) for text in self.observed)
         return where if not number else f"{where} ({number + 1})"
 

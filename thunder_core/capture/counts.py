@@ -1,7 +1,7 @@
-"""Counts of elements that are not zero: sizes that values of tensors decide, as symbols that the prologue computes.
+"""Counts of elements that are not zero, and values of tensors: sizes that the prologue computes, as symbols.
 
-The prologue evaluates such a count where all that it hangs on is cheap, changes nothing and cannot fail: operations
-that go element by element, views, and sums of inputs. Every other count is a value for which a program is made.
+The prologue evaluates one where all that it hangs on is cheap, changes nothing and cannot fail: operations
+that go element by element, views, and sums of inputs. Every other one is a value for which a program is made.
 """
 
 from __future__ import annotations
@@ -29,26 +29,42 @@ REDUCTIONS = frozenset(
     {
         *(aten.sum.default, aten.sum.dim_IntList, aten.any.default, aten.any.dim, aten.all.default, aten.all.dim),
         *(aten.mean.default, aten.mean.dim, aten.amax.default, aten.amin.default, aten.cumsum.default),
+        *(aten.max.default, aten.min.default),
     }
 )
 OTHERS = frozenset({aten._to_copy.default, aten.clone.default, aten.arange.default, aten.arange.start_step})
 OF_NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere})
 OF_MASK = frozenset({torch.masked_select, torch.Tensor.masked_select})
-SourceOf = Callable[[Sequence[BoundSymbol], Proxy, int], Any]
+LEAST = 2  # values for which a size is a symbol: of the others metadata decides more
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An integer that a tensor tells: in words, as the text of an expression of its name, and as a function of it."""
+
+    words: str
+    text: str
+    of: Callable[[torch.Tensor], Any]
+
+
+COUNT = Quantity("count of elements that are not zero", "int(torch.count_nonzero({}))", torch.count_nonzero)
+VALUE = Quantity("value of a tensor", "{}.item()", torch.Tensor.item)
+SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
 
 
 @dataclass
 class Counts:
-    """The counts of a recording: `source_of(bsyms, proxy, count)` gives the source of one, or None for a constant.
+    """The counts and values of a recording that are sizes; values of tensors are `allowed` to decide.
 
-    The `bsyms` make the tensor of which elements are counted, from inputs. Values of tensors are `allowed` to decide.
+    `source_of(quantity, bsyms, proxy, value)` gives the source of one, or None for a constant of the program; the
+    `bsyms` make the tensor that tells it from inputs.
     """
 
     sizes: SymbolicSizes | None
     tensors: Tensors
     evaluation: Evaluation
     allowed: bool
-    source_of: SourceOf = lambda bsyms, proxy, count: None
+    source_of: SourceOf = lambda quantity, bsyms, proxy, value: None
     symbols: dict[tuple[str, int], torch.SymInt] = field(default_factory=dict)
 
     @contextmanager
@@ -77,26 +93,38 @@ class Counts:
         proxy = self.tensors.proxy(counted)
         key = proxy.name, counted._version
         if key not in self.symbols:
-            source, count = self._counted(proxy) or (None, 0)
+            source, count = self._told(COUNT, proxy) or (None, 0)
             if source is None or not count or self.sizes is None:
                 return None
             self.symbols[key] = self.sizes.symbol(source, count, least=1)
         return self.symbols[key]
 
-    def _counted(self, proxy: Proxy) -> tuple[Any, int] | None:
-        """The source of the count of elements and its value in this call; None where no prologue can compute it."""
+    def value(self, maker: BoundSymbol) -> torch.SymInt | None:
+        """The symbol of the integer that a bound symbol takes out of a tensor; None where it is a constant."""
+        if not self.allowed or maker.symbol.target is not torch.Tensor.item:
+            return None
+        key = maker.output.name, 0
+        if key not in self.symbols:
+            source, value = self._told(VALUE, maker.args[0]) or (None, 0)
+            if source is None or self.sizes is None or value < LEAST:
+                return None
+            self.symbols[key] = self.sizes.symbol(source, value)
+        return self.symbols[key]
+
+    def _told(self, quantity: Quantity, proxy: Proxy) -> tuple[Any, int] | None:
+        """The source of what a tensor tells and its value in this call; None where no prologue can compute it."""
         bsyms = self.evaluation.bsyms_for(proxy)
         if bsyms is None or len(bsyms) > MOST_OPERATIONS or not all(map(is_cheap, bsyms)):
             return None
         if self.evaluation.first_effect() is not None:
             return None
         try:
-            value = self.evaluation.value(proxy)
+            tensor = self.evaluation.value(proxy)
         except Unknowable:
             return None
         with apart():
-            count = int(torch.count_nonzero(value))
-        return self.source_of(bsyms, proxy, count), count
+            value = int(quantity.of(tensor))
+        return self.source_of(quantity, bsyms, proxy, value), value
 
 
 def counted_tensor(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:

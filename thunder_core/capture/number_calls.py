@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,8 @@ import torch
 
 from thunder_core.capture.binding import Binding
 from thunder_core.capture.call import Call
+from thunder_core.capture.counts import Counts
+from thunder_core.capture.expectations import foreseen
 from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numbers_in
 from thunder_core.capture.probed_floats import FloatAsked, Named, may_be_symbol, restrict, stand_ins
 from thunder_core.capture.shape_env import number_of
@@ -24,8 +27,11 @@ from thunder_core.capture.symbols import is_ordered
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.writes import may_write
 from thunder_core.errors import ThunderError
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
+
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
 
 
 class Recording(Protocol):
@@ -36,6 +42,8 @@ class Recording(Protocol):
     """
 
     failure: ThunderError | None
+    bound_symbols: list[BoundSymbol]
+    counts: Counts
     is_differentiating: bool
     derivatives_in_progress: int
     backward_of: BackwardOf
@@ -68,6 +76,7 @@ class NumberCalls:
         self._tensors = tensors
         self._numbers = numbers
         self._binding = binding
+        self._checked: set[str] = set()
         self.has_hidden = False
         self.probe_values: ProbeValues = {}
 
@@ -111,8 +120,34 @@ class NumberCalls:
         return replace_leaves(tree, lambda leaf: values.get(leaf, leaf) if type(leaf) in (int, float) else leaf)
 
     def _with_values(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function with the values of its numbers, which are asked for."""
-        return self._recording.function(function, *concrete((args, kwargs)))
+        """Run a function with the values of its numbers, which are asked for; those that have symbols are these."""
+        arguments = replace_leaves((args, kwargs), self._with_symbol)
+        return self._recording.function(function, *concrete(arguments))
+
+    def _with_symbol(self, leaf: Any) -> Any:
+        """An integer that is computed of values of tensors, in symbols of these; all else as it is."""
+        if not isinstance(leaf, SymbolicNumber) or leaf.kind is not int or leaf.source is not None:
+            return leaf
+        size = self._size(leaf.proxy)
+        return leaf if size is None else size
+
+    def _size(self, number: Any) -> Any:
+        """A number as an expression in symbols of values of tensors; None where one of these has none."""
+        if not isinstance(number, Proxy):
+            return number if type(number) is int else None
+        if isinstance(number, NumberProxy):
+            return number.value
+        maker = next((one for one in reversed(self._recording.bound_symbols) if number in one.outputs), None)
+        if maker is None or maker.symbol.target not in (torch.Tensor.item, *ARITHMETIC):
+            return None
+        if maker.symbol.target in ARITHMETIC:
+            operands = [self._size(one) for one in maker.args]
+            return None if any(one is None for one in operands) else maker.symbol.target(*operands)
+        symbol = self._recording.counts.value(maker)
+        if symbol is not None and number.name not in self._checked:
+            self._checked.add(number.name)
+            self._recording.emit(foreseen(maker, number, number_of(symbol)))
+        return symbol
 
     def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, Call]]:
         """A function that runs this one on positional and keyword arguments, and gives its result and what it did."""
