@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 from dataclasses import dataclass
+from threading import Thread
 
 import pytest
 import torch
@@ -246,3 +247,30 @@ def test_the_backend_is_found_by_its_name():
     wrong = torch.compile(branches, backend="thunder", options={"executors": ["nosuch"]})
     with pytest.raises(ThunderError, match="nosuch"):
         wrong(torch.ones(2))
+
+
+def test_the_settings_of_dynamo_are_the_users_outside_of_a_capture():
+    with torch._dynamo.config.patch(suppress_errors=True, recompile_limit=3):
+        compiled = thunder.thunderfx(doubles_row, dynamic=False, max_programs=1)
+        compiled(torch.ones(1))
+        with pytest.raises(DynamoRefuses, match="more kinds"):
+            compiled(torch.ones(2))
+        assert torch._dynamo.config.suppress_errors
+        assert torch._dynamo.config.recompile_limit == 3
+
+
+def test_calls_within_calls_and_in_threads():
+    def depth(x, n):
+        return x if n == 0 else compiled(x + 1, n - 1)
+
+    compiled = thunder.thunderfx(depth)
+    assert torch.equal(compiled(torch.zeros(2), 3), torch.full((2,), 3.0))
+    results = []
+    shared = thunder.thunderfx(doubles_row)
+    threads = [Thread(target=lambda n=n: results.append((n, shared(torch.ones(n))))) for n in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all(torch.equal(result, doubles_row(torch.ones(n))) for n, result in results)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from threading import RLock
 from typing import Any
 
 import torch
@@ -16,6 +18,33 @@ TOGETHER = "write the line otherwise, or leave fullgraph=True out: thunder_core.
 FEWER = "call it with inputs of fewer kinds, raise max_programs, or name changing sizes by dynamic=True"
 
 
+# Held while Dynamo captures with other settings, which are those of the process.
+CAPTURING = RLock()
+
+
+class Capture:
+    """The callback by which Dynamo captures a function that no graph takes, with settings that hide nothing.
+
+    A function that is captured for more kinds of inputs than `max_programs`, and an error, would else lead to eager
+    PyTorch. Calls that a graph takes do not come here.
+    """
+
+    def __init__(self, callback: Callable[..., Any], log: CaptureLog, max_programs: int) -> None:
+        functools.update_wrapper(self, callback)
+        self._log = log
+        self._torchdynamo_orig_backend = callback  # by which PyTorch finds the backend behind a callback
+        self._settings = {
+            "recompile_limit": max_programs,
+            "fail_on_recompile_limit_hit": True,
+            "suppress_errors": False,
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Capture a function, and note where it is split or left alone."""
+        with CAPTURING, torch._dynamo.config.patch(self._settings), self._log.noting():
+            return self._torchdynamo_orig_backend(*args, **kwargs)
+
+
 class DynamoCall:
     """A function or module as `torch.compile` runs it with a `backend`."""
 
@@ -23,27 +52,17 @@ class DynamoCall:
         self, subject: Callable[..., Any], backend: Backend, log: CaptureLog, *, fullgraph: bool, dynamic: bool | None
     ) -> None:
         self.subject = subject
-        self._log = log
-        self._run = torch.compile(subject, backend=backend, fullgraph=fullgraph, dynamic=dynamic)
-        limit = backend.compiler.options.max_programs
-        self._settings = torch._dynamo.config.patch(
-            recompile_limit=limit,
-            accumulated_recompile_limit=max(limit, torch._dynamo.config.accumulated_recompile_limit),
-            fail_on_recompile_limit_hit=True,
-            suppress_errors=False,
-        )
+        context: Any = torch._dynamo.optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)
+        if callable(getattr(context, "callback", None)):  # unless TORCH_COMPILE_DISABLE=1 switches Dynamo off
+            context.callback = Capture(context.callback, log, backend.compiler.options.max_programs)
+        self._run = context(subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call it; raises `DynamoRefuses` where Dynamo would run it in eager PyTorch without telling."""
-        if self._log.is_current() is False:
-            self._log.skip_to_now()
         try:
-            with self._settings:
-                return self._run(*args, **kwargs)
+            return self._run(*args, **kwargs)
         except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             raise told(error) from None
-        finally:
-            self._log.note()
 
 
 def told(error: Exception) -> Exception:

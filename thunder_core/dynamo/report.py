@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,40 +16,33 @@ KEPT_METRICS = 4096  # of how many captures Dynamo is to remember what became of
 
 
 class CaptureLog:
-    """Notes what Dynamo did since it was last asked: the splits of functions, and functions that it left alone."""
+    """Notes what Dynamo does with functions: where it splits them, and those that it leaves alone."""
 
     def __init__(self, captured: CapturedSubject) -> None:
         self.captured = captured
         torch._dynamo.utils.set_compilation_metrics_limit(KEPT_METRICS)
-        self.skip_to_now()
 
-    def skip_to_now(self) -> None:
-        """Leave out what Dynamo did until now, for others."""
-        metrics = torch._dynamo.utils._compilation_metrics
-        self._last = metrics[-1] if metrics else None
-        self._splits = len(torch._dynamo.utils.graph_break_reasons)
-
-    def is_current(self) -> bool:
-        """Whether Dynamo has captured nothing, and tried to capture nothing, since this was last asked."""
-        metrics = torch._dynamo.utils._compilation_metrics
-        return (metrics[-1] if metrics else None) is self._last
-
-    def note(self) -> None:
-        """Note what Dynamo did."""
-        if self.is_current():
-            return
-        reasons = torch._dynamo.utils.graph_break_reasons
-        for reason in reasons[self._splits :]:
-            self.captured.note(Split(in_a_line(reason.reason), line_of_stack(reason.user_stack)))
-        for metrics in self._new_metrics():
-            if not metrics.has_guarded_code and metrics.fail_type is not None:
-                self.captured.note(left_alone(metrics))
-        self.skip_to_now()
-
-    def _new_metrics(self) -> list[Any]:
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """While this lasts, what Dynamo does is noted."""
         metrics = torch._dynamo.utils.get_compilation_metrics()
-        places = [place for place, one in enumerate(metrics) if one is self._last]
-        return metrics[places[-1] + 1 :] if places else metrics
+        last = metrics[-1] if metrics else None
+        splits = len(torch._dynamo.utils.graph_break_reasons)
+        try:
+            yield
+        finally:
+            for reason in torch._dynamo.utils.graph_break_reasons[splits:]:
+                self.captured.note(Split(in_a_line(reason.reason), line_of_stack(reason.user_stack)))
+            for one in metrics_behind(last):
+                if not one.has_guarded_code and one.fail_type is not None:
+                    self.captured.note(left_alone(one))
+
+
+def metrics_behind(last: Any) -> list[Any]:
+    """The measurements of Dynamo of its captures behind one; of all where that is forgotten, or None."""
+    metrics = torch._dynamo.utils.get_compilation_metrics()
+    places = [place for place, one in enumerate(metrics) if one is last]
+    return metrics[places[-1] + 1 :] if places else metrics
 
 
 def left_alone(metrics: Any) -> Split:
