@@ -14,6 +14,7 @@ from thunder_core.compiler import CLEANUP_TRANSFORMS, compile_in_order, speciali
 from thunder_core.dynamo.entry import acquired_by_dynamo, for_graphs
 from thunder_core.errors import BadSymbolicArgument, DegradedWarning
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
+from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
 from thunder_core.pipeline.prepare import Prepared, degradation_texts
 from thunder_core.pipeline.recipes import Named, find_recipe, usable_transforms
@@ -34,7 +35,8 @@ def compile(  # noqa: A001 - the word of the field
     """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
 
     The recipe is named (`"hf-llama"`), a class, or an instance, or a list of several that are added to each other, of
-    plug-ins, transforms, executors and lookasides too; `options` are the recipes' own. Executors that this
+    plug-ins, transforms, executors and lookasides too; `"auto"` chooses one for the model and where it is; `options`
+    are the recipes' own. Executors that this
     machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
     `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`, whatever the recipe
     says. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them:
@@ -44,10 +46,13 @@ def compile(  # noqa: A001 - the word of the field
     does not exist, BadOption or UnknownName for options that it does not take, RecipeMismatch if it is for another
     family of models, and RecipeConflict for parts that cannot stand together.
     """
+    device = device_of(model)
+    if asks_for_choice(recipe):
+        model_type = getattr(getattr(model, "config", None), "model_type", None)
+        recipe = with_choice(recipe, choose_recipe(model_type, device))
     chosen = find_recipe(recipe, options)
     chosen.composition.require_whole()
     chosen.validate_all(model)
-    device = device_of(model)
     named = candidates(chosen.all_executors(), device=device)
     for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)

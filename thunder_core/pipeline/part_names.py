@@ -9,6 +9,7 @@ from pathlib import Path
 from thunder_core import plugins
 from thunder_core.errors import BadOption, UnknownName
 
+AUTO = "auto"  # in the place of a recipe that is to be chosen
 FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
 WRITE = "write a name, or a name with options: Autocast(dtype=torch.float16)"
 
@@ -23,7 +24,7 @@ def require_recipe_name(given: str) -> None:
     for name in recipe_names(given):
         if FILE_SUFFIX in name:
             recipe_file(name)
-        else:
+        elif name != AUTO:
             plugins.require("recipes", name)
 
 

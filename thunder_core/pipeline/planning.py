@@ -56,6 +56,7 @@ class Plan:
         return [
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
+            *(("chosen", reason) for reason in prepared.choice),
             *([("purpose", STEP)] if request.train else []),
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
@@ -129,6 +130,7 @@ class Plan:
             "target": request.target or None,
             "dtype": prepared.dtype_name,
             "recipe": prepared.recipe.name,
+            "choice": list(prepared.choice),
             "options": dict(prepared.options),
             **(self.size.stated if self.generation is None else asdict(self.generation)),
             "dynamic": {name: list(ends) for name, ends in request.dynamic.items()},

@@ -19,6 +19,7 @@ from thunder_core.models.load import LoadingPlan, plan_loading
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
+from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion, without_ranges
 from thunder_core.pipeline.placement import with_placement
 from thunder_core.pipeline.recipes import requested_recipe, sample_of, usable_transforms
@@ -32,7 +33,7 @@ class Prepared:
     """A recipe with its options, the model as it will be loaded, and the transforms and executors that can be used.
 
     `in_order` are the transforms as they are applied, with those that clean up each program. `degraded` are the parts
-    of the recipe that this machine, or the target, lacks.
+    of the recipe that this machine, or the target, lacks; `choice` are the reasons for one that was chosen.
     """
 
     recipe: Recipe
@@ -41,6 +42,7 @@ class Prepared:
     in_order: tuple[Transform, ...]
     executors: tuple[NamedExecutor, ...]
     degraded: tuple[Degraded, ...]
+    choice: tuple[str, ...] = ()
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -76,6 +78,7 @@ def prepare(request: Request) -> Prepared:
     `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
     labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
     """
+    request, choice = with_chosen_recipe(request)
     recipe = requested_recipe(request)
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
     device = torch.device(cast(str, model.device))
@@ -91,7 +94,19 @@ def prepare(request: Request) -> Prepared:
         require_weights(loading, model)
     if request.train:
         require_labels(loading.task)
-    return Prepared(recipe, model, loading, in_order, named, degraded)
+    return Prepared(recipe, model, loading, in_order, named, degraded, choice)
+
+
+def with_chosen_recipe(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """Return the request with the recipe that fits its model and machine, where it asks for that, and the reasons."""
+    if not asks_for_choice(request.recipe):
+        return request, ()
+    placed = with_placement(with_sample(request.model, Recipe()), Recipe(), request.target)
+    with quiet_transformers():
+        model_type = plan_loading(placed).config.model_type
+    device = torch.device(cast(str, placed.device))
+    choice = choose_recipe(model_type, device, request.target, generates=request.generates)
+    return replace(request, recipe=with_choice(request.recipe, choice)), choice.reasons
 
 
 def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:

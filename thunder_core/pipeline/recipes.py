@@ -15,7 +15,14 @@ from thunder_core import plugins
 from thunder_core.errors import BadOption, BadRecipe, ThunderError
 from thunder_core.models.request import SampleModel
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline.part_names import FILE_SUFFIX, module_of_transform, parsed_call, recipe_file, recipe_names
+from thunder_core.pipeline.part_names import (
+    AUTO,
+    FILE_SUFFIX,
+    module_of_transform,
+    parsed_call,
+    recipe_file,
+    recipe_names,
+)
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.recipe.options import hyphenated, require_option_names
@@ -133,6 +140,11 @@ def recipe_class(name: str) -> type[Recipe]:
 
     Raises `UnknownName` with the nearest names, and `BadRecipe` for a file that cannot be loaded or has no such recipe.
     """
+    if name == AUTO:
+        raise BadOption(
+            "which recipe `auto` is, a model and a machine decide, and there is no model here",
+            fix="name a recipe, or let it be chosen: thunder optimize MODEL --recipe auto",
+        )
     if FILE_SUFFIX not in name:
         return only_recipe(plugins.load("recipes", name))
     path, kind = recipe_file(name)

@@ -52,8 +52,8 @@ class Request:
         metavar="NAME",
         short="r",
         repeats=True,
-        help="The recipe; `thunder recipes` lists them. Several are added to each other, in whatever order. A file of "
-        "your own is named by its path, `recipe.py` or `recipe.py:Name`",
+        help="The recipe; `thunder recipes` lists them, and `auto` chooses one. Several are added to each other, in "
+        "whatever order. A file of your own is named by its path, `recipe.py` or `recipe.py:Name`",
         completion="recipes",
         check=lambda _, recipe: require_recipe_name(recipe) if isinstance(recipe, str) else None,
     )

@@ -1,0 +1,64 @@
+"""`--recipe auto`: what is chosen for a model and a machine, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.pipeline.conftest import quick
+from thunder_core.errors import BadOption
+from thunder_core.pipeline import plan
+from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
+from thunder_core.pipeline.recipes import find_recipe
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [("llama", "hf-llama"), ("bert", "hf-bert"), ("t5", "hf-t5"), ("vit", "hf-vit"), ("mixtral", "hf-moe")],
+)
+def test_a_family_has_its_recipe(model_type: str, name: str) -> None:
+    choice = choose_recipe(model_type, torch.device("cpu"))
+    assert choice.names == (name,)
+    assert choice.reasons[0] == f"{name} is made for {model_type}"
+
+
+def test_what_the_machine_lacks_is_left_out_and_told() -> None:
+    choice = choose_recipe("llama", torch.device("cpu"))
+    assert any(reason.startswith("hf-llama3-hopper is left out: ") for reason in choice.reasons)
+    assert choose_recipe("llama", target="sm_90").names == ("hf-llama3-hopper",)
+    assert choose_recipe("llama", target="sm_80").names == ("hf-llama",)
+
+
+def test_others_have_the_recipe_that_takes_all() -> None:
+    assert choose_recipe("mamba").names == ("hf-transformers",)
+    assert choose_recipe(None).names == ("default",)
+    assert choose_recipe("llama", torch.device("cpu"), generates=True).names == ("hf-llama", "hf-generate")
+
+
+def test_it_is_one_of_several() -> None:
+    choice = choose_recipe("bert")
+    assert asks_for_choice(["auto", "max-memory-saving"])
+    assert asks_for_choice("auto+max-memory-saving")
+    assert not asks_for_choice(["default"])
+    assert with_choice("max-memory-saving + auto", choice) == ("max-memory-saving", "hf-bert")
+
+
+def test_the_plan_says_what_was_chosen_and_why(tmp_path: Path) -> None:
+    planned = plan(quick(tmp_path / "out", "auto", sample="bert"))
+    assert planned.prepared.recipe.name == "hf-bert"
+    assert ("chosen", "hf-bert is made for bert") in planned.rows()
+    assert planned.as_data()["choice"] == ["hf-bert is made for bert"]
+
+
+def test_without_a_model_nothing_is_chosen() -> None:
+    with pytest.raises(BadOption, match="there is no model here"):
+        find_recipe("auto", {})
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_a_module_is_compiled_by_what_is_chosen() -> None:
+    model, x = torch.nn.Linear(2, 3), torch.ones(1, 2)
+    assert torch.equal(thunder.compile(model, "auto")(x), model(x))
