@@ -73,6 +73,7 @@ picture: install ## make a report and take the pictures of it that README shows 
 docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.errors
 	$(BIN)/python -m docs.cli
+	$(BIN)/python -m docs.recipes
 	$(BIN)/mkdocs build --strict --quiet
 
 coverage: install ## run PyTorch's databases of operators and modules under jit and write docs/coverage.md (JOBS=2)

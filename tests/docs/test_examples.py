@@ -22,6 +22,7 @@ PAGES = (
     "docs/memory.md",
     "docs/patterns.md",
     "docs/python.md",
+    "docs/recipes.md",
     "docs/regions.md",
     "docs/sharp_edges.md",
     "docs/symbolic.md",

@@ -1,0 +1,147 @@
+"""Writes docs/recipes.md, the page of recipes, their options and their traits, from the recipes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from thunder_cli.commands.recipes import beside_default, differences
+from thunder_core import plugins
+from thunder_core.claiming.executor import find_executor
+from thunder_core.errors import EnvironmentLacks
+from thunder_core.extension.traits import RELATIONS
+from thunder_core.extension.transform import Transform, subclasses
+from thunder_core.pipeline.part_names import transform_classes
+from thunder_core.pipeline.recipes import recipe_class
+from thunder_core.recipe.settings import DEFAULTS
+
+PAGE = Path(__file__).with_suffix(".md")
+
+HEAD = """\
+# Recipes
+
+<!-- Written by `make docs` from docs/recipes.py and the recipes. -->
+
+A recipe packages what a family of models needs: transforms, executors, lookasides, operators and settings. It is named
+on the command line (`--recipe hf-llama3`) and in Python (`thunder_core.compile(model, "hf-llama3")`); `auto` picks one
+by the model and the machine and says why. How one is written is told in `recipes/README.md`; `thunder recipes new NAME`
+writes the start of one, with a test.
+
+## Adding them to each other
+
+Everything adds to everything, in whatever order: recipes, plug-ins, transforms, executors and lookasides.
+
+    thunder optimize MODEL --recipe hf-llama3 --recipe max-memory-saving --set budget=0.5
+    thunder optimize MODEL --recipe hf-llama3 --add-transform "Autocast(dtype=torch.bfloat16)" --add-executor triton
+    thunder recipes explain hf-llama3 reduce-overhead
+
+```python
+>>> import torch
+>>> import thunder_core as thunder
+>>> from thunder_recipes.default import Default
+>>> from thunder_recipes.max_memory_saving import MaxMemorySaving
+>>> one, other = Default() + MaxMemorySaving(), MaxMemorySaving() + Default()
+>>> one.name, one.name == other.name
+('default + max-memory-saving', True)
+>>> model, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+>>> compiled = thunder.compile(model, ["default", "max-memory-saving"], budget=0.5)
+>>> torch.equal(compiled(x), model(x))
+True
+
+```
+
+Order comes from the traits of the parts alone. `thunder recipes explain` prints it with the reasons; so does
+`reasons` in Python:
+
+```python
+>>> from thunder_core.recipe.composition import reasons
+>>> for kind, name, why in reasons((one.with_(executors=["triton"])).composition):
+...     print(kind, name, *why, sep=" | ")
+executor | sdpa
+executor | triton | sdpa comes before triton
+executor | inductor | triton comes before inductor
+executor | torch | it runs what nobody else has claimed
+
+```
+
+Parts that exclude each other, want different settings or must each come before the other are refused, with both sides:
+
+```python
+>>> (one.with_(memory_budget=0.9)).composition.settings
+Traceback (most recent call last):
+thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving asks for memory_budget=0.0, and memory_budget=0.9 ...
+  fix: leave out max-memory-saving or memory_budget=0.9
+
+```
+
+A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), or comes with an installed package by an entry point
+(`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`).
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    sections = (
+        ("The recipes", ("recipe", "models", "beside `default`", "sample"), recipe_rows()),
+        ("Their options", ("option", "type", "default", "what it is"), option_rows()),
+        ("Settings", ("setting of `jit`", "without a recipe that asks for another"), setting_rows()),
+        ("Traits of shipped parts", ("part", *RELATIONS, "provides"), trait_rows()),
+    )
+    lines = [HEAD]
+    for title, columns, rows in sections:
+        lines += [f"## {title}", "", table_row(columns), table_row(["---"] * len(columns)), *map(table_row, rows), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table_row(cells: Any) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def recipe_rows() -> Iterator[tuple[str, ...]]:
+    """Each recipe: for which models it is, and what it does beside `default`."""
+    for name in plugins.names("recipes"):
+        recipe = recipe_class(name)()
+        families = ", ".join(recipe.families) or "any"
+        shown = {"beside_default": differences(recipe, recipe_class("default")()), "families": recipe.families}
+        yield f"`{name}`", families, "" if name == "default" else beside_default(shown), recipe.sample
+
+
+def option_rows() -> Iterator[tuple[str, ...]]:
+    """Each option of each recipe."""
+    for name in plugins.names("recipes"):
+        for option, field in recipe_class(name).Options.model_fields.items():
+            kind = getattr(field.annotation, "__name__", str(field.annotation))
+            default = field.get_default(call_default_factory=True)
+            yield f"`{name}.{option}`", kind, str(default), field.description or ""
+
+
+def setting_rows() -> Iterator[tuple[str, str]]:
+    """Each setting that `setup_config` may return."""
+    yield from ((f"`{name}`", repr(value)) for name, value in DEFAULTS.items())
+    yield "`symbolic`", "what the recipe names as `symbolic`"
+
+
+def trait_rows() -> Iterator[tuple[str, ...]]:
+    """Each shipped transform, executor and recipe that has traits."""
+    for file, _ in transform_classes():
+        plugins.load("transforms", file)
+    transforms = {
+        kind.__name__: kind for kind in subclasses(Transform) if kind.__module__.startswith("thunder_core.transforms.")
+    }
+    parts: dict[str, Any] = dict(sorted(transforms.items()))
+    for name in plugins.names("executors"):
+        try:
+            parts[name] = find_executor(name)
+        except EnvironmentLacks:
+            continue
+    parts |= {name: recipe_class(name) for name in plugins.names("recipes")}
+    for name, part in parts.items():
+        told = [", ".join(f"`{one}`" for one in getattr(part, trait)) for trait in (*RELATIONS, "provides")]
+        if any(told):
+            yield f"`{name}`", *told
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
