@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,7 +22,20 @@ READS_MORE = "what it consists of reads more than it is given"
 WAITS = "it changes a state of the process"
 DERIVED = "it is PyTorch's own derivative of an executor's function"
 HAS_EFFECT = "it writes, or draws random numbers, in a function that was differentiated"
-Originals = Mapping[tuple[str, ...], BoundSymbol]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program as nobody has claimed it: bound symbols by the names that they define, and the names written to."""
+
+    originals: Mapping[tuple[str, ...], BoundSymbol]
+    written: frozenset[str]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Program:
+        """The program that a trace is."""
+        originals = {names_of(bsym): bsym for bsym in trace.bound_symbols if not bsym.executor}
+        return cls(originals, frozenset(name for bsym in trace.bound_symbols for name in bsym.mutates))
 
 
 @dataclass(frozen=True)
@@ -46,8 +59,7 @@ class Debug(Executor):
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
         """The claimed trace with a check in the place of each bound symbol that an executor took."""
-        originals = {names_of(bsym): bsym for bsym in check_trace(unclaimed).bound_symbols if not bsym.executor}
-        bsyms = with_checks(check_trace(claimed).bound_symbols, originals)
+        bsyms = with_checks(check_trace(claimed).bound_symbols, Program.of(check_trace(unclaimed)))
         return check_trace(claimed.having(bsyms, made_by="check by debug"))
 
 
@@ -56,29 +68,39 @@ def names_of(bsym: BoundSymbol) -> tuple[str, ...]:
     return tuple(proxy.name for proxy in bsym.defines)
 
 
-def with_checks(bsyms: Iterable[BoundSymbol], originals: Originals) -> Iterator[BoundSymbol]:
+def with_checks(bsyms: Sequence[BoundSymbol], program: Program) -> Iterator[BoundSymbol]:
     """The bound symbols with a check of each that an executor other than eager PyTorch took.
 
     A check takes the place of a bound symbol whose reference is known. An executor's function that was differentiated
-    is several bound symbols: behind the one that computes the result there is a check of that.
+    is several bound symbols: behind the last that makes the result, or writes to it, there is a check of that.
     """
     names = (f"check_{number}" for number in itertools.count())
     parts: list[BoundSymbol] = []  # of an executor's function, of which the program knows the result alone
-    for bsym in bsyms:
-        if bsym.executor in ("", EAGER):
-            yield bsym
-            continue
-        reference = reference_of(bsym, originals)
-        if reference:
-            yield checked(bsym, reference, next(names))
-            continue
-        yield bsym
-        parts.append(bsym)
-        if (original := originals.get(names_of(bsym))) is not None:
-            yield checked_later(parts, original, next(names))
-            parts = []
+    later: dict[int, BoundSymbol] = {}
+    for place, bsym in enumerate(bsyms):
+        is_eager = bsym.executor in ("", EAGER)
+        end = place if is_eager else last_write(bsyms, place)
+        reference = () if is_eager or end > place else reference_of(bsym, program)
+        yield checked(bsym, reference, next(names)) if reference else bsym
+        if not (is_eager or reference or later):
+            parts.append(bsym)
+            if bsym.defines and (original := program.originals.get(names_of(bsym))) is not None:
+                later[end] = checked_later(parts, original, program, next(names))
+                parts = []
+        if place in later:
+            yield later.pop(place)
     if parts:
-        yield checked_later(parts, None, next(names))
+        yield checked_later(parts, None, program, next(names))
+
+
+def last_write(bsyms: Sequence[BoundSymbol], place: int) -> int:
+    """The place of the last bound symbol of an executor's function, from one on, that writes to what that one makes."""
+    first, last = bsyms[place], place
+    for number, bsym in enumerate(bsyms[place + 1 :], start=place + 1):
+        if bsym.executor != first.executor or bsym.source != first.source:
+            break
+        last = number if {proxy.name for proxy in first.defines}.intersection(bsym.mutates) else last
+    return last
 
 
 def checked(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str) -> BoundSymbol:
@@ -87,13 +109,15 @@ def checked(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str) ->
     return replace(bsym, symbol=Symbol(name, check, bsym.symbol.empties), subsymbols=(bsym,), ordered=True)
 
 
-def checked_later(parts: list[BoundSymbol], original: BoundSymbol | None, name: str) -> BoundSymbol:
+def checked_later(
+    parts: Sequence[BoundSymbol], original: BoundSymbol | None, program: Program, name: str
+) -> BoundSymbol:
     """The check behind the bound symbols that an executor's function consists of, for one of the program's."""
     last = parts[-1]
     given: tuple[Proxy, ...] = ()
     if original is None:
         check = LaterCheck(last, (), UNKNOWN if last.derives is None else DERIVED)
-    elif original.has_effect:
+    elif original.has_effect or not program.written.isdisjoint(names_of(last)):
         check = LaterCheck(last, (original,), HAS_EFFECT)
     else:
         check = LaterCheck(last, (original,), results=last.defines, effect=effect_of(parts, original))
@@ -114,9 +138,9 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
     return ""
 
 
-def reference_of(bsym: BoundSymbol, originals: Originals) -> tuple[BoundSymbol, ...]:
+def reference_of(bsym: BoundSymbol, program: Program) -> tuple[BoundSymbol, ...]:
     """The bound symbols of eager PyTorch that a claimed one stands for: the program's own, or what it consists of."""
-    original = originals.get(names_of(bsym)) if bsym.defines else None
+    original = program.originals.get(names_of(bsym)) if bsym.defines else None
     given = {proxy.name for proxy in bsym.inputs}
     if original is not None and given.issuperset(proxy.name for proxy in original.inputs):
         return (original,)

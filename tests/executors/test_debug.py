@@ -132,6 +132,18 @@ def test_what_writes_in_place_is_compared_with_copies():
         thunder.jit(writes, executors=[wrong, "debug"])(x)
 
 
+@pytest.mark.parametrize("addend", [1, 2])
+def test_a_function_that_is_differentiated_may_write_to_its_own_results(addend):
+    executor = implementing(torch.tanh, lambda x: torch.tanh(x).mul_(0.5).mul_(2 * addend))
+    compiled = thunder.jit(program, executors=[executor, "debug"])
+    if addend == 1:
+        compiled(*inputs(training=True))
+        assert [one.compared for one in thunder.checks(compiled)] == [1]
+        return
+    with pytest.raises(WrongResult, match="largest difference"):
+        compiled(*inputs(training=True))
+
+
 def test_an_executor_that_is_no_worse_than_eager_passes():
     def kahan(x):
         return x.double().sum().float()
