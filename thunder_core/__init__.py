@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from thunder_core.autodiff.public import grad, jvp, value_and_grad, vjp
     from thunder_core.autodiff.rules import register_derivative
     from thunder_core.claiming.executor import Executor, OperatorExecutor, register_executor
+    from thunder_core.claiming.operator import Operator
     from thunder_core.compiler import (
         cache_hits,
         cache_misses,
@@ -57,6 +58,7 @@ HOMES = {
     "thunder_core.dynamo": ("graphs", "splits", "thunderfx"),
     "thunder_core.errors": ("RecompileWarning", "ThunderError"),
     "thunder_core.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
+    "thunder_core.claiming.operator": ("Operator",),
     "thunder_core.patterns.pattern": ("pattern",),
     "thunder_core.fusion.fuse": ("Fused", "FusionExecutor", "Refusal"),
     "thunder_core.memory": ("examine_memory",),

@@ -35,6 +35,7 @@ MODULES = (
     "thunder_core.compiler.lookaside_listing",
     "thunder_core.functional",
     "thunder_core.claiming.executor",
+    "thunder_core.claiming.operator",
     "thunder_core.patterns.pattern",
 )
 pytestmark = [

@@ -6,7 +6,8 @@ from thunder_core.artifact.manifest import CompilerFacts
 from thunder_core.artifact.parts import part_facts, part_of
 from thunder_core.artifact.trust import Trust
 from thunder_core.claiming.executor import Executor, find_executor
-from thunder_core.compiler import Compiler
+from thunder_core.claiming.operator import Operator
+from thunder_core.compiler import Compiler, register_operators
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.recipe import Lookaside, Transform
 
@@ -20,17 +21,21 @@ def compiler_facts(compiler: object) -> CompilerFacts:
         )
     transforms = [(type(transform).__name__, part_facts(transform)) for transform in compiler.transforms]
     lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
-    nameless = [executor.name for executor in compiler.executors if is_another(executor)]
+    own = [executor for executor in compiler.executors if isinstance(executor, Operator)]
+    operators = [(operator.name, part_facts(operator)) for operator in own]
+    nameless = [executor.name for executor in compiler.executors if executor not in own and is_another(executor)]
     return CompilerFacts(
         options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),
         transforms=tuple(facts for _, facts in transforms if facts is not None),
         lookasides=tuple(facts for _, facts in lookasides if facts is not None),
+        operators=tuple(facts for _, facts in operators if facts is not None),
         lacks="; ".join(
             f"the {kind} {', '.join(names)} {why}"
             for kind, names, why in (
                 ("transforms", [name for name, facts in transforms if facts is None], "cannot be written down"),
                 ("lookasides", [name for name, facts in lookasides if facts is None], "cannot be written down"),
+                ("operators", [name for name, facts in operators if facts is None], "cannot be written down"),
                 ("executors", nameless, "are not the ones that have these names"),
             )
             if names
@@ -53,9 +58,11 @@ def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
             f"the artifact holds no program for these inputs, and none can be traced: {facts.lacks}",
             fix="call it with inputs like those that were traced",
         )
+    operators = {one.name: one for one in (part_of(facts, Operator, trust) for facts in facts.operators)}
+    register_operators(list(operators.values()))
     return Compiler(
         tuple(part_of(one, Transform, trust) for one in facts.transforms),  # type: ignore[type-abstract]
-        tuple(map(_executor, facts.executors)),
+        tuple(operators.get(name) or _executor(name) for name in facts.executors),
         facts.options,
         lookasides=tuple(part_of(one, Lookaside, trust) for one in facts.lookasides),
     )

@@ -13,7 +13,7 @@ from thunder_core.runtime.autograd_signature import AutogradSignature, Dimension
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[9] = 9  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[10] = 10  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -158,7 +158,7 @@ class ProgramFacts(StoredFacts):
 
 
 class PartFacts(StoredFacts):
-    """A transform or a lookaside by its class, with its fields as literals or as what is imported.
+    """A transform, a lookaside or an operator by its class, with its fields as literals or as what is imported.
 
     `methods` says of a transform that it has some for the compiled module, in the place of the model's own.
     """
@@ -169,12 +169,16 @@ class PartFacts(StoredFacts):
 
 
 class CompilerFacts(StoredFacts):
-    """The compiler of inputs that no program takes; `lacks` says why they cannot be traced, where they cannot."""
+    """The compiler of inputs that no program takes; `lacks` says why they cannot be traced, where they cannot.
+
+    Of the executors, which are named in their order, `operators` are those that consist of one function each.
+    """
 
     options: CompileOptions
     executors: tuple[str, ...] = ()
     transforms: tuple[PartFacts, ...] = ()
     lookasides: tuple[PartFacts, ...] = ()
+    operators: tuple[PartFacts, ...] = ()
     lacks: str = ""
 
 

@@ -1,4 +1,4 @@
-"""Transforms and lookasides of an artifact's recipe: written down by their classes and fields, and back."""
+"""Transforms, lookasides and operators of an artifact's recipe: written down by their classes and fields, and back."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from thunder_core.artifact.constants import import_path
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, PartFacts
 from thunder_core.artifact.trust import Trust
+from thunder_core.claiming.operator import Operator
 from thunder_core.errors import ArtifactForeign
 from thunder_core.recipe import Lookaside, Transform
 
-Part = TypeVar("Part", bound=Transform | Lookaside)
+Part = TypeVar("Part", bound=Transform | Lookaside | Operator)
 
 
 def part_facts(part: object) -> PartFacts | None:
-    """A transform or a lookaside as its class and fields; None where one of them cannot be written down."""
+    """A transform, a lookaside or an operator as its class and fields; None where one cannot be written down."""
     path = import_path(type(part))
     if path is None or not dataclasses.is_dataclass(part) or isinstance(part, type):
         return None
@@ -46,7 +47,7 @@ def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> di
 
 
 def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
-    """The transform or lookaside that plain data tells of; `ArtifactForeign` where it is not to be had."""
+    """The transform, lookaside or operator that plain data tells of; `ArtifactForeign` where it is not to be had."""
     try:
         kind: Any = trust.imported(facts.path)
         if not (isinstance(kind, type) and issubclass(kind, base)):

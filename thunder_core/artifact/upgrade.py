@@ -112,6 +112,13 @@ def without_methods(content: Content) -> Content:
     return content
 
 
+def without_operators(content: Content) -> Content:
+    """Schema 9 knew no operators, executors of one function that need not be registered."""
+    if "operators" in content["compiler"]:
+        raise ValueError("schema 9 has no operators")
+    return content
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
@@ -121,4 +128,5 @@ UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     6: without_observed_values,
     7: without_lookasides,
     8: without_methods,
+    9: without_operators,
 }

@@ -13,7 +13,7 @@ from thunder_core.compiler.compiler import (
     compiled_by,
     compiler_by_names,
 )
-from thunder_core.compiler.entry import compile_in_order, jit
+from thunder_core.compiler.entry import compile_in_order, jit, register_operators
 from thunder_core.compiler.for_device import trace_for
 from thunder_core.compiler.last_call import (
     cache_hits,
@@ -52,6 +52,7 @@ __all__ = [
     "last_traces",
     "lookasides",
     "recompile_reasons",
+    "register_operators",
     "specializations_of",
     "trace_for",
 ]

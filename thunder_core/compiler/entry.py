@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from thunder_core.acquire.named import require_parameters
+from thunder_core.autodiff.rules import register_derivative
 from thunder_core.claiming.executor import Executor, find_executor
+from thunder_core.claiming.operator import Operator
 from thunder_core.compiler.compiler import CLEANUP_TRANSFORMS, Compiler, compiled_by
 from thunder_core.errors import WrongInputs
 from thunder_core.extension.lookaside import Lookaside, require_distinct
@@ -102,5 +104,13 @@ def compile_in_order(
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
     replaced = require_distinct(lookasides)
     dumped = asked if dump is not None else None
+    register_operators(executors)
     compiler = Compiler(tuple(transforms), tuple(executors), options, lookasides=replaced, dump=dumped)
     return compiled_by(compiler, subject)
+
+
+def register_operators(executors: Sequence[Executor]) -> None:
+    """Make the derivatives of operators known, which belong to their implementations alone."""
+    for operator in executors:
+        if isinstance(operator, Operator) and operator.derivative is not None:
+            register_derivative(operator.implementation, setup_context=operator.setup_context)(operator.derivative)

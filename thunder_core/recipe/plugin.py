@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from thunder_core.claiming.executor import Executor
+from thunder_core.claiming.operator import Operator
 from thunder_core.errors import BadRecipe
 from thunder_core.extension.declaration import options_of, require_row, require_traits, vet_class
 from thunder_core.extension.lookaside import Lookaside
@@ -224,7 +225,8 @@ def as_summand(part: object) -> Summand:
     if isinstance(part, Transform):
         return Plugin(f"{part.name}{part.title.removeprefix(type(part).__name__)}", transforms=(part,))
     if isinstance(part, Executor):
-        return Plugin(part.name, executors=(part,))
+        is_operator = isinstance(part, Operator)
+        return Plugin(part.name, operators=(part,)) if is_operator else Plugin(part.name, executors=(part,))
     if isinstance(part, Lookaside):
         return Plugin(getattr(part.function, "__qualname__", "lookaside"), lookasides=(part,))
     if isinstance(part, type) and issubclass(part, Summand) and part.lists_executors:
