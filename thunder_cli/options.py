@@ -83,6 +83,7 @@ MODEL_SETTINGS = (
     "set",
     "add-transform",
     "add-executor",
+    "compiler",
     "train",
     *(one.name for one in options_of(ModelRequest).values() if one.field != "model"),
 )

@@ -15,6 +15,7 @@ model = "folder"
 recipe = "hf-llama"
 add-transform = ["cse"]
 add-executor = "sdpa"
+compiler = "jit"
 out = "result"
 sign-key = "~/key"
 dtype = "bfloat16"

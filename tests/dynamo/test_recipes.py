@@ -8,6 +8,10 @@ import torch
 import thunder_core as thunder
 from thunder_core.errors import BadOption
 from thunder_core.extension.transform import Transform
+from thunder_core.pipeline.planning import plan
+from thunder_core.pipeline.recipes import requested_recipe
+from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.request_checks import check_request
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
@@ -66,3 +70,14 @@ def test_what_means_nothing_for_graphs_is_refused():
         thunder.compile(Printing(), Captured, symbolic=["x.size(0)"])
     with pytest.raises(BadOption, match="changes methods of the model"):
         thunder.compile(Printing(), Captured() + WithMethods())
+
+
+def test_a_request_names_the_compiler():
+    request = Request(recipe="default", compiler="thunderfx")
+    recipe = requested_recipe(request)
+    assert (recipe.acquires_by, recipe.name) == ("thunderfx", "default")
+    assert requested_recipe(Request(recipe=Captured, compiler="jit")).acquires_by == "jit"
+    with pytest.raises(BadOption, match="thunderfx, which lie in no artifact"):
+        plan(request)
+    with pytest.raises(BadOption, match="use one of: jit, thunderfx"):
+        check_request(Request(compiler="fx"))

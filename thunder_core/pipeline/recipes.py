@@ -117,7 +117,7 @@ def requested_recipe(request: Request) -> Recipe:
     added = [*transforms, *executors]
     recipe = find_recipe((*given, *added) if added or len(given) > 1 else given[0], request.options)
     recipe.composition.require_whole()
-    return recipe
+    return recipe.acquired_by(request.compiler) if request.compiler else recipe
 
 
 def require_keepable(recipe: Recipe) -> None:

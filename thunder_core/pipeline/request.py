@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thunder_core import plugins
+from thunder_core.errors import BadOption
 from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.names import is_generation
 from thunder_core.models.request import ModelRequest
@@ -18,6 +19,15 @@ from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
 
 if TYPE_CHECKING:
     from thunder_core.recipe import Recipe
+
+
+COMPILERS = ("jit", "thunderfx")
+
+
+def require_compiler(option: str, name: str) -> None:
+    """Raise `BadOption` for the name of no compiler."""
+    if name not in COMPILERS:
+        raise BadOption(f"{option} is {name!r}", fix=f"use one of: {', '.join(COMPILERS)}")
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,13 @@ class Request:
         help="An executor to add to the recipe; its traits decide when it may claim. May be repeated.",
         completion="executors",
         check=lambda _, name: plugins.source_of("executors", name),
+    )
+    compiler: str = option(
+        "",
+        metavar="NAME",
+        help="Who acquires the program: jit, or thunderfx (PyTorch's Dynamo), whose programs lie in no artifact",
+        default_text="the recipe's",
+        check=lambda option, name: require_compiler(option, name) if name else None,
     )
     out: Path | None = option(
         None,

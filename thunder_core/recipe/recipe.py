@@ -111,6 +111,7 @@ class Recipe(Traits, Summand):
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
         self.added: tuple[Summand, ...] = ()
+        self.compiler_asked = ""
         self.chosen = parsed_options(self.name, self.Options, options)
 
     @property
@@ -126,7 +127,13 @@ class Recipe(Traits, Summand):
     @property
     def acquires_by(self) -> str:
         """The name of what acquires programs: `jit`, or `thunderfx` where a recipe of the sum says so."""
-        return next((part.compiler for part in self.recipes if part.compiler != "jit"), "jit")
+        return self.compiler_asked or next((part.compiler for part in self.recipes if part.compiler != "jit"), "jit")
+
+    def acquired_by(self, compiler: str) -> Recipe:
+        """The recipe with another compiler, whatever its parts say."""
+        changed = copy.copy(self)
+        changed.compiler_asked = compiler
+        return changed
 
     @property
     def name(self) -> str:
