@@ -128,6 +128,19 @@ def test_a_place_by_an_integer_from_outside_is_within_the_tensor() -> None:
         compiled(torch.randn(5, 3), 5)
 
 
+def test_a_product_that_is_written_to_has_no_gradient_as_in_eager() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        product = (x * 1).cumprod(-1)
+        product.squeeze(0).add_(1)
+        return product
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for run in (program, compiled):
+        x = torch.ones(2, 3, requires_grad=True)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(run(x).sum(), x)
+
+
 VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
     "are they equal": lambda x: x * 2 if torch.equal(x, x + 0) else x,
     "is there one": lambda x: x * 2 if (x > 100).any() else x.softmax(1),

@@ -208,20 +208,22 @@ class CumulativeProduct(torch.autograd.Function):
     """The products of the first elements, whose derivative holds for all sizes, and where elements are zero.
 
     The derivative of the product up to `k` by the element `i` is the product of all others up to `k`: a matrix, whose
-    rows are cumulative products with one in the place of `i`.
+    rows are cumulative products with one in the place of `i`. The result is saved as by PyTorch's own derivative, which
+    refuses a result that was written to.
     """
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
         """The products along a dimension."""
         ctx.dim = dim
-        ctx.save_for_backward(tensor)
-        return torch.cumprod(tensor, dim, dtype=dtype)
+        result = torch.cumprod(tensor, dim, dtype=dtype)
+        ctx.save_for_backward(tensor, result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         """The gradient of the tensor."""
-        (tensor,) = ctx.saved_tensors
+        tensor, _ = ctx.saved_tensors
         factors = tensor.to(gradient.dtype).movedim(ctx.dim, -1).unsqueeze(-2)
         size = factors.shape[-1]
         itself = torch.arange(size, device=tensor.device)
