@@ -188,3 +188,19 @@ def test_a_file_that_cannot_be_loaded_is_told(thunder, here):
     done = thunder("recipes", "explain", "broken.py")
     assert (done.status, "TH0219" in done.err) == (2, True)
     assert "No module named" in done.err
+
+
+def test_the_recipe_of_a_models_folder_is_run_where_it_is_trusted(thunder, here):
+    model = saved(here / "model")
+    (model / "thunder_recipe.py").write_text(OWN.replace('class Other(Recipe):\n    """Adds nothing."""\n', ""))
+    settings = (model, "--recipe", "hf-llama", *QUICK, "--dry-run")
+    left = thunder("optimize", *settings)
+    assert "--trust-recipe runs it" in " ".join(left.err.split())
+    assert "LeaveAlone" not in left.out + left.err
+    done = thunder("optimize", *settings, "--trust-recipe")
+    assert done.status == 0, done.err
+    assert "class LeaveAlone(Transform):" in done.err, "it is shown"
+    assert "hf-llama + one" in done.out
+    assert "LeaveAlone" in done.out
+    refused = thunder("optimize", "--recipe", "hf-llama", "--trust-recipe", "--dry-run")
+    assert (refused.status, "TH0201" in refused.err) == (2, True)

@@ -16,6 +16,7 @@ recipe = "hf-llama"
 add-transform = ["cse"]
 add-executor = "sdpa"
 compiler = "jit"
+trust-recipe = true
 out = "result"
 sign-key = "~/key"
 dtype = "bfloat16"
@@ -75,6 +76,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
     assert request.inputs == 4
     assert request.include_weights
+    assert request.trust_recipe
     assert request.train
     assert request.allow_non_finite
     assert request.require_speedup == 1.25

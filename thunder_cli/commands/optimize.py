@@ -43,10 +43,12 @@ def optimize(
         from thunder_cli.hub_notice import print_hub_notice
         from thunder_cli.import_notice import importing
         from thunder_cli.progress import watching
+        from thunder_cli.trusted_recipe import show_trusted_recipe
         from thunder_cli.views.plan import plan_view
 
         told = stderr(quiet=quiet)
         print_hub_notice(told, request.model)
+        show_trusted_recipe(stderr(), request)
         with importing(told):
             from thunder_core.pipeline import carry_out, plan
 

@@ -21,6 +21,7 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion, without_ranges
+from thunder_core.pipeline.folder_recipe import with_trusted_recipe
 from thunder_core.pipeline.placement import with_placement
 from thunder_core.pipeline.recipes import requested_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
@@ -78,7 +79,7 @@ def prepare(request: Request) -> Prepared:
     `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
     labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
     """
-    request, choice = with_chosen_recipe(request)
+    request, choice = with_chosen_recipe(with_trusted_recipe(request))
     recipe = requested_recipe(request)
     model = with_placement(with_sample(request.model, recipe), recipe, request.target)
     device = torch.device(cast(str, model.device))

@@ -99,6 +99,12 @@ class Request:
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
+    trust_recipe: bool = option(
+        False,
+        bool,
+        help="Run the recipe that the model's folder ships (`thunder_recipe.py`), and add it to the others; it is "
+        "shown first. Without this it is not run.",
+    )
     out: Path | None = option(
         None,
         Path,

@@ -12,6 +12,7 @@ from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missi
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import require_values
+from thunder_core.pipeline.folder_recipe import trusted_recipe
 from thunder_core.pipeline.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
@@ -35,6 +36,7 @@ def check_request(request: Request) -> None:
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model)
+    trusted_recipe(request)
     named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     only = named[0] if len(named) == 1 else None
     if isinstance(only, str) and request.options and recipe_names(only) == (only,) and FILE_SUFFIX not in only:

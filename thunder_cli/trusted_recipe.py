@@ -1,0 +1,22 @@
+"""The recipe that a model's folder ships, shown before any of it is run."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from thunder_core.pipeline.folder_recipe import folder_recipe, trusted_recipe
+from thunder_core.pipeline.request import Request
+from thunder_core.printable import printable
+
+
+def show_trusted_recipe(console: Console, request: Request) -> None:
+    """Print the recipe that will be run, or say that there is one which will not be."""
+    trusted = trusted_recipe(request)
+    if trusted is not None:
+        console.print(Text(f"running the recipe of the model's folder, {trusted}:", "bold"))
+        text = printable(trusted.read_text(encoding="utf-8", errors="replace"))
+        console.print(Syntax(text, "python", background_color="default"))
+    elif (path := folder_recipe(request)) is not None:
+        console.print(Text(f"the recipe {path} of the model's folder is not used: --trust-recipe runs it", "dim"))
