@@ -7,6 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.generation.models import MODELS, Uncompiled, greedy, model_of, prompt_of
+from tests.generation.modes import padded
 from thunder_core.compiler import specializations_of
 
 SHAPES = ((2, 7), (1, 4), (3, 9), (1, 5))
@@ -40,3 +41,21 @@ def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
     assert programs[0] <= most, thunder.recompile_reasons(compiled)
     assert programs[-1] <= LATER.get(name, programs[0]), thunder.recompile_reasons(compiled)
     assert not any(program.constant_because for program in specializations_of(compiled).programs)
+
+
+@pytest.mark.parametrize("batches", [(1, 8, 3), (8, 1, 2)])
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_one_token_prompts_add_a_program_and_padding_adds_two_whatever_the_batch(batches: tuple[int, ...]) -> None:
+    model = model_of("llama")
+    compiled = thunder.compile(model, Uncompiled)
+    programs = []
+    for lengths in ((7, 4), (1,)):
+        for batch, length in ((batch, length) for batch in batches for length in lengths):
+            prompt = prompt_of(batch, length)
+            assert torch.equal(greedy(compiled, prompt, 3), greedy(model, prompt, 3))
+        programs.append(thunder.cache_misses(compiled))
+    for batch in batches:
+        expected = padded(model, batch, 6, tokens=3)
+        assert torch.equal(padded(compiled, batch, 6, tokens=3), expected)
+    programs.append(thunder.cache_misses(compiled))
+    assert programs == [USUAL, USUAL + 1, USUAL + 3], thunder.recompile_reasons(compiled)
