@@ -195,7 +195,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "special methods": lambda expected: f"had the special methods {', '.join(expected) or 'of its bases alone'}",
     "misses": lambda expected: f"had computed {expected} values",
     "state": lambda expected: f"had the state {expected!r:.60}",
-    "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
+    "is": lambda expected: f"was {named(expected)}",
     "identity": lambda expected: f"was one certain {type(expected).__name__}",
     "type": lambda expected: f"was a {expected.__name__}",
     "equal": lambda expected: f"was {expected!r}",
@@ -204,7 +204,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "keys": lambda expected: f"had the keys {list(expected[1])!r}",
     "absent": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
     "not stored": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
-    "members": lambda expected: f"was {set(expected)!r}",
+    "members": lambda expected: f"was {{{', '.join(sorted(map(repr, expected)))}}}" if expected else "was set()",
     "members themselves": lambda expected: f"had certain {len(expected)} members",
     "member": lambda expected: f"{'held' if expected[1] else 'did not hold'} {expected[0]!r:.60}",
     "lacks": lambda expected: f"had no attribute {expected!r}",
@@ -218,6 +218,15 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "apart": lambda expected: f"was another object than {expected}",
     "lacks key": lambda expected: f"had no item for {expected}",
 }
+
+
+def named(value: object) -> str:
+    """An object by its name; by its type where its text would have an address, another one in each process."""
+    if isinstance(value, SINGLETONS):
+        return str(value)
+    name = getattr(value, "__name__", None)
+    return name if isinstance(name, str) else f"one certain {type(value).__name__}"
+
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)

@@ -1,0 +1,42 @@
+"""Artifacts of a composed recipe are the same in whatever order its parts were named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.conftest import quick
+from thunder_core.artifact import open_artifact
+from thunder_core.pipeline import optimize
+
+OF_THE_MOMENT = ("created", "digest")  # and the seconds of each stage, and the report's
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """The manifest of an artifact, with the digests of all files but the report's, without times."""
+    manifest = open_artifact(folder).manifest.model_dump(mode="json")
+    for program in manifest["programs"]:
+        for stage in program["stages"]:
+            del stage["seconds"]
+    manifest["files"] = {name: facts for name, facts in manifest["files"].items() if not name.startswith("report")}
+    return {name: value for name, value in manifest.items() if name not in OF_THE_MOMENT}
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_the_artifact_is_the_same_in_every_order(tmp_path: Path) -> None:
+    orders = (
+        {"recipe": ("hf-llama", "max-memory-saving"), "add_transform": ("functionalize", "cse")},
+        {"recipe": ("max-memory-saving + hf-llama",), "add_transform": ("ShareCommonExpressions", "Functionalize")},
+    )
+    found = []
+    for number, order in enumerate(orders):
+        folder = tmp_path / str(number)
+        optimize(quick(folder, **order, options={"budget": 0.5}, benchmark=False, inputs=1))
+        found.append(content(folder))
+    assert found[0] == found[1]
+    assert found[0]["recipe"] == "hf-llama + max-memory-saving + cse + functionalize"
+    assert found[0]["options"] == {"budget": 0.5}
+    assert found[0]["compiler"]["options"]["memory_budget"] == 0.5
+    assert not [guard for program in found[0]["programs"] for guard in program["guards"] if " at 0x" in guard]
