@@ -115,6 +115,7 @@ def test_a_recipe_has_operators_before_its_executors() -> None:
     model, x = Swish(), torch.randn(2, 3)
     assert Mine().all_executors() == (FAST, "torch")
     assert (Recipe() + FAST).all_executors() == (FAST, "torch")
+    assert (Mine() + Operator(functional.silu, fast_silu)).all_executors() == (FAST, "torch"), "equal ones are one"
     compiled = thunder.compile(model, Mine)
     torch.testing.assert_close(compiled(x), model(x))
     assert FAST.name in executors_of(compiled)

@@ -226,6 +226,20 @@ def test_options_find_the_recipe_that_has_them() -> None:
     assert "did you mean alone.height" in unknown.value.fix
 
 
+@pytest.mark.parametrize(
+    ("names", "sample"),
+    [
+        (("default", "hf-generate"), "llama"),
+        (("hf-generate", "hf-llama3"), "llama3"),
+        (("default", "reduce-overhead"), "llama3"),
+        (("max-memory-saving", "hf-t5"), "t5"),
+    ],
+)
+def test_the_sample_is_that_of_the_recipe_for_the_fewest_models(names: tuple[str, ...], sample: str) -> None:
+    assert find_recipe(names, {}).shared_sample == sample
+    assert find_recipe(names[::-1], {}).shared_sample == sample
+
+
 def test_recipes_that_list_executors_otherwise_are_refused() -> None:
     class Forwards(Recipe):
         """One order."""

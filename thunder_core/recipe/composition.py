@@ -142,7 +142,7 @@ def joined(
     """
     name = name_of(executor)
     known = None if twin is None else twin.part.value
-    if isinstance(known, Executor) and not isinstance(executor, str) and known is not executor:
+    if isinstance(known, Executor) and not isinstance(executor, str) and known != executor:
         raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
     value = known if isinstance(known, Executor) else executor
     known_rank: Any = 0 if twin is None else twin.key[0]

@@ -291,7 +291,7 @@ class Recipe(Traits, Summand):
     @property
     def shared_sample(self) -> str:
         """The name of the small model that stands in for a model of the sum: of the recipe for the fewest families."""
-        stating = [one for one in self.recipes if any("sample" in vars(kind) for kind in type(one).__mro__[:-3])]
+        stating = [one for one in self.recipes if any("sample" in vars(kind) for kind in own_classes(type(one)))]
         stating.sort(key=lambda one: (not one.families, len(one.families), one.title))
         return stating[0].sample if stating else self.sample
 
@@ -321,6 +321,11 @@ class Recipe(Traits, Summand):
         parts += [Plugin(one.name, operators=(one,)) for one in operators]
         parts += [Plugin(f"{name}={value}", settings={name: value}) for name, value in settings.items()]
         return cast(Recipe, total((self, *parts)))
+
+
+def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
+    """A recipe's class, and those that it inherits besides `Recipe` and what that is made of."""
+    return tuple(one for one in kind.__mro__ if one not in Recipe.__mro__)
 
 
 def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[SymbolicArgument, ...]:
