@@ -30,7 +30,7 @@ writes the start of one, with a test.
 
 ## Adding them to each other
 
-Everything adds to everything, in whatever order: recipes, plug-ins, transforms, executors and lookasides.
+Recipes, plug-ins, transforms, executors and lookasides are added to a recipe or a plug-in, in whatever order.
 
     thunder optimize MODEL --recipe hf-llama3 --recipe max-memory-saving --set budget=0.5
     thunder optimize MODEL --recipe hf-llama3 --add-transform "Autocast(dtype=torch.bfloat16)" --add-executor triton
@@ -51,7 +51,8 @@ True
 
 ```
 
-Order comes from the traits of the parts alone. `thunder recipes explain` prints it with the reasons; so does
+Order comes from the traits of the parts, from the rows in which recipes list executors, and from names where these
+leave a choice; never from the order of writing. `thunder recipes explain` prints it with the reasons; so does
 `reasons` in Python:
 
 ```python

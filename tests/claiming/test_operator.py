@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def test_what_it_does_not_support_is_left_to_others() -> None:
     [
         (lambda input, inplace=False: input.double(), "torch.float64"),  # noqa: A006
         (lambda input, inplace=False: input[:1], r"\[1\]"),  # noqa: A006
-        (lambda input, inplace=False: (input, input), "; torch.float32"),  # noqa: A006
+        (lambda input, inplace=False: (input, input), r"returns \('torch.float32"),  # noqa: A006
+        (lambda input, inplace=False: [input], r"returns \['torch.float32"),  # noqa: A006
         (lambda input, inplace=False: None, "returns no tensor"),  # noqa: A006
     ],
 )
@@ -93,6 +95,20 @@ def test_one_that_cannot_run_without_data_has_a_meta() -> None:
     assert "`meta`" in caught.value.fix
     compiled = thunder.jit(functional.silu, executors=[Operator(functional.silu, blind_silu, meta=fast_silu)])
     torch.testing.assert_close(compiled(x), fast_silu(x))
+
+
+def test_a_meta_of_another_dtype_is_refused_with_symbolic_sizes_too() -> None:
+    wrong = Operator(functional.silu, blind_silu, meta=lambda input, inplace=False: input.double())  # noqa: A006
+    compiled = thunder.jit(functional.silu, executors=[wrong], cache="symbolic values")
+    with pytest.raises(BadRecipe, match=r"torch\.float64"):
+        compiled(torch.randn(4))
+
+
+def test_an_implementation_may_be_partial() -> None:
+    operator = Operator(functional.silu, functools.partial(fast_silu))
+    assert operator.name.endswith("partial")
+    x = torch.randn(4)
+    assert torch.equal(thunder.jit(functional.silu, executors=[operator])(x), fast_silu(x))
 
 
 def test_the_derivative_is_its_own_or_pytorchs() -> None:

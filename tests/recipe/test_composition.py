@@ -221,9 +221,22 @@ def test_options_find_the_recipe_that_has_them() -> None:
     with pytest.raises(BadOption, match="width is one of several") as caught:
         find_recipe([Sharing, Alone], {"width": 5})
     assert caught.value.fix == "name one: sharing.width or alone.width"
+    with pytest.raises(BadOption, match="the option height of alone is given twice"):
+        find_recipe([Sharing, Alone], {"height": 7, "alone.height": 8})
     with pytest.raises(UnknownName, match="no option 'heigth'") as unknown:
         find_recipe([Sharing, Alone], {"heigth": 5})
     assert "did you mean alone.height" in unknown.value.fix
+
+
+def test_what_a_plugin_lists_comes_before_what_recipes_list() -> None:
+    first, second = OperatorExecutor("zeta"), OperatorExecutor("zweit")
+    recipe = find_recipe("default", {}) + Plugin("x", executors=(first, second))
+    assert recipe.all_executors() == (first, second, "sdpa", "inductor", "torch")
+    assert (Functionalize() + Plugin("z", transforms=(Pack(),)) + Recipe()).all_transforms() == (
+        Functionalize(),
+        Pack(),
+    )
+    assert order_transforms([DropDeadCode(), Pack()]) == (Pack(), DropDeadCode())
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
+from torch.utils._pytree import tree_map
 
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
@@ -14,7 +15,7 @@ from thunder_core.claiming.executor import Executor, Implementation
 from thunder_core.errors import BadRecipe, ThunderError, WrongInputs
 from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.ir.tree import replace_leaves
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Operator(Executor):
     """An executor of one function, which runs in place of one of PyTorch's, with the same arguments.
 
     `function` is what programs call (`torch.nn.functional.silu`); `implementation` is written in Python or launches
-    kernels, and returns tensors of the same shapes, strides, dtypes and devices, which is found out by running it on
+    kernels, and returns tensors of the same shapes, strides, dtypes and devices, which is checked by running it on
     tensors without data. `meta` stands in for one that cannot run on these. Calls that `supports(bsym)` refuses, and
     calls that write to what they are given, are left to others.
 
@@ -30,7 +31,8 @@ class Operator(Executor):
     which `setup_context(ctx, args, kwargs, output)` saves what it needs, and the gradients of the results, and returns
     one gradient, or None, for each tensor among the arguments. Without one, PyTorch's own derivative is taken.
 
-    Raises `WrongInputs` for what cannot be called; a program that calls it raises `BadRecipe` where results differ.
+    Raises `WrongInputs` for what cannot be called; a program that calls it raises `BadRecipe` where the structure or
+    the metadata of its results differ. Values are not compared: the executor `debug` does that.
 
     >>> import torch
     >>> import thunder_core as thunder
@@ -66,7 +68,8 @@ class Operator(Executor):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The dotted name of the implementation."""
-        return f"{self.implementation.__module__}.{self.implementation.__qualname__}"
+        qualified = getattr(self.implementation, "__qualname__", type(self.implementation).__qualname__)
+        return f"{self.implementation.__module__}.{qualified}"
 
     @property
     def claims(self) -> str:
@@ -86,11 +89,12 @@ class Operator(Executor):
     def _require_same_metadata(self, bsym: BoundSymbol) -> None:
         environment = environment_of((*bsym.inputs, *bsym.outputs))
         if environment is not None and self.meta is None:
-            return  # what it decides by sizes would be guarded; programs of constant sizes tell of its metadata
+            return  # running it on fake tensors would guard the sizes that it asks for
         try:
             with new_mode(environment), torch.no_grad():
                 args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), _without_data)
-                results = leaves((self.meta or self.implementation)(*args, **kwargs))
+                result = (self.meta or self.implementation)(*args, **kwargs)
+                found, expected = tree_map(_described, result), tree_map(_described, _without_data_in(bsym.output))
         except Exception as error:
             what = error.what if isinstance(error, ThunderError) else error
             raise BadRecipe(
@@ -98,11 +102,9 @@ class Operator(Executor):
                 fix="give it a `meta` function that returns tensors like its results",
                 where=bsym.source,
             ) from error
-        found = [_metadata(one) for one in results if isinstance(one, torch.Tensor)]
-        expected = [_metadata(_without_data(one)) for one in leaves(bsym.output) if isinstance(one, TensorProxy)]
-        if environment is None and found != expected:
+        if found != expected:
             raise BadRecipe(
-                f"the operator {self.name} returns {_told(found)}, and {self.claims} {_told(expected)}",
+                f"the operator {self.name} returns {found}, and {self.claims} {expected}",
                 fix="return what PyTorch's function returns, or leave such calls to others: supports=",
                 where=bsym.source,
             )
@@ -116,13 +118,15 @@ def _without_data(leaf: Any) -> Any:
     return empty(leaf) if isinstance(leaf, TensorProxy) else leaf
 
 
-def _metadata(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
+def _without_data_in(tree: Any) -> Any:
+    return replace_leaves(tree, _without_data)
 
 
-def _told(results: list[tuple[Any, ...]]) -> str:
-    """Results by their dtypes, sizes, strides and devices, in words."""
-    tensors = (
-        f"{dtype} {list(shape)} with strides {list(stride)} on {place}" for dtype, shape, stride, place in results
-    )
-    return "; ".join(tensors) or "no tensor"
+def _described(leaf: Any) -> str:
+    """A result in words: a tensor by its dtype, sizes, strides and device; by dtype and rank if some are symbolic."""
+    if not isinstance(leaf, torch.Tensor):
+        return "no tensor" if leaf is None else f"a {type(leaf).__name__}"
+    sizes = (*leaf.shape, *leaf.stride())
+    if any(isinstance(size, torch.SymInt) for size in sizes):
+        return f"{leaf.dtype} of {leaf.dim()} dimensions on {leaf.device}"
+    return f"{leaf.dtype} {list(leaf.shape)} with strides {list(leaf.stride())} on {leaf.device}"

@@ -1,8 +1,9 @@
-"""The order of the parts of a recipe: what their traits demand, and else what their names make of it."""
+"""The topological order of the parts of a recipe: by their traits, and by name where these leave a choice."""
 
 from __future__ import annotations
 
 import graphlib
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
@@ -73,9 +74,9 @@ class Arrangement(Generic[Kind]):
         return tuple(found)
 
     def _deciding(self, place: int) -> list[Edge]:
-        """The edges to a place that no other one of them implies."""
+        """The edges to a place, without those that lead there by another one as well."""
         before = [edge for edge in sorted(self.because) if edge[1] == place]
-        return [(first, _) for first, _ in before if not any((first, other) in self.because for other, _ in before)]
+        return [edge for edge in before if not any((edge[0], other) in self.because for other, _ in before)]
 
     def ordered(self) -> tuple[Kind, ...]:
         """The parts in their order."""
@@ -91,10 +92,12 @@ class Arrangement(Generic[Kind]):
         except graphlib.CycleError as error:
             raise self._cycle(error.args[1]) from None
         ordered: list[int] = []
+        ready: list[int] = []
         while sorter.is_active():
-            ready = sorted(sorter.get_ready())
-            ordered += ready
-            sorter.done(*ready)
+            for place in sorter.get_ready():
+                heapq.heappush(ready, place)
+            ordered.append(heapq.heappop(ready))  # one at a time, so that each stands as early as its key lets it
+            sorter.done(ordered[-1])
         return ordered
 
     def _cycle(self, cycle: Sequence[int]) -> RecipeConflict:
@@ -124,7 +127,10 @@ class Arrangement(Generic[Kind]):
                         yield (place, other), self._reason(place, speaker, "before", other, name)
 
     def _called(self, name: str, place: int, speaker: Part) -> Iterator[int]:
-        """The places of the members that a name calls, themselves or by who brings them, but not what both bring."""
+        """The places of the members that a name calls: by their own labels, or by those of the recipe that brings them.
+
+        Members that the speaker brings too are left out.
+        """
         own = self.members[place]
         for other, member in enumerate(self.members):
             by_owner = any(name in owner.labels and owner not in own.owners for owner in member.owners)

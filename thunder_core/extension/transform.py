@@ -27,11 +27,12 @@ class Transform(Traits, ABC):
     """
 
     distinct_by: ClassVar[tuple[str, ...]] = ()
+    cleans_up: ClassVar[bool] = False  # behind the others, where no trait says otherwise
 
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
         super().__init_subclass__()
-        read = (*TRAITS, "requirements", "distinct_by", "prepare", "methods")
+        read = (*TRAITS, "requirements", "distinct_by", "cleans_up", "prepare", "methods")
         vet_class(cls, Transform, read, but=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
 
@@ -89,7 +90,8 @@ def arranged_transforms(brought: Sequence[tuple[Transform, tuple[Part, ...]]]) -
     require_kinds("transforms", "the row", given, (Transform,))
     members: dict[tuple[object, ...], Member[Transform]] = {}
     for transform, owners in brought:
-        key = (transform.name, type(transform).__name__, transform.title, type(transform).__module__)
+        kind = type(transform)
+        key = (kind.cleans_up, transform.name, kind.__name__, transform.title, kind.__module__)
         twin = members.get(key)
         if twin is not None and (type(twin.part) is not type(transform) or twin.part != transform):
             raise RecipeConflict(

@@ -105,7 +105,10 @@ def options_by_recipe(
         if not having and len(kinds) > 1:
             known = [f"{hyphenated(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields]
             require_option_names(" + ".join(hyphenated(kind.__name__) for kind in kinds), known, [name])
-        chosen[having[0] if having else kinds[0]][option if having else name] = value
+        owner = having[0] if having else kinds[0]
+        if option in chosen[owner]:
+            raise BadOption(f"the option {option} of {hyphenated(owner.__name__)} is given twice", fix="give it once")
+        chosen[owner][option if having else name] = value
     return chosen
 
 
@@ -161,11 +164,8 @@ def recipe_class(name: str) -> type[Recipe]:
 
 def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
     """Return the recipe that a module defines, of several the one of that name; raises `BadRecipe`."""
-    classes = [
-        member
-        for member in vars(module).values()
-        if inspect.isclass(member) and issubclass(member, Recipe) and member.__module__ == module.__name__
-    ]
+    members = dict.fromkeys(member for member in vars(module).values() if inspect.isclass(member))
+    classes = [kind for kind in members if issubclass(kind, Recipe) and kind.__module__ == module.__name__]
     chosen = [kind for kind in classes if name in ("", kind.__name__)]
     if len(chosen) != 1:
         names = ", ".join(kind.__name__ for kind in classes)
@@ -187,7 +187,10 @@ def named_transform(text: str) -> Transform:
     module = plugins.load("transforms", module_of_transform(name))
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Transform)]
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
-    kind = next((kind for kind in own if kind.__name__ == name), own[0])
+    named = [kind for kind in own if kind.__name__ == name] or own
+    if len(named) != 1:
+        raise plugins.unknown_name("transform", name, [kind.__name__ for kind in own])
+    kind = named[0]
     try:
         return kind(**{option: option_value(node) for option, node in options.items()})
     except (TypeError, ValueError) as error:

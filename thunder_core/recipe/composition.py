@@ -89,8 +89,9 @@ class Composition:
     def executors(self) -> Arrangement[ListedExecutor]:
         """The executors in the order in which they may claim, but for eager PyTorch, which comes last.
 
-        Where a recipe lists two, its row decides, and else their traits. What is added may claim before what recipes
-        list, and operators before both. Raises `RecipeConflict` for two objects of one name, and for rows that differ.
+        Where a recipe or a plug-in lists two, its row decides, and else their traits; where these leave a choice,
+        operators come first, then what plug-ins list, then what recipes list. Raises `RecipeConflict` for two objects
+        of one name, and for rows that differ.
         """
         members: dict[str, Member[ListedExecutor]] = {}
         rows = []
@@ -108,8 +109,10 @@ class Composition:
     def executor_row(self) -> tuple[str | Executor, ...]:
         """The executors in the order in which they may claim, eager PyTorch last."""
         rows = [returned(one, "setup_executors", (str, Executor)) for one in self.summands]
-        last = next((one for row in rows for one in row if name_of(one) == LAST and not isinstance(one, str)), LAST)
-        return (*(one.value for one in self.executors.ordered()), last)
+        objects = [one for row in rows for one in row if name_of(one) == LAST and not isinstance(one, str)]
+        if any(one != objects[0] for one in objects):
+            raise RecipeConflict(f"two executors are called {LAST}", fix="leave one of them out, or name it otherwise")
+        return (*(one.value for one in self.executors.ordered()), next(iter(objects), LAST))
 
     @cached_property
     def settings(self) -> Mapping[str, object]:

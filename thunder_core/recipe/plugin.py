@@ -119,7 +119,9 @@ def total(parts: Iterable[Summand]) -> Summand:
     for one in (inner for part in parts for inner in part.summands):
         if not any(one.is_same(other) for other in found):
             found.append(one)
-    first, *others = (one.joined(()) for one in sorted(found, key=lambda one: str(one.rank)))
+    if not found:
+        raise BadRecipe("a sum of no parts is no recipe", fix="add a recipe or a plug-in")
+    first, *others = (one.joined(()) for one in sorted(found, key=lambda one: tuple(map(str, one.rank))))
     return first.joined(others)
 
 

@@ -32,6 +32,7 @@ class ShareCommonExpressions(Transform):
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)
+    cleans_up: ClassVar[bool] = True
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with repeated bound symbols dropped and their results renamed to the first one's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from thunder_core.analysis.data_errors import may_raise
 from thunder_core.ir.trace import Trace
@@ -12,6 +13,8 @@ from thunder_core.recipe import Transform
 @dataclass(frozen=True)
 class DropDeadCode(Transform):
     """Drop each bound symbol whose results nobody reads, unless it has an effect or may raise an error by values."""
+
+    cleans_up: ClassVar[bool] = True
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with only the bound symbols that matter to what it returns or changes."""
