@@ -167,3 +167,14 @@ def test_sizes_that_hang_on_values_are_symbols_beside_others() -> None:
         assert_same((x[x[:, 0] > 0].sum(), x.nonzero().shape[0] + x.shape[1]), compiled(x))
         assert not thunder.last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+def test_attention_of_nothing_does_not_run_a_kernel_that_divides_by_sizes() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        part = x[: x.size(0) // 2][None]
+        return torch.nn.functional.scaled_dot_product_attention(part, part, part)
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for rows in (4, 6, 1):
+        x = torch.randn(rows, 6, 4, requires_grad=True)
+        torch.testing.assert_close(compiled(x), program(x))

@@ -223,8 +223,13 @@ def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 
 @rewrites(torch.nn.functional.scaled_dot_product_attention)
 def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite attention with batches constrained to be equal; a mask of batch size one is expanded to all of them."""
+    """Rewrite attention with batches constrained to be equal; a mask of batch size one is expanded to all of them.
+
+    Tensors without elements have an operation of their own, since the kernels for the others divide by sizes.
+    """
     tensors = [arg for arg in (*args[:3], *map(kwargs.get, ("query", "key", "value"))) if isinstance(arg, torch.Tensor)]
+    if not all(size > 0 for tensor in tensors for size in tensor.shape):
+        return attention_of_nothing, args, kwargs
     constrain_batches(tensors)
     query, mask = tensors[0], kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
     if mask is None or mask.dim() != query.dim():
@@ -238,6 +243,12 @@ def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     if "attn_mask" in kwargs:
         return torch.nn.functional.scaled_dot_product_attention, args, {**kwargs, "attn_mask": expanded}
     return torch.nn.functional.scaled_dot_product_attention, (*args[:3], expanded, *args[4:]), kwargs
+
+
+def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return attention where some tensors have no elements; its operation is that of the sizes of the call."""
+    with every_size_asked():
+        return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 
 def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
