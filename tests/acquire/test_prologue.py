@@ -189,3 +189,26 @@ def test_names_that_the_text_uses_itself_are_free_for_the_user() -> None:
     for _ in range(2):
         assert torch.equal(compiled(*arguments), program(*arguments))
     assert thunder.cache_hits(compiled) == 1
+
+
+class Counter:
+    """Counts the rows that it has seen."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def add(self, x: Tensor) -> Tensor:
+        self.rows += x.shape[0] * 2 + 1
+        return x + 1
+
+
+def test_names_of_what_is_computed_are_the_same_in_every_process() -> None:
+    compiled = thunder.jit(lambda counter, x: counter.add(x), symbolic={"x.size(0)": None, "counter.rows": None})
+    counter = Counter()
+    for rows in (3, 5):
+        compiled(counter, torch.ones(rows, 2))
+    assert counter.rows == 18
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+    text = str(thunder.last_prologue_traces(compiled)[-1])
+    assert "rows_expression = " in text
+    assert "0x" not in text

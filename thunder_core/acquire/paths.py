@@ -11,6 +11,7 @@ import sympy
 from thunder_core.ir.sizes import text_of
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+COMPUTED = ("computed", "expression", "count")  # steps to what is computed of several paths
 
 
 class Path:

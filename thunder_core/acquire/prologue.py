@@ -19,7 +19,7 @@ from thunder_core.acquire.guards import (
     bound,
 )
 from thunder_core.acquire.outside import NUMBERS
-from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
+from thunder_core.acquire.paths import COMPUTED, MODULE_TABLES, Path, operands_of
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.sizes import SymbolicSize, text_of
@@ -383,7 +383,14 @@ def path_name(path: Path) -> str:
         elif (
             step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents"
         ):
-            key = step.key[1] if step.step == "closure" else step.key
-            key = path_name(key) if isinstance(key, Path) else key
-            parts.append("state" if key == "__dict__" else str(key))
+            parts.append(step_name(step))
     return "_".join(parts) or str(path.key)
+
+
+def step_name(step: Path) -> str:
+    """The key of a step as a part of a name; what is computed of several paths has the name of its kind."""
+    if step.step in COMPUTED:
+        return step.step
+    key = step.key[1] if step.step == "closure" else step.key
+    key = path_name(key) if isinstance(key, Path) else key
+    return "state" if key == "__dict__" else str(key)
