@@ -28,6 +28,17 @@ def test_prompts_longer_than_the_window_need_two_programs_whatever_their_lengths
     assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
 
 
+@pytest.mark.parametrize("name", ["mistral", "gemma2"])
+def test_a_static_cache_with_a_sliding_window_needs_three_programs_whatever_the_batch(name: str) -> None:
+    model = model_of(name)
+    compiled = thunder.compile(model, Uncompiled)
+    for batch, length in SHAPES:  # the texts end beyond the window
+        prompt = prompt_of(batch, length)
+        expected = greedy(model, prompt, cache_implementation="static")
+        assert torch.equal(greedy(compiled, prompt, cache_implementation="static"), expected)
+    assert thunder.cache_misses(compiled) == 3, thunder.recompile_reasons(compiled)
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in IN_THE_MATRIX])
 def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
     model = model_of(name)

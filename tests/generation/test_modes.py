@@ -65,7 +65,7 @@ CELLS = {
     "qwen3_moe": ("padded left", "beams"),
     "mamba": ("sampling", "padded left"),
     "t5": ("beams", "assisted"),
-    "mistral": ("padded left", "a static cache"),
+    "mistral": ("padded left", "beams"),
     "gpt2": ("assisted", "logits processors"),
 }
 

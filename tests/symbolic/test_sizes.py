@@ -112,6 +112,39 @@ def test_a_copy_that_is_one_for_some_sizes_alone_is_not_taken_for_one() -> None:
         assert_same(written(x.clone()), compiled(x.clone()))
 
 
+def test_a_copy_of_what_was_written_before_is_one_program_for_all_sizes() -> None:
+    def appended(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x[:, 0] = 1
+        columns = x[:, None].expand(-1, 2, -1).reshape(-1, x.shape[1])
+        y.add_(1)
+        return columns.sum() + y.t().contiguous().sum()
+
+    compiled = thunder.jit(appended, cache="symbolic values")
+    for rows in (3, 1, 4):
+        ours, theirs = (torch.arange(2.0 * rows).view(rows, 2) for _ in range(2))
+        assert torch.equal(compiled(ours, ours.clone()), appended(theirs, theirs.clone()))
+        assert torch.equal(ours, theirs)
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+def test_elements_that_a_tensor_names_are_written_to_at_all_sizes() -> None:
+    def stored(x: torch.Tensor, y: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        rolled = x.roll(-1, dims=-2)
+        rolled[:, :, index] = y
+        return rolled
+
+    compiled = thunder.jit(stored, cache="symbolic values")
+    for rows, length in ((2, 5), (1, 5), (3, 4)):
+        inputs = torch.randn(rows, 2, length, 4), torch.randn(rows, 2, 1, 4), torch.tensor([-1])
+        assert torch.equal(compiled(*inputs), stored(*inputs))
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+    narrow = torch.randn(2, 2, 5, 4), torch.randn(2, 3, 1, 4), torch.tensor([-1])
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        stored(*narrow)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        compiled(*narrow)
+
+
 def test_sizes_of_other_tensors_are_other_symbols() -> None:
     def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x[:, None] + y if x.shape[0] != y.shape[0] else x + y

@@ -17,7 +17,8 @@ CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
 def tells_copies_from_views(trace: Trace) -> bool:
     """Whether it matters that a copy which a trace makes is a view for some sizes (`contiguous`, `reshape`).
 
-    It does where the copy, or what it is a copy of, is written to, and where the caller gets it, who may write to it.
+    It does where the copy, or what it is a copy of, is written to from then on, and where the caller gets it, who may
+    write to it.
     """
     copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
     if not copies:
@@ -27,10 +28,16 @@ def tells_copies_from_views(trace: Trace) -> bool:
     if any(known.representative(proxy.name) in copied for proxy in trace.outputs):
         return True
     for bsym in copies:
-        for first, second in itertools.pairwise((*bsym.outputs, *bsym.inputs)):
-            known.unite(first.name, second.name)
-    touched = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
-    return any(known.representative(name) in touched for bsym in trace.bound_symbols for name in bsym.mutates)
+        tensors = [proxy.name for proxy in (*bsym.outputs, *bsym.inputs) if isinstance(proxy, TensorProxy)]
+        for first, second in itertools.pairwise(tensors):
+            known.unite(first, second)
+    copying, touched = set(copies), set[str]()
+    for bsym in trace.bound_symbols:
+        if bsym in copying:
+            touched |= {known.representative(out.name) for out in bsym.outputs}
+        if any(known.representative(name) in touched for name in bsym.mutates):
+            return True
+    return False
 
 
 def is_view_for_some_sizes(bsym: BoundSymbol) -> bool:

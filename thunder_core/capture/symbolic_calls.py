@@ -34,8 +34,10 @@ def get_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 @rewrites(torch.Tensor.__setitem__, always=True)
 def set_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """`x[n] = value` writes to `x.select(0, n)`."""
-    return (store_selected, args, kwargs) if is_basic(args[1]) else None
+    """`x[n] = value` writes to `x.select(0, n)`, and `x[:, index] = value` is `index_put_`."""
+    if is_basic(args[1]):
+        return store_selected, args, kwargs
+    return (store_by_index, args, kwargs) if is_broadcast_by_index(*args) else None
 
 
 def entries_of(index: Any) -> tuple[Any, ...]:
@@ -72,6 +74,31 @@ def selected(tensor: torch.Tensor, index: Any) -> torch.Tensor:
 def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
     """Write to the view at an index."""
     selected(tensor, index)[...] = value
+
+
+def is_broadcast_by_index(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+    """Whether a value fits what slices and tensors of integers index, without a leading dimension of one to drop."""
+    entries = entries_of(index)
+    indices = [entry for entry in entries if isinstance(entry, torch.Tensor)]
+    if not indices or not isinstance(value, torch.Tensor):
+        return False
+    if not all(type(entry) is slice or one_of_integers(entry) for entry in entries) or len(entries) > tensor.dim():
+        return False
+    dimensions = tensor.dim() - len(indices) + max(one.dim() for one in indices)
+    return (value.dtype, value.device) == (tensor.dtype, tensor.device) and value.dim() <= dimensions
+
+
+def one_of_integers(entry: Any) -> bool:
+    """Whether an entry of an index is a tensor of integers, which names elements of one dimension."""
+    return isinstance(entry, torch.Tensor) and entry.dtype in (torch.int64, torch.int32)
+
+
+def store_by_index(tensor: torch.Tensor, index: Any, value: torch.Tensor) -> None:
+    """Write to the elements at an index of slices and tensors, of which C++ asks whether the value's sizes are one."""
+    entries = entries_of(index)
+    indices = [entry if isinstance(entry, torch.Tensor) else None for entry in entries]
+    view = tensor[tuple(slice(None) if isinstance(entry, torch.Tensor) else entry for entry in entries)]
+    torch.ops.aten.index_put_(view, indices, value)
 
 
 # ---- tensors made of numbers --------------------------------------------------------------------------------

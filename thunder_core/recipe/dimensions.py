@@ -13,6 +13,7 @@ SEQUENCES = (
     *("input_ids.size(-1)", "attention_mask.size(-1)", "token_type_ids.size(-1)", "position_ids.size(-1)"),
     *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
     "encoder_outputs['last_hidden_state'].size(1)",
+    *("attention_mask.size(2)", "attention_mask[*].size(2)"),  # masks of queries and keys, one or one for each kind
 )
 CACHES = (
     "past_key_values",
@@ -36,9 +37,14 @@ STATES = tuple(
     for name in ("conv_states", "recurrent_states")
 )
 DIMENSIONS: Mapping[str, tuple[str, ...]] = {
-    "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, *KEYS_AND_VALUES, *STATES)),
+    "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, "attention_mask[*]", *KEYS_AND_VALUES, *STATES)),
     "seq": SEQUENCES,
-    "cache": ("attention_mask.size(-1)", *(f"{name}.size(-2)" for name in KEYS_AND_VALUES), *LENGTHS),
+    "cache": (
+        "attention_mask.size(-1)",
+        "attention_mask[*].size(-1)",
+        *(f"{name}.size(-2)" for name in KEYS_AND_VALUES),
+        *LENGTHS,
+    ),
     "kept": ("logits_to_keep",),
     "height": ("pixel_values.size(-2)",),
     "width": ("pixel_values.size(-1)",),
