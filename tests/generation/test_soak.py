@@ -1,4 +1,4 @@
-"""Prompts of changing lengths, in batches of changing sizes, trace nothing and keep nothing after the second."""
+"""Prompts of changing lengths, padded or not, in batches of changing sizes, trace and keep nothing after the second."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 import thunder_core as thunder
 from tests.generation.models import Uncompiled, greedy, model_of, prompt_of
+from tests.generation.modes import padded
 from thunder_core.transforms.static_cache import GenerateWithStaticCache
 
 PROMPTS = 20
@@ -27,8 +28,16 @@ class UncompiledStatic(Uncompiled):
 
 
 def sizes() -> list[tuple[int, int]]:
-    """Batches of 1 to 4 prompts of 2 to 24 tokens; the first two are of several."""
-    return [(1 + (count + 1) * 3 % 4, 2 + count * 7 % 23) for count in range(PROMPTS)]
+    """Batches of 1 to 8 prompts of 2 to 24 tokens; the first two are of several."""
+    return [(1 + (count + 1) * 3 % 8, 2 + count * 7 % 23) for count in range(PROMPTS)]
+
+
+def continued(model: Any, count: int, batch: int, length: int) -> torch.Tensor:
+    """What follows prompts, of which those with an odd number are padded at their left."""
+    texts: torch.Tensor = (
+        padded(model, batch, length, max_new_tokens=5) if count % 2 else greedy(model, prompt_of(batch, length), 5)
+    )
+    return texts
 
 
 def held() -> tuple[Counter[str], int]:
@@ -47,8 +56,7 @@ def test_prompts_of_all_sizes_trace_nothing_and_keep_nothing(family: str, recipe
     compiled = thunder.compile(model, recipe)
     kept, programs = [], []
     for count, (batch, length) in enumerate(sizes(), start=1):
-        prompt = prompt_of(batch, length)
-        assert torch.equal(greedy(compiled, prompt, 5), greedy(model, prompt, 5))
+        assert torch.equal(continued(compiled, count, batch, length), continued(model, count, batch, length))
         if count in (SETTLED + 1, PROMPTS):
             kept.append(held())
         programs.append(thunder.cache_misses(compiled))
