@@ -7,9 +7,14 @@ the standard library.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.package import __version__
+
+# Programs with symbolic sizes have several thousand expressions, of which SymPy remembers the last 1,000 by default.
+# It reads this once, when it is first imported.
+os.environ.setdefault("SYMPY_CACHE_SIZE", "16000")
 
 if TYPE_CHECKING:
     from thunder_core.autodiff.public import grad, jvp, value_and_grad, vjp

@@ -14,13 +14,16 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 
 from thunder_core.analysis.aliasing import tensors_written
+from thunder_core.capture.faithful import settle_contiguity
 from thunder_core.capture.layouts import is_symbolic
+from thunder_core.capture.shape_env import TraceShapeEnv
 from thunder_core.capture.writes import OUT, without_write
 from thunder_core.fusion.region import Region
 from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
 from thunder_executors.inductor.attention import KERNEL, attention_backward
 from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
 from thunder_executors.inductor.sizes import is_certain, numbers_in
@@ -29,10 +32,29 @@ NUMBER = torch.float64
 COPY = torch.ops.aten.copy_.default
 
 
+class SymbolicMode(FakeTensorMode):
+    """A mode for tensors with symbolic sizes, which are contiguous only where they are for all sizes.
+
+    PyTorch's cache of fake tensors is off: to find a result in it, and to build that anew, takes longer than the call.
+    """
+
+    def __init__(self, environment: TraceShapeEnv) -> None:
+        super().__init__(shape_env=environment)
+        self.environment = environment
+        self.cache_enabled = False
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation on tensors without data."""
+        output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        for leaf in leaves(output):
+            settle_contiguity(leaf, self.environment)
+        return output
+
+
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     """The region as a graph that returns a tuple, and fake tensors like its inputs, with its symbols behind them."""
     environment = environment_of(region.symbols)
-    mode = FakeTensorMode(shape_env=environment)
+    mode = FakeTensorMode() if environment is None else SymbolicMode(environment)
     with mode:
         fakes: Any = [_empty(proxy) for proxy in region.inputs]
         fakes += [torch.empty((), dtype=NUMBER) for _ in region.numbers]
