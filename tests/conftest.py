@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ settings.load_profile("default")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have the interpreter, and no GPU, exactly where no GPU is tested, however that was asked for."""
+    # PyTorch writes its structured trace for as long as the logger has a handler, and pytest gives one to each logger.
+    logging.getLogger("torch.__trace").addHandler = lambda hdlr: None  # type: ignore[method-assign]
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a model without a device of its own goes where there is a GPU

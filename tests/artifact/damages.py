@@ -224,7 +224,37 @@ CRAFTED: dict[str, bytes] = {
 
 def restore(sound: Path, folder: Path) -> None:
     """Make a folder equal to a sound one again, whatever was done to it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if os.path.lexists(outside(folder)):
-        shutil.rmtree(outside(folder)) if outside(folder).is_dir() else outside(folder).unlink()
-    shutil.copytree(sound, folder)
+    discard(outside(folder))
+    mend(sound, folder)
+
+
+def mend(sound: Path, folder: Path) -> None:
+    """Make a folder equal to a sound one where it is not: what has another kind, size or time of its last change."""
+    if folder.is_symlink() or not folder.is_dir():
+        discard(folder)
+        shutil.copytree(sound, folder)
+        return
+    for path in folder.iterdir():
+        if not (sound / path.name).exists():
+            discard(path)
+    for path in sound.iterdir():
+        copy = folder / path.name
+        if path.is_dir():
+            mend(path, copy)
+        elif not os.path.lexists(copy) or facts_of(copy) != facts_of(path):
+            discard(copy)
+            shutil.copy2(path, copy)
+
+
+def facts_of(path: Path) -> tuple[int, int, int]:
+    """The mode, size and time of the last change of a file, which need not be a regular one."""
+    found = path.lstat()
+    return found.st_mode, found.st_size, found.st_mtime_ns
+
+
+def discard(path: Path) -> None:
+    """Remove whatever a path names, if it names anything."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

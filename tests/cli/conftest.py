@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.cli.small import Result, saved
+from thunder_cli.app import build_app
 from thunder_cli.main import main
 
 Thunder = Callable[..., Result]
+
+
+@functools.cache
+def command() -> Any:
+    """The commands, which a process of users builds once, and the tests would build anew for each call."""
+    return get_command(build_app())
 
 
 @pytest.fixture
@@ -19,6 +29,7 @@ def thunder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
+    monkeypatch.setattr("thunder_cli.main.build_app", command)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
     monkeypatch.setenv("DISABLE_TELEMETRY", "1")

@@ -70,7 +70,7 @@ def is_recorded(tensor: Tensor) -> bool | str:
 
 def outcome(function: Callable[..., Any], args: tuple[Any, ...], backward: bool = True) -> Outcome:
     """Call the function, differentiate what it returned if that can be, and describe all of it."""
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)  # `torch.manual_seed` formats the stack, for GPUs that may come later
     versions = [(where, leaf._version) for where, leaf in parts(args, "args") if isinstance(leaf, Tensor)]
     leaves = [leaf for _, leaf in parts(args) if isinstance(leaf, Tensor)]
     held = dict(parts(args, "args"))
