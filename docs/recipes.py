@@ -77,7 +77,9 @@ thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving asks for memory_b
 ```
 
 A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), or comes with an installed package by an entry point
-(`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`).
+(`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`). Where two packages have
+one of the same name, that name is refused (`AmbiguousName`), and the full name of either is taken:
+`--recipe my_package.recipes.hf_llama`.
 """
 
 

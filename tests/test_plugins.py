@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from thunder_core import plugins
-from thunder_core.errors import EnvironmentLacks, UnknownName
+from thunder_core.errors import AmbiguousName, EnvironmentLacks, UnknownName
 from thunder_core.extension.transform import Transform
+from thunder_core.pipeline.part_names import module_of_transform
 
 
 @pytest.fixture
@@ -124,10 +125,24 @@ def test_private_files_are_not_plug_ins_and_folders_are(folder: Path) -> None:
     assert not {"-private", "data"} & set(plugins.names("executors"))
 
 
-def test_a_second_plug_in_of_one_name_goes_by_its_full_name(folder: Path) -> None:
+def test_two_plug_ins_of_one_name_are_an_error_that_has_both_full_names(folder: Path) -> None:
     (folder / "torch.py").write_text('"""Another."""\n')
-    assert plugins.load("executors", "torch").__name__ == "thunder_executors.torch"
+    for refused in (plugins.load, plugins.require, plugins.source_of):
+        with pytest.raises(AmbiguousName, match=r"thunder-executors\.torch and foreign-plugins\.torch") as caught:
+            refused("executors", "torch")
+        assert "uninstall" in caught.value.fix
+    assert "torch" not in plugins.names("executors")
     assert plugins.load("executors", "foreign_plugins.torch").__name__ == "foreign_plugins.torch"
+    assert plugins.load("executors", "thunder_executors.torch").__name__ == "thunder_executors.torch"
+
+
+def test_two_transforms_of_one_class_name_are_an_error(folder: Path) -> None:
+    source = "from thunder_core.extension.transform import Transform\nclass Autocast(Transform):\n    pass\n"
+    (folder / "narrower.py").write_text(source)
+    with pytest.raises(AmbiguousName, match="autocast and narrower"):
+        module_of_transform("Autocast")
+    assert module_of_transform("narrower") == "narrower"
+    assert module_of_transform("ShareCommonExpressions") == module_of_transform("cse") == "cse"
 
 
 def test_an_entry_point_may_name_one_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,15 @@ import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
-from thunder_core.errors import EnvironmentLacks, ThunderError, UnknownName
+from thunder_core.errors import AmbiguousName, EnvironmentLacks, ThunderError, UnknownName
 
 Group: TypeAlias = Literal["executors", "recipes", "transforms", "lookasides", "commands"]
 
@@ -72,11 +73,11 @@ def packages() -> frozenset[str]:
 
 
 def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
-    """Each class of a group that names this base, by its file and its own name; read from the source, not imported."""
-    for _, path in _sources(group).values():
+    """Each class of a group that names this base, by its plug-in and its own name; read from the source."""
+    for name, (_, path) in _sources(group).items():
         for node in _classes(path):
             if any(ast.unparse(one) == base for one in node.bases):
-                yield path.stem, node.name
+                yield name, node.name
 
 
 def provided(group: Group) -> Iterator[str]:
@@ -106,7 +107,8 @@ def _classes_of(path: Path, _changed: int) -> list[ast.ClassDef]:
 def load(group: Group, name: str) -> ModuleType:
     """The module of the plug-in `name`; hyphens and underscores are the same.
 
-    Raises UnknownName with the nearest names, and EnvironmentLacks when a dependency is not installed.
+    Raises UnknownName with the nearest names, AmbiguousName with the full names of several of that name, and
+    EnvironmentLacks when a dependency is not installed.
     """
     wanted, module, path = _source(group, name)
     try:
@@ -212,11 +214,22 @@ def installed(package: str) -> bool:
 
 
 def _source(group: Group, name: str) -> tuple[str, str, Path]:
-    """The name, the module and the file of the plug-in `name`; raises UnknownName."""
+    """The name, the module and the file of the plug-in `name`; raises UnknownName and AmbiguousName."""
     sources = _sources(group)
     if (wanted := _hyphenated(name)) not in sources:
+        require_one(group, name, [full for full, (module, _) in sources.items() if _short(module) == wanted])
         raise unknown_name(group.removesuffix("s"), name, sources)
     return wanted, *sources[wanted]
+
+
+def require_one(group: Group, name: str, full_names: Sequence[str]) -> None:
+    """Raise `AmbiguousName` where several plug-ins have a name; `full_names` are those by which each can be given."""
+    if len(full_names) > 1:
+        kind = group.removesuffix("s")
+        raise AmbiguousName(
+            f"the {kind} {name!r} is offered by {len(full_names)} installed packages, as {' and '.join(full_names)}",
+            fix=f"give one of these names, or uninstall the package whose {kind} you do not want",
+        )
 
 
 def _not_loadable(group: Group, name: str, reason: str) -> EnvironmentLacks:
@@ -232,13 +245,18 @@ def _hyphenated(name: str) -> str:
 
 
 def _sources(group: Group) -> dict[str, tuple[str, Path]]:
-    """Name -> (module, its file); of two modules with one name the later goes by its full dotted name."""
-    found: dict[str, tuple[str, Path]] = {}
-    for place in _places(group):
-        for module, path in _modules(place):
-            short = _hyphenated(module.rpartition(".")[2])
-            found.setdefault(short if short not in found else _hyphenated(module), (module, path))
-    return found
+    """Name -> (module, its file); modules that share a name go by their full dotted names alone."""
+    modules = {module: path for place in _places(group) for module, path in _modules(place)}
+    counts = Counter(map(_short, modules))
+    return {
+        _short(module) if counts[_short(module)] == 1 else _hyphenated(module): (module, path)
+        for module, path in modules.items()
+    }
+
+
+def _short(module: str) -> str:
+    """The name of a plug-in by the last part of its module's."""
+    return _hyphenated(module.rpartition(".")[2])
 
 
 def _places(group: Group) -> list[str]:

@@ -68,6 +68,7 @@ from thunder_core.errors.unsupported import (
     UnknownArchitecture,
 )
 from thunder_core.errors.usage import (
+    AmbiguousName,
     BadConfigFile,
     BadData,
     BadKey,
@@ -110,6 +111,7 @@ from thunder_core.errors.warnings import (
 
 __all__ = [
     "AllZero",
+    "AmbiguousName",
     "ArtifactDamaged",
     "ArtifactError",
     "ArtifactForeign",

@@ -198,3 +198,13 @@ class BadSymbolicArgument(UsageError):
     """
 
     code = "TH0222"
+
+
+class AmbiguousName(UsageError):
+    """Two installed packages have an executor, a recipe or a transform of one name.
+
+    Neither is chosen in silence, not even where one of them is Thunder's own. The message has the full names of both,
+    each of which can be given in place of the short one.
+    """
+
+    code = "TH0223"

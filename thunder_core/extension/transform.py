@@ -122,7 +122,7 @@ def known_names() -> Iterator[str]:
         yield from (kind.__module__.rpartition(".")[2], kind.__name__, *getattr(kind, "provides", ()))
     yield from (*plugins.names("executors"), *plugins.names("recipes"))
     for file, name in plugins.definitions("transforms", Transform.__name__):
-        yield from (file, name)
+        yield from (file, file.replace("-", "_"), name)
     for group in ("transforms", "executors", "recipes"):
         yield from plugins.provided(group)
 

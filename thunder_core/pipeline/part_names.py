@@ -62,15 +62,22 @@ def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
 
 
 def module_of_transform(name: str) -> str:
-    """The name of the file that defines a transform, which is called by its class or its file; raises `UnknownName`."""
-    by_class = {kind: file for file, kind in transform_classes()}
-    files = plugins.names("transforms")
-    if (file := by_class.get(name, name.replace("_", "-"))) not in files:
-        raise plugins.unknown_name("transform", name, sorted({*by_class, *files}))
-    return file
+    """The name of the file that defines a transform, which is called by its class or its file.
+
+    Raises `UnknownName`, and `AmbiguousName` where files of several packages define a class of that name.
+    """
+    files = sorted(file for file, kind in transform_classes() if kind == name)
+    plugins.require_one("transforms", name, files)
+    if files:
+        return files[0]
+    try:
+        plugins.source_of("transforms", name)
+    except UnknownName:
+        known = {kind for _, kind in transform_classes()} | {*plugins.names("transforms")}
+        raise plugins.unknown_name("transform", name, sorted(known)) from None
+    return name.replace("_", "-")
 
 
 def transform_classes() -> Iterator[tuple[str, str]]:
     """Each transform by the name of its file and of its class."""
-    for file, kind in plugins.definitions("transforms", "Transform"):
-        yield file.replace("_", "-"), kind
+    yield from plugins.definitions("transforms", "Transform")
