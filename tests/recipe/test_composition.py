@@ -269,3 +269,18 @@ def test_recipes_that_list_executors_otherwise_are_refused() -> None:
     assert "forwards lists sdpa before inductor" in caught.value.what
     assert "backwards lists inductor before sdpa" in caught.value.what
     assert Forwards().with_(executors=["triton"]).all_executors() == ("sdpa", "triton", "inductor", "torch")
+
+
+def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:
+    """Nothing but the addresses of the functions would decide their order."""
+
+    def lookaside(factor: float) -> Lookaside:
+        def scaled(x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x) * factor
+
+        return Lookaside(torch.nn.functional.relu, scaled)
+
+    one, other = (Plugin("both", lookasides=(lookaside(factor),)) for factor in (1.0, 2.0))
+    assert (one + one).title == "both"
+    with pytest.raises(RecipeConflict, match="two plug-ins are called both"):
+        one + other

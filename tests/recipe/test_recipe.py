@@ -374,7 +374,7 @@ def test_executors_may_be_objects(own: Executor) -> None:
 
 
 def test_two_executors_of_one_name_are_in_conflict() -> None:
-    with pytest.raises(RecipeConflict, match="two executors are called own"):
+    with pytest.raises(RecipeConflict, match=r"two (executors|plug-ins) are called own"):
         (Recipe() + OperatorExecutor("own") + OperatorExecutor("own")).all_executors()
 
 
@@ -393,7 +393,7 @@ def test_sums_of_everything_that_has_parts() -> None:
     ):
         assert set(both.all_transforms()) == {Quantize(), Shard()}
     assert (Careful() + Loose).recipes[1].name == "loose"
-    assert {one.transforms for one in (Shard() + quantize).summands} == {(Quantize(),), (Shard(),)}
+    assert {one.transforms for one in (Shard() + quantize).components} == {(Quantize(),), (Shard(),)}
     missing = Plugin("a", requirements=(Package("no_a"),)) + Plugin("b", requirements=(Package("no_b"),))
     assert [one.part for one in (Recipe() + missing).degraded()] == ["a", "b"]
 

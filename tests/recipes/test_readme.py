@@ -19,11 +19,11 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     joined("recipes/README.md", "recipe_example", "careful_llama.py", "thunder.recipes", tmp_path, monkeypatch)
     listed = {one.name: one.summary for one in plugins.listing("recipes")}
     assert listed["careful-llama"] == "Llama with a stricter tolerance."
-    recipe = find_recipe("careful-llama", {"strictness": "1.5"})
+    recipe = find_recipe("careful-llama", {"error_factor": "1.5"})
     assert recipe.name == "careful-llama"
     assert recipe.tolerance(torch.float32).times_eager == 1.5
-    with pytest.raises(BadOption, match="strictness"):
-        find_recipe("careful-llama", {"strictness": 0})
+    with pytest.raises(BadOption, match="error_factor"):
+        find_recipe("careful-llama", {"error_factor": 0})
     loaded = sample("llama")
     inputs = inputs_for(loaded)
     with torch.no_grad():

@@ -112,7 +112,7 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
     steps = reasons(recipe.composition, CLEANUP_TRANSFORMS)
     return {
         "name": recipe.name,
-        "parts": [part.title for part in recipe.summands],
+        "parts": [part.title for part in recipe.components],
         "options": {name: str(value) for name, value in recipe.options.items()},
         "steps": [{"kind": kind, "name": name, "reasons": list(why)} for kind, name, why in steps],
         "lookasides": [one.name for one in recipe.all_lookasides()],

@@ -29,15 +29,15 @@ class Member(Generic[Kind]):
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of members, by their titles, in which a recipe or a plug-in lists them: for these it decides."""
+class StatedOrder:
+    """The order in which a recipe or a plug-in lists some members, by their titles, which decides for these."""
 
     owner: Part
     titles: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Placed(Generic[Kind]):
+class Placement(Generic[Kind]):
     """A part in its place, and the reasons for that: none where its name alone decided."""
 
     part: Kind
@@ -52,31 +52,31 @@ class Arrangement(Generic[Kind]):
     """
 
     members: Sequence[Member[Kind]]
-    rows: Sequence[Row] = ()
-    because: dict[Edge, str] = field(default_factory=dict)
+    stated_orders: Sequence[StatedOrder] = ()
+    edge_reasons: dict[Edge, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.members = sorted(self.members, key=lambda member: member.key)
-        for edge, reason in self._edges_of_rows():
-            self.because.setdefault(edge, reason)
-        decided = {frozenset(edge) for edge in self.because}
+        for edge, reason in self._edges_of_stated_orders():
+            self.edge_reasons.setdefault(edge, reason)
+        decided = {frozenset(edge) for edge in self.edge_reasons}
         for edge, reason in self._edges_of_traits():
             if frozenset(edge) not in decided:
-                self.because.setdefault(edge, reason)
+                self.edge_reasons.setdefault(edge, reason)
 
-    def placed(self) -> tuple[Placed[Kind], ...]:
+    def placements(self) -> tuple[Placement[Kind], ...]:
         """The parts in their order, each with the reasons why it stands behind others."""
         order = self._sorted()
         found = []
         for place in order:
-            behind = [self.because[edge] for edge in self._deciding(place)]
-            found.append(Placed(self.members[place].part, tuple(dict.fromkeys(behind))))
+            behind = [self.edge_reasons[edge] for edge in self._deciding(place)]
+            found.append(Placement(self.members[place].part, tuple(dict.fromkeys(behind))))
         return tuple(found)
 
     def _deciding(self, place: int) -> list[Edge]:
         """The edges to a place, without those that lead there by another one as well."""
-        before = [edge for edge in sorted(self.because) if edge[1] == place]
-        return [edge for edge in before if not any((edge[0], other) in self.because for other, _ in before)]
+        before = [edge for edge in sorted(self.edge_reasons) if edge[1] == place]
+        return [edge for edge in before if not any((edge[0], other) in self.edge_reasons for other, _ in before)]
 
     def ordered(self) -> tuple[Kind, ...]:
         """The parts in their order."""
@@ -84,7 +84,7 @@ class Arrangement(Generic[Kind]):
 
     def _sorted(self) -> list[int]:
         before: dict[int, set[int]] = {place: set() for place in range(len(self.members))}
-        for first, second in self.because:
+        for first, second in self.edge_reasons:
             before[second].add(first)
         sorter = graphlib.TopologicalSorter(before)
         try:
@@ -102,34 +102,34 @@ class Arrangement(Generic[Kind]):
 
     def _cycle(self, cycle: Sequence[int]) -> RecipeConflict:
         """The error for members each of which comes before the next, and the last is the first."""
-        steps = [self.because[edge] for edge in pairwise(cycle)]
+        steps = [self.edge_reasons[edge] for edge in pairwise(cycle)]
         first, second = (self.members[place].part.title for place in cycle[:2])
         return RecipeConflict(
             f"{first} and {second} must each come before the other: {'; '.join(dict.fromkeys(steps))}",
             fix="leave one of them out, or change what says so",
         )
 
-    def _edges_of_rows(self) -> Iterator[tuple[Edge, str]]:
+    def _edges_of_stated_orders(self) -> Iterator[tuple[Edge, str]]:
         places = {member.part.title: place for place, member in enumerate(self.members)}
-        for row in sorted(self.rows, key=lambda row: (row.owner.title, row.titles)):
-            for first, second in combinations([title for title in row.titles if title in places], 2):
-                yield (places[first], places[second]), f"{row.owner.title} lists {first} before {second}"
+        for stated in sorted(self.stated_orders, key=lambda stated: (stated.owner.title, stated.titles)):
+            for first, second in combinations([title for title in stated.titles if title in places], 2):
+                yield (places[first], places[second]), f"{stated.owner.title} lists {first} before {second}"
 
     def _edges_of_traits(self) -> Iterator[tuple[Edge, str]]:
         for place, member in enumerate(self.members):
             speakers: tuple[Part, ...] = (member.part, *member.owners)
             for speaker in speakers:
                 for name in speaker.after:
-                    for other in self._called(name, place, speaker):
+                    for other in self._places_named(name, place, speaker):
                         yield (other, place), self._reason(place, speaker, "after", other, name)
                 for name in speaker.before:
-                    for other in self._called(name, place, speaker):
+                    for other in self._places_named(name, place, speaker):
                         yield (place, other), self._reason(place, speaker, "before", other, name)
 
-    def _called(self, name: str, place: int, speaker: Part) -> Iterator[int]:
-        """The places of the members that a name calls: by their own labels, or by those of the recipe that brings them.
+    def _places_named(self, name: str, place: int, speaker: Part) -> Iterator[int]:
+        """Return the places of the members that a name stands for, but for those that the speaker brings as well.
 
-        Members that the speaker brings too are left out.
+        A name is one of a member's own labels, or of those of a recipe or a plug-in that brings it.
         """
         own = self.members[place]
         for other, member in enumerate(self.members):

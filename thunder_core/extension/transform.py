@@ -84,12 +84,12 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     return arrangement.ordered()
 
 
-def arranged_transforms(brought: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
+def arranged_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
     """The order of transforms, each with the parts of the recipe that bring it; raises as `order_transforms` does."""
-    given = [transform for transform, _ in brought]
+    given = [transform for transform, _ in owned]
     require_kinds("transforms", "the row", given, (Transform,))
     members: dict[tuple[object, ...], Member[Transform]] = {}
-    for transform, owners in brought:
+    for transform, owners in owned:
         kind = type(transform)
         key = (kind.cleans_up, transform.name, kind.__name__, transform.title, kind.__module__)
         twin = members.get(key)

@@ -209,7 +209,7 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
         request.out,
         force=request.force,
         model=prepared.model_name,
-        recipe=f"{'+'.join(part.title for part in prepared.recipe.summands)}{purpose}",
+        recipe=f"{'+'.join(part.title for part in prepared.recipe.components)}{purpose}",
         within=within,
     )
 

@@ -48,7 +48,7 @@ class Prepared:
     @property
     def transforms(self) -> tuple[Transform, ...]:
         """The recipe's own transforms in their order."""
-        own = {type(transform) for transform, _ in self.recipe.composition.brought}
+        own = {type(transform) for transform, _ in self.recipe.composition.owned_transforms}
         return tuple(one for one in self.in_order if type(one) in own)
 
     @property

@@ -26,7 +26,7 @@ from thunder_core.pipeline.part_names import (
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.recipe.options import hyphenated, require_option_names
-from thunder_core.recipe.plugin import as_summand, total
+from thunder_core.recipe.plugin import as_composable, composed
 
 DEBUG = "debug"  # the executor that compares what others compute
 Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
@@ -69,14 +69,14 @@ def named_part(part: object) -> Any:
     if isinstance(part, type) and issubclass(part, Recipe):
         return part
     try:
-        return as_summand(part)
+        return as_composable(part)
     except BadRecipe:
         raise no_recipe(part) from None
 
 
 def recipe_of(parts: Iterable[Any]) -> Recipe:
     """Return the sum of the parts; raises `BadRecipe` where no recipe is among them."""
-    found = total(parts) if (parts := list(parts)) else None
+    found = composed(parts) if (parts := list(parts)) else None
     if not isinstance(found, Recipe):
         raise no_recipe(found)
     return found

@@ -9,16 +9,16 @@ from typing import Any
 
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import EnvironmentLacks, RecipeConflict, UnknownName
-from thunder_core.extension.arrangement import Arrangement, Member, Row
+from thunder_core.extension.arrangement import Arrangement, Member, StatedOrder
 from thunder_core.extension.declaration import returned
 from thunder_core.extension.lookaside import Lookaside, require_distinct
 from thunder_core.extension.requirement import Requirement
 from thunder_core.extension.traits import Part, require_compatible
 from thunder_core.extension.transform import Transform, arranged_transforms, require_known
-from thunder_core.recipe.plugin import Summand
+from thunder_core.recipe.plugin import Composable, ExecutorRank
 from thunder_core.recipe.settings import merged_settings, settings_of
 
-LAST = "torch"  # the executor that runs whatever no other one claims
+FALLBACK = "torch"  # the executor that runs whatever no other one claims; it comes last
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class ListedExecutor:
     """An executor of a composition, by its name or as an object; its traits where it can be loaded."""
 
     value: str | Executor
-    found: Executor | None
+    executor: Executor | None
 
     @property
     def title(self) -> str:
@@ -36,53 +36,53 @@ class ListedExecutor:
     @property
     def labels(self) -> frozenset[str]:
         """The names by which traits call it."""
-        return frozenset((self.title,)) if self.found is None else self.found.labels
+        return frozenset((self.title,)) if self.executor is None else self.executor.labels
 
     @property
     def after(self) -> tuple[str, ...]:
         """The executors that it comes after."""
-        return () if self.found is None else self.found.after
+        return () if self.executor is None else self.executor.after
 
     @property
     def before(self) -> tuple[str, ...]:
         """The executors that it comes before."""
-        return () if self.found is None else self.found.before
+        return () if self.executor is None else self.executor.before
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The parts that it needs."""
-        return () if self.found is None else self.found.needs
+        return () if self.executor is None else self.executor.needs
 
     @property
     def excludes(self) -> tuple[str, ...]:
         """The parts that it excludes."""
-        return () if self.found is None else self.found.excludes
+        return () if self.executor is None else self.executor.excludes
 
 
 @dataclass(frozen=True, eq=False)
 class Composition:
     """The parts of a sum together: transforms and executors in their one order, lookasides, settings, requirements.
 
-    `summands` are the recipes and plug-ins in the order of their names. Raises `BadRecipe` for what a method of theirs
-    returns and cannot be a part, and `RecipeConflict` where parts cannot stand together.
+    `components` are the recipes and plug-ins in the order of their names. Raises `BadRecipe` for what a method of
+    theirs returns and cannot be a part, and `RecipeConflict` where parts cannot stand together.
     """
 
-    summands: Sequence[Summand]
+    components: Sequence[Composable]
 
     @cached_property
-    def brought(self) -> tuple[tuple[Transform, tuple[Part, ...]], ...]:
+    def owned_transforms(self) -> tuple[tuple[Transform, tuple[Part, ...]], ...]:
         """The transforms, each with the recipe or the plug-in that brings it."""
-        rows = ((one, returned(one, "setup_transforms", (Transform,))) for one in self.summands)
+        rows = ((one, returned(one, "setup_transforms", (Transform,))) for one in self.components)
         return tuple((transform, (one,)) for one, row in rows for transform in row)
 
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
         """The transforms in their order, with others that come with every program."""
-        return arranged_transforms((*self.brought, *((transform, ()) for transform in more)))
+        return arranged_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
 
     @cached_property
     def lookasides(self) -> tuple[Lookaside, ...]:
         """The lookasides by name; raises `RecipeConflict` for two that are for one function."""
-        rows = (returned(one, "setup_lookasides", (Lookaside,)) for one in self.summands)
+        rows = (returned(one, "setup_lookasides", (Lookaside,)) for one in self.components)
         return require_distinct([lookaside for row in rows for lookaside in row])
 
     @cached_property
@@ -94,40 +94,43 @@ class Composition:
         of one name, and for rows that differ.
         """
         members: dict[str, Member[ListedExecutor]] = {}
-        rows = []
-        for one in self.summands:
+        orders = []
+        for one in self.components:
             row = returned(one, "setup_executors", (str, Executor))
             operators = returned(one, "setup_operators", (Executor,))
-            rows.append(Row(one, tuple(dict.fromkeys(map(name_of, row)))))
-            ranked = [(operator, 0) for operator in operators] + [(each, 1 + one.lists_executors) for each in row]
+            orders.append(StatedOrder(one, tuple(dict.fromkeys(map(name_of, row)))))
+            ranked = [(operator, ExecutorRank.OPERATOR) for operator in operators]
+            ranked += [(each, one.executor_rank) for each in row]
             for executor, rank in ranked:
-                if (name := name_of(executor)) != LAST:
-                    members[name] = joined(members.get(name), executor, rank, one)
-        return Arrangement(list(members.values()), rows)
+                if (name := name_of(executor)) != FALLBACK:
+                    members[name] = merged_member(members.get(name), executor, rank, one)
+        return Arrangement(list(members.values()), orders)
 
     @cached_property
     def executor_row(self) -> tuple[str | Executor, ...]:
         """The executors in the order in which they may claim, eager PyTorch last."""
-        rows = [returned(one, "setup_executors", (str, Executor)) for one in self.summands]
-        objects = [one for row in rows for one in row if name_of(one) == LAST and not isinstance(one, str)]
+        rows = [returned(one, "setup_executors", (str, Executor)) for one in self.components]
+        objects = [one for row in rows for one in row if name_of(one) == FALLBACK and not isinstance(one, str)]
         if any(one != objects[0] for one in objects):
-            raise RecipeConflict(f"two executors are called {LAST}", fix="leave one of them out, or name it otherwise")
-        return (*(one.value for one in self.executors.ordered()), next(iter(objects), LAST))
+            raise RecipeConflict(
+                f"two executors are called {FALLBACK}", fix="leave one of them out, or name it otherwise"
+            )
+        return (*(one.value for one in self.executors.ordered()), next(iter(objects), FALLBACK))
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
         """The settings of `jit` that the parts ask for; raises `RecipeConflict` where two ask for different values."""
-        return merged_settings([(one.title, settings_of(one)) for one in self.summands])
+        return merged_settings([(one.title, settings_of(one)) for one in self.components])
 
     @cached_property
     def requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """The requirements that recipes and plug-ins have of the machine, each with the part that does."""
-        return tuple(stated for one in self.summands for stated in returned(one, "setup_requirements", (tuple,)))
+        return tuple(stated for one in self.components for stated in returned(one, "setup_requirements", (tuple,)))
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The recipes and plug-ins, and their transforms and executors."""
-        return (*self.summands, *self.transforms().ordered(), *self.executors.ordered())
+        return (*self.components, *self.transforms().ordered(), *self.executors.ordered())
 
     def require_whole(self) -> None:
         """Raise `RecipeConflict` for parts that exclude or lack others, `UnknownName` for traits that name nothing."""
@@ -136,8 +139,8 @@ class Composition:
         require_compatible(self.parts)
 
 
-def joined(
-    twin: Member[ListedExecutor] | None, executor: str | Executor, rank: int, owner: Summand
+def merged_member(
+    twin: Member[ListedExecutor] | None, executor: str | Executor, rank: ExecutorRank, owner: Composable
 ) -> Member[ListedExecutor]:
     """An executor that another part may bring as well, by its name or as an object, of which the object counts.
 
@@ -148,9 +151,9 @@ def joined(
     if isinstance(known, Executor) and not isinstance(executor, str) and known != executor:
         raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
     value = known if isinstance(known, Executor) else executor
-    known_rank: Any = 0 if twin is None else twin.key[0]
+    known_rank: Any = rank if twin is None else twin.key[0]
     owners = () if twin is None else twin.owners
-    return Member(ListedExecutor(value, found(value)), (max(rank, known_rank), name), (*owners, owner))
+    return Member(ListedExecutor(value, loaded_or_none(value)), (max(rank, known_rank), name), (*owners, owner))
 
 
 def name_of(executor: str | Executor) -> str:
@@ -158,7 +161,7 @@ def name_of(executor: str | Executor) -> str:
     return executor if isinstance(executor, str) else executor.name
 
 
-def found(executor: str | Executor) -> Executor | None:
+def loaded_or_none(executor: str | Executor) -> Executor | None:
     """The executor of a name; None where this machine cannot load it, which its candidates tell."""
     try:
         return find_executor(executor)
@@ -168,8 +171,8 @@ def found(executor: str | Executor) -> Executor | None:
 
 def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Each step of a composition in its order: its kind, its name, and why it stands where it does."""
-    for placed in composition.transforms(more).placed():
+    for placed in composition.transforms(more).placements():
         yield "transform", placed.part.title, placed.reasons
-    for listed in composition.executors.placed():
+    for listed in composition.executors.placements():
         yield "executor", listed.part.title, listed.reasons
-    yield "executor", LAST, ("it runs what nobody else has claimed",)
+    yield "executor", FALLBACK, ("it runs what nobody else has claimed",)

@@ -1,15 +1,21 @@
-"""Plug-ins: bundles of parts that are added to recipes, and the sums of both."""
+"""Plug-ins: bundles of parts that are added to recipes, and the composition of both by `+`.
+
+A `Plugin` is a bundle of parts here; `thunder_core.plugins` finds the modules of installed packages.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.operator import Operator
-from thunder_core.errors import BadRecipe
+from thunder_core.errors import BadRecipe, RecipeConflict
 from thunder_core.extension.declaration import options_of, require_row, require_traits, vet_class
 from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.requirement import Requirement
@@ -24,10 +30,18 @@ PARTS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-class Summand(ABC):
+class ExecutorRank(IntEnum):
+    """The order in which executors of different origins may claim, where neither a list nor a trait decides."""
+
+    OPERATOR = 0
+    PLUGIN = 1
+    RECIPE = 2
+
+
+class Composable(ABC):
     """A recipe or a plug-in: what can be added to another one. Its methods `setup_...` speak for it alone."""
 
-    lists_executors: ClassVar[bool] = False  # as a whole: what others add may claim before them
+    executor_rank: ClassVar[ExecutorRank] = ExecutorRank.PLUGIN
 
     @property
     def after(self) -> tuple[str, ...]:
@@ -61,7 +75,7 @@ class Summand(ABC):
 
     @property
     @abstractmethod
-    def summands(self) -> tuple[Summand, ...]:
+    def components(self) -> tuple[Composable, ...]:
         """The recipes and plug-ins that it consists of, in the order of their names."""
 
     @property
@@ -70,11 +84,11 @@ class Summand(ABC):
         """The key by which it is ordered among the others of a sum."""
 
     @abstractmethod
-    def is_same(self, other: Summand) -> bool:
+    def is_same(self, other: Composable) -> bool:
         """Whether another one is the same; raises `RecipeConflict` for what is not, and cannot stand beside it."""
 
     @abstractmethod
-    def joined(self, others: Sequence[Summand]) -> Summand:
+    def combined_with(self, others: Sequence[Composable]) -> Composable:
         """By itself, and with others that come behind it in the order of their names."""
 
     @abstractmethod
@@ -103,30 +117,47 @@ class Summand(ABC):
 
     def __add__(self, other: object) -> Any:
         """Add a recipe, a plug-in, a transform, an executor or a lookaside: a recipe, or a plug-in if there is none."""
-        return total((self, as_summand(other)))
+        return composed((self, as_composable(other)))
 
     def __radd__(self, other: object) -> Any:
         """Add to something that was given first and has no sum of its own."""
         return self + other
 
 
-def total(parts: Iterable[Summand]) -> Summand:
-    """The sum of recipes and plug-ins, the same in whatever order they are given; one that is given twice counts once.
+def composed(parts: Iterable[Composable]) -> Composable:
+    """Return the sum of recipes and plug-ins, the same in whatever order they are given.
 
-    Raises `RecipeConflict` for one recipe with different options.
+    One that is given twice counts once. Raises `RecipeConflict` for one recipe with different options, and for two
+    plug-ins of one name that differ in functions alone, which nothing puts in an order.
     """
-    found: list[Summand] = []
-    for one in (inner for part in parts for inner in part.summands):
+    found: list[Composable] = []
+    for one in (inner for part in parts for inner in part.components):
         if not any(one.is_same(other) for other in found):
             found.append(one)
     if not found:
         raise BadRecipe("a sum of no parts is no recipe", fix="add a recipe or a plug-in")
-    first, *others = (one.joined(()) for one in sorted(found, key=lambda one: tuple(map(str, one.rank))))
-    return first.joined(others)
+    ordered = sorted(found, key=order_key)
+    for one, other in pairwise(ordered):
+        if order_key(one) == order_key(other):
+            raise RecipeConflict(
+                f"two plug-ins are called {one.title}", fix="name one of them otherwise: Plugin(name=)"
+            )
+    first, *others = (one.combined_with(()) for one in ordered)
+    return first.combined_with(others)
+
+
+def order_key(part: Composable) -> tuple[str, ...]:
+    """Return the texts by which a recipe or a plug-in is ordered among others, the same in every process."""
+    return tuple(map(str, part.rank))
+
+
+def without_addresses(value: object) -> str:
+    """Return the text of a value, without the addresses by which Python tells functions and objects apart."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 @dataclass(frozen=True)
-class Plugin(Summand):
+class Plugin(Composable):
     """A bundle of lookasides, transforms, executors, operators and settings of `jit` that is added with `+`.
 
     It is added to a recipe, or to another plug-in. Its traits, the tuples of names behind, are those of `Traits`.
@@ -157,54 +188,54 @@ class Plugin(Summand):
 
     @property
     def labels(self) -> frozenset[str]:
-        """Its name, and what it provides."""
+        """Return its name, and the words that it provides."""
         return frozenset((self.name, *self.provides))
 
     @property
     def title(self) -> str:
-        """Its name."""
+        """Return its name."""
         return self.name
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The transforms."""
+        """Return the transforms."""
         return self.transforms
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides."""
+        """Return the lookasides."""
         return self.lookasides
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
-        """The executors."""
+        """Return the executors."""
         return self.executors
 
     def setup_operators(self) -> tuple[Executor, ...]:
-        """The operators, which may claim before the executors."""
+        """Return the operators, which may claim before the executors."""
         return self.operators
 
     def setup_config(self) -> Mapping[str, object]:
-        """The settings of `jit` that it asks for."""
+        """Return the settings of `jit` that it asks for."""
         return self.settings
 
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """The requirements that it has of a machine, with its name."""
+        """Return the requirements that it has of a machine, with its name."""
         return tuple((self.name, need) for need in self.requirements)
 
     @property
-    def summands(self) -> tuple[Summand, ...]:
-        """Itself."""
+    def components(self) -> tuple[Composable, ...]:
+        """Return the plug-in alone."""
         return (self,)
 
-    def is_same(self, other: Summand) -> bool:
+    def is_same(self, other: Composable) -> bool:
         """Whether another one has the same name and parts."""
         return self == other
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """Its name, and then its content: plug-ins come after recipes."""
-        return 1, self.name, *(f"{name}={value}" for name, value in vars(self).items())
+        """The key of the order: plug-ins come after recipes, by their names and then by their content."""
+        return 1, self.name, *(f"{name}={without_addresses(value)}" for name, value in vars(self).items())
 
-    def joined(self, others: Sequence[Summand]) -> Summand:
-        """The plug-in with others as one."""
+    def combined_with(self, others: Sequence[Composable]) -> Composable:
+        """Return the plug-in and others as one."""
         return Plugins(" + ".join(one.title for one in (self, *others)), added=(self, *others)) if others else self
 
 
@@ -212,17 +243,17 @@ class Plugin(Summand):
 class Plugins(Plugin):
     """Several plug-ins as one."""
 
-    added: tuple[Summand, ...] = ()
+    added: tuple[Composable, ...] = ()
 
     @property
-    def summands(self) -> tuple[Summand, ...]:
-        """The plug-ins that it consists of."""
+    def components(self) -> tuple[Composable, ...]:
+        """Return the plug-ins that it consists of."""
         return self.added
 
 
-def as_summand(part: object) -> Summand:
+def as_composable(part: object) -> Composable:
     """A part that is added to a recipe or a plug-in, as one of these; raises `BadRecipe` for what cannot be."""
-    if isinstance(part, Summand):
+    if isinstance(part, Composable):
         return part
     if isinstance(part, Transform):
         return Plugin(f"{part.name}{part.title.removeprefix(type(part).__name__)}", transforms=(part,))
@@ -231,7 +262,7 @@ def as_summand(part: object) -> Summand:
         return Plugin(part.name, operators=(part,)) if is_operator else Plugin(part.name, executors=(part,))
     if isinstance(part, Lookaside):
         return Plugin(getattr(part.function, "__qualname__", "lookaside"), lookasides=(part,))
-    if isinstance(part, type) and issubclass(part, Summand) and part.lists_executors:
+    if isinstance(part, type) and issubclass(part, Composable) and part.executor_rank is ExecutorRank.RECIPE:
         return part()
     kind = f"the class {part.__name__}" if isinstance(part, type) else f"{part!r:.80}, a {type(part).__name__}"
     raise BadRecipe(

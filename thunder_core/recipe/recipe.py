@@ -23,7 +23,7 @@ from thunder_core.options.tolerance import Tolerance
 from thunder_core.recipe.composition import Composition, name_of
 from thunder_core.recipe.dimensions import DIMENSIONS
 from thunder_core.recipe.options import RecipeOptions, hyphenated, parsed_options
-from thunder_core.recipe.plugin import Plugin, Summand, as_summand, total
+from thunder_core.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, composed
 from thunder_core.recipe.settings import settings_of
 
 __all__ = [
@@ -68,7 +68,7 @@ READ = (
 )
 
 
-class Recipe(Traits, Summand):
+class Recipe(Traits, Composable):
     """A recipe says what is done to a model: a file that defines one subclass, whose docstring is its description.
 
     `families` are the model types of transformers that it takes, empty for every module; `requirements` are what the
@@ -95,7 +95,7 @@ class Recipe(Traits, Summand):
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = DIMENSIONS
     symbolic: ClassVar[Given] = ()
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions
-    lists_executors: ClassVar[bool] = True
+    executor_rank: ClassVar[ExecutorRank] = ExecutorRank.RECIPE
 
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
@@ -110,7 +110,7 @@ class Recipe(Traits, Summand):
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
-        self.added: tuple[Summand, ...] = ()
+        self.added: tuple[Composable, ...] = ()
         self.compiler_asked = ""
         self.chosen = parsed_options(self.name, self.Options, options)
 
@@ -138,7 +138,7 @@ class Recipe(Traits, Summand):
     @property
     def name(self) -> str:
         """Its own name; of a sum, the names of its recipes and then of its plug-ins."""
-        return " + ".join(part.title for part in self.summands)
+        return " + ".join(part.title for part in self.components)
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -196,7 +196,7 @@ class Recipe(Traits, Summand):
         """Its name and its class: recipes come before plug-ins."""
         return 0, self.title, f"{type(self).__module__}.{type(self).__qualname__}"
 
-    def is_same(self, other: Summand) -> bool:
+    def is_same(self, other: Composable) -> bool:
         """Whether another one is of the same class; raises `RecipeConflict` where it was given other options."""
         if type(self) is not type(other):
             return False
@@ -208,26 +208,26 @@ class Recipe(Traits, Summand):
             )
         return True
 
-    def joined(self, others: Sequence[Summand]) -> Recipe:
+    def combined_with(self, others: Sequence[Composable]) -> Recipe:
         """A copy of the recipe by itself, to which others are added."""
         more = copy.copy(self)
         more.added = tuple(others)
         return more
 
     @property
-    def summands(self) -> tuple[Summand, ...]:
+    def components(self) -> tuple[Composable, ...]:
         """The recipe, and all that was added to it, in the order of their names: each speaks for itself alone."""
         return (self, *self.added)
 
     @property
     def composition(self) -> Composition:
         """The parts of the whole sum together, which is the same in whatever order they were added."""
-        return Composition(self.summands)
+        return Composition(self.components)
 
     @property
     def recipes(self) -> tuple[Recipe, ...]:
         """The recipe, and the recipes that were added to it."""
-        return tuple(part for part in self.summands if isinstance(part, Recipe))
+        return tuple(part for part in self.components if isinstance(part, Recipe))
 
     def validate_all(self, model: torch.nn.Module) -> None:
         """Raise what a recipe of the sum raises for a model that it does not take."""
@@ -266,7 +266,7 @@ class Recipe(Traits, Summand):
         if given is not None:
             stated = [("", one) for one in symbolic_arguments(given)]
         else:
-            rows: list[tuple[str, Any]] = [(one.title, settings_of(one).get("symbolic", ())) for one in self.summands]
+            rows: list[tuple[str, Any]] = [(one.title, settings_of(one).get("symbolic", ())) for one in self.components]
             rows += [(recipe.title, recipe.symbolic) for recipe in self.recipes]
             stated = [(title, one) for title, row in rows for one in symbolic_arguments(row)]
         return tuple(one for argument in common_ranges(stated) for one in self.spelled_out(argument))
@@ -316,11 +316,11 @@ class Recipe(Traits, Summand):
         **settings: object,
     ) -> Recipe:
         """The recipe with these parts and settings of `jit` (`memory_budget=0.5`), each as if it had been added."""
-        parts = [as_summand(part) for part in (*transforms, *lookasides)]
+        parts = [as_composable(part) for part in (*transforms, *lookasides)]
         parts += [Plugin(name_of(one), executors=(one,)) for one in executors]
         parts += [Plugin(one.name, operators=(one,)) for one in operators]
         parts += [Plugin(f"{name}={value}", settings={name: value}) for name, value in settings.items()]
-        return cast(Recipe, total((self, *parts)))
+        return cast(Recipe, composed((self, *parts)))
 
 
 def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
