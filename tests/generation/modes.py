@@ -103,7 +103,7 @@ MODES: dict[str, Mode] = {
     "beams": with_options(num_beams=3),
     "beams that sample": lambda model, batch, length: sampled(model, batch, length, num_beams=2),
     "padded left": padded,
-    "padded left, with beams": lambda model, batch, length: padded(model, batch, length, num_beams=2),
+    "padded left with beams": lambda model, batch, length: padded(model, batch, length, num_beams=2),
     "streamer": streamed,
     "stopping criteria": lambda model, batch, length: continued(
         model, batch, length, stopping_criteria=[StopsAt(length + 4)]
