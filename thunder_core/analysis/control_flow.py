@@ -42,12 +42,6 @@ def _kind(result: object) -> object:
     return (result.dtype, tuple(result.shape)) if isinstance(result, TensorProxy) else result
 
 
-def followed_control_flow(trace: Trace) -> str | None:
-    """Return the name of an operator with sub-traces that autograd follows, if the trace calls one."""
-    followed = (bsym for bsym in trace.bound_symbols if bsym.functions and has_gradients(bsym))
-    return next((bsym.symbol.short_name for bsym in followed), None)
-
-
 def has_gradients(bsym: BoundSymbol) -> bool:
     """Whether a tensor that a bound symbol reads or returns requires a gradient."""
     proxies = (*bsym.inputs, *bsym.outputs)

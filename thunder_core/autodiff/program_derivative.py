@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.analysis.control_flow import transformed
 from thunder_core.analysis.grad_mode import SET_GRAD
 from thunder_core.autodiff.autograd_node import Backward, Bridge, Gradients, connected
 from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
@@ -178,7 +179,7 @@ class ProgramDerivative:
 
         trace = note(check_trace(self.differentiated.backward(has_cotangent)))
         for transform in self.transforms:
-            trace = note(check_trace(transform(trace)))
+            trace = note(check_trace(transformed(trace, transform)))
         with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
@@ -225,7 +226,7 @@ def differentiate_program(
         if plain is None:
             raise
         for transform in transforms:
-            plain = transform(plain)
+            plain = transformed(plain, transform)
         steps.append(plain)
         try:
             return divided(plain)

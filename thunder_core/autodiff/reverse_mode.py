@@ -6,7 +6,6 @@ composes them.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,8 @@ import torch
 
 from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
 from thunder_core.analysis.own_derivatives import has_derivative_rule
+from thunder_core.autodiff.control_flow import derive_control_flow
+from thunder_core.autodiff.derivation import VJP, Derivation, fresh_names
 from thunder_core.autodiff.memory_budget import fit_budget
 from thunder_core.autodiff.recompute_units import block_of, kept_of
 from thunder_core.autodiff.refusals import (
@@ -29,7 +30,7 @@ from thunder_core.autodiff.refusals import (
 from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize, with_recomputation
 from thunder_core.autodiff.step import Step, corresponding_proxies, derivation_key, recomputed_views
 from thunder_core.autodiff.tape import Underivable
-from thunder_core.autodiff.vjp import VJP, Derivation, added, derive
+from thunder_core.autodiff.vjp import added, derive
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
 from thunder_core.ir.sizes import generic_hint_of, sizes_for_trace, symbolic_dense_strides
 from thunder_core.ir.symbol import BoundSymbol
@@ -343,13 +344,6 @@ def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
     return computed
 
 
-def fresh_names(trace: Trace) -> Iterator[str]:
-    """Yield names for new values: `v0`, `v1`, and so on, without those that the trace has."""
-    taken = {p.name for bsym in trace.bound_symbols for p in bsym.outputs} | {p.name for p in trace.inputs}
-    taken |= {p.name for bsym in trace.at_level("aten") for p in bsym.outputs}
-    return (name for number in itertools.count() if (name := f"v{number}") not in taken)
-
-
 def cotangent_of(proxy: TensorProxy) -> TensorProxy:
     """Return the proxy of a tensor's cotangent, the gradient that comes in for it, strided as `torch.empty_like` would.
 
@@ -377,8 +371,9 @@ def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str,
 
 
 def _derive(bsym: BoundSymbol, requires_grad_names: set[str]) -> Derivation | None:
+    names = frozenset(requires_grad_names)
     try:
-        return derive(bsym, frozenset(requires_grad_names))
+        return derive_control_flow(bsym, names, ReverseSweep.of) if bsym.functions else derive(bsym, names)
     except Underivable as error:
         raise underivable(bsym, str(error), error.missing_formula and bsym) from error
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from thunder_core.analysis.aliasing import is_view
 from thunder_core.analysis.structure import structural_key
-from thunder_core.autodiff.vjp import VJP, Derivation
+from thunder_core.autodiff.derivation import VJP, Derivation
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves

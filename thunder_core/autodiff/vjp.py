@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,11 +13,11 @@ from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.analysis.own_derivatives import has_derivative_rule
+from thunder_core.autodiff.derivation import VJP, Derivation
 from thunder_core.autodiff.rules import target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
-from thunder_core.capture.memo import metadata
 from thunder_core.capture.probed_floats import AmbiguousFloats, FloatAsked, Named, restrict, stand_ins
 from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbolic_probe import named, with_values
@@ -35,72 +35,18 @@ MISSING_FORMULA = (
 )  # what PyTorch says of an operation that it cannot differentiate
 
 
-@dataclass(frozen=True)
-class VJP:
-    """The vector-Jacobian product of a bound symbol: its backward, as bound symbols.
-
-    For y = f(x) it is the map from a cotangent of y, the gradient of some loss with respect to y, to that of x. `bsyms`
-    read the `cotangents`, one for each result that autograd follows and None for one without, tensors of the forward,
-    and each other. `gradients` are the cotangents of the differentiated inputs: proxies with the metadata of these, or
-    None where autograd has none, which means zero. They contain the gradients `accumulated` before, one for each
-    differentiated input and None for one without.
-    """
-
-    cotangents: tuple[TensorProxy | None, ...]
-    bsyms: tuple[BoundSymbol, ...]
-    gradients: tuple[TensorProxy | None, ...]
-    accumulated: tuple[TensorProxy | None, ...] = ()
-
-    @cached_property
-    def sums(self) -> tuple[bool, ...]:
-        """For each gradient whether it is a sum, to which autograd may add more than one summand after another."""
-        adds = {bsym.output.name for bsym in self.bsyms if bsym.symbol.target is torch.ops.aten.add.Tensor}
-        return tuple(gradient is not None and gradient.name in adds for gradient in self.gradients)
-
-    @property
-    def reads(self) -> dict[str, TensorProxy]:
-        """The tensors of the forward that the product reads, by name."""
-        defined = {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
-        defined |= {proxy.name for proxy in (*self.cotangents, *self.accumulated) if proxy is not None}
-        read = (proxy for bsym in self.bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
-        return {proxy.name: proxy for proxy in read if proxy.name not in defined}
-
-
 @dataclass(eq=False)
-class Derivation:
+class RecordedDerivation(Derivation):
     """A bound symbol that ran once under PyTorch's autograd on tensors without data, and is ready to be run backward.
 
-    `bsyms` are the aten operations of the forward, `differentiated_inputs` the inputs that gradients are for, and
-    `results` the outputs of the bound symbol that autograd follows. All names are those of the bound symbol that it was
-    derived from; `inputs` and `outputs` are the tensors of `mode` that stand for the differentiated inputs and for the
-    results.
+    `bsyms` are the aten operations of the forward; `inputs` and `outputs` are the tensors of `mode` that stand for the
+    differentiated inputs and for the results.
     """
 
-    bsym: BoundSymbol
-    differentiated_inputs: tuple[TensorProxy, ...]
-    results: tuple[TensorProxy, ...]
-    bsyms: tuple[BoundSymbol, ...]
     mode: FakeTensorMode = field(repr=False)
     tape: Tape = field(repr=False)
     inputs: tuple[torch.Tensor, ...] = field(repr=False)
     outputs: tuple[torch.Tensor, ...] = field(repr=False)
-    _vjps: dict[Hashable, VJP] = field(default_factory=dict, repr=False)
-
-    def vjp(
-        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None] | None = None
-    ) -> VJP:
-        """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent.
-
-        Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. Its own
-        `cotangents` have names of the tape's. Where gradients of the differentiated inputs are `accumulated` already,
-        summands are added to those, as autograd's buffers do: their sum is rounded after each summand.
-        """
-        accumulated = accumulated or [None] * len(self.differentiated_inputs)
-        key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *accumulated))
-        if key not in self._vjps:
-            with torch.inference_mode(False):
-                self._vjps[key] = self._differentiated(cotangents, accumulated)
-        return self._vjps[key]
 
     def _differentiated(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
@@ -127,18 +73,18 @@ class Derivation:
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in input_gradients)
-        bsyms, results = tuple(_needed(tape.functionalized(), gradients)), len(self.outputs)
+        bsyms, results = tuple(bsyms_for(tape.functionalized(), gradients)), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
 
 @dataclass(eq=False)
-class ProbedDerivation(Derivation):
+class ProbedDerivation(RecordedDerivation):
     """A derivation in which values stand in for symbolic floats, with its `twin`, which has other ones.
 
     What both differ in is a float, or what C++ made of one: `names` has its proxy.
     """
 
-    twin: Derivation | None = field(default=None, repr=False)
+    twin: RecordedDerivation | None = field(default=None, repr=False)
     names: Named | None = field(default=None, repr=False)
 
     def _differentiated(
@@ -152,7 +98,7 @@ class ProbedDerivation(Derivation):
         return replace(vjp, bsyms=tuple(bsyms))
 
 
-def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
+def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
     """The derivation of a bound symbol whose inputs of these names require gradients; None if autograd stops there.
 
     One that takes symbolic floats is derived with these, and where C++ asks for their values, with values that stand in
@@ -201,7 +147,7 @@ def probed(
     return derivation
 
 
-def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
+def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
     """The derivation of a bound symbol with its numbers as they are; None if autograd stops there.
 
     An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
@@ -281,7 +227,7 @@ def _lacks_formula(output: torch.Tensor) -> bool:
     return output.grad_fn is not None and output.grad_fn.name().endswith("NotImplemented")
 
 
-def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
+def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
     """Run a bound symbol once under autograd, on fakes, of which those that require gradients are leaves.
 
     Those have dtypes of real or complex numbers, since autograd follows no others (`is_differentiable_proxy`), so that
@@ -309,7 +255,7 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivati
         return None
     tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     differentiated_inputs = tuple(proxy for proxy in tensors if proxy.name in requires_grad_names)
-    return Derivation(
+    return RecordedDerivation(
         bsym=bsym,
         differentiated_inputs=differentiated_inputs,
         results=tuple(proxy for proxy, _ in results),
@@ -367,7 +313,7 @@ def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
     return CallsForAllSizes() if symbolic and bsym.symbol.level != "aten" else nullcontext()
 
 
-def _needed(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
+def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
     """The bound symbols that the gradients come from; a write may be to a view of what another reads."""
     read = {proxy.name for proxy in gradients if proxy is not None}
     kept: list[BoundSymbol] = []

@@ -16,7 +16,7 @@ from thunder_core.acquire.named import NamedValue, named_values
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.shortfall import shortfalls
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
-from thunder_core.analysis.control_flow import followed_control_flow, transformed
+from thunder_core.analysis.control_flow import transformed
 from thunder_core.analysis.copies import tells_copies_from_views
 from thunder_core.autodiff.program_derivative import (
     ProgramDerivative,
@@ -250,8 +250,6 @@ class Compiler:
             return None, TRACED_FOR_TARGET, None
         if torch.is_grad_enabled() and any(map(is_followed_call, trace.bound_symbols)):
             return None, WHY_RECORDED, None
-        if torch.is_grad_enabled() and (operator := followed_control_flow(trace)) is not None:
-            return None, f"autograd records the branches or loops that `{operator}` runs", None
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:

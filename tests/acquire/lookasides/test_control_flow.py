@@ -95,6 +95,7 @@ PROGRAMS: list[Callable[[Tensor], Any]] = [
     written_later,
 ]
 TRAINED = [written_later, closures, of_what_was_made, nested, scanned, mapped]
+RECORDED = [written_later, scanned, mapped]  # a result is written to; loops
 
 
 def flat(results: Any) -> list[Tensor]:
@@ -122,7 +123,7 @@ def test_gradients_are_eagers(program: Callable[[Tensor], Any]) -> None:
             gradients.append(torch.autograd.grad(total, [x, *leaves], allow_unused=True))
         torch.testing.assert_close(*([g for g in row if g is not None] for row in gradients))
         assert [g is None for g in gradients[0]] == [g is None for g in gradients[1]]
-    assert "autograd records the branches or loops" in thunder.last_backward_reason(compiled)
+    assert bool(thunder.last_backward_reason(compiled)) is (program in RECORDED)
 
 
 def test_a_trace_holds_the_functions_and_runs_them() -> None:
