@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning
+from thunder_core.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning, WrongResult
 
 CALLS = 0
 INNER = thunder.jit(lambda x: x * 2)
@@ -400,3 +400,17 @@ def test_what_was_written_to_is_not_written_to_twice():
     assert box.items == []
     line = failing_behind_a_write.__code__.co_firstlineno + 3
     assert caught.value.__notes__ == [f"  at: {__file__}:{line}, in failing_behind_a_write"]
+
+
+def test_thunders_own_errors_tell_the_users_line_once() -> None:
+    approximate = thunder.OperatorExecutor("approximate")
+    approximate.implements(torch.tanh)(lambda x: x)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x)
+
+    with pytest.raises(WrongResult) as caught:
+        thunder.jit(program, executors=[approximate, "debug"])(torch.ones(2))
+    assert not getattr(caught.value, "__notes__", ())
+    assert str(caught.value).count("  at: ") == 1
+    assert str(caught.value.where).startswith(f"{__file__}:{program.__code__.co_firstlineno + 1}")

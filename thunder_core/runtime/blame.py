@@ -9,7 +9,7 @@ from types import FrameType
 
 import torch
 
-from thunder_core.errors import SourceLine
+from thunder_core.errors import SourceLine, ThunderError
 from thunder_core.ir.trace import Trace
 
 GENERATED = "<thunder "
@@ -33,10 +33,14 @@ def leave_inference_modes(error: BaseException) -> None:
 
 
 def tell_line(error: BaseException, trace: Trace) -> None:
-    """Add the user's line to an error that a bound symbol raised, as a note beneath its message."""
+    """Add the user's line to an error that a bound symbol raised, beneath its message, if it has no line yet."""
     source = user_line(error, trace)
-    if source is not None:
+    if source is None:
+        return
+    if not isinstance(error, ThunderError):
         error.add_note(f"  at: {source}")
+    elif error.where is None:
+        error.where = source
 
 
 def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
