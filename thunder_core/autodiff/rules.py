@@ -13,7 +13,7 @@ from thunder_core.analysis.own_derivatives import OWN_DERIVATIVES
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.errors import NotDifferentiable, WrongInputs
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, with_subtraces
 from thunder_core.ir.tree import leaves, replace_leaves
 
 Operation = Callable[..., Any]
@@ -122,12 +122,18 @@ def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trac
     rules = dict(_rules)
     if missing_formula is not None:
         rules[missing_formula.symbol.target] = _refusing(missing_formula)
-    if not any(bsym.symbol.target in rules for bsym in trace.bound_symbols):
-        return trace
-    return trace.having((_with_rule(bsym, rules) for bsym in trace.bound_symbols), made_by="give rules")
+    return _with_each_rule(trace, rules)
+
+
+def _with_each_rule(trace: Trace, rules: dict[Operation, Operation]) -> Trace:
+    """The trace with rules called in it and in its sub-traces; the same one where there is nothing to replace."""
+    bsyms = tuple(_with_rule(bsym, rules) for bsym in trace.bound_symbols)
+    is_unchanged = all(new is old for new, old in zip(bsyms, trace.bound_symbols, strict=True))
+    return trace if is_unchanged else trace.having(bsyms, made_by="give rules")
 
 
 def _with_rule(bsym: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
+    bsym = with_subtraces(bsym, lambda function: _with_each_rule(function, rules))
     rule = rules.get(bsym.symbol.target)
     return bsym if rule is None else replace(bsym, symbol=Symbol(f"derivative.{rule.__name__}", rule))
 
