@@ -105,6 +105,12 @@ def test_it_is_refused_with_the_line(name: str) -> None:
     assert line.endswith("# here") or "higher_order.cond" in line
 
 
+@pytest.mark.parametrize(("name", "instead"), [("functionalize", "the transform Functionalize"), ("forward_ad", "jvp")])
+def test_a_refusal_names_what_to_write_instead(name: str, instead: str) -> None:
+    with pytest.raises(OperationFailed, match=instead):
+        thunder.jit(REFUSED[name])(X)
+
+
 def test_a_refusal_cannot_be_swallowed() -> None:
     def careful(x: Tensor) -> Tensor:
         try:

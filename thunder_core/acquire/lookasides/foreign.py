@@ -26,9 +26,11 @@ DYNAMO = ("torch._dynamo.", "thunder_core.dynamo.")
 OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
-NESTING = {
-    C._functorch._func_increment_nesting: "torch.func.functionalize",
-    forward_ad.enter_dual_level: "forward-mode derivatives (torch.autograd.forward_ad)",
+DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
+WRITES = "; or call the function itself: the transform Functionalize makes writes out-of-place"
+NESTING = {  # by the function that enters a transform, its name, and what to write instead
+    C._functorch._func_increment_nesting: ("torch.func.functionalize", WRITES),
+    forward_ad.enter_dual_level: ("forward-mode derivatives (torch.autograd.forward_ad)", DERIVATIVES),
 }
 # Functions that trace what they are given, by their modules and names: some of these modules take long to import.
 TRACERS = {
@@ -45,7 +47,6 @@ TRACERS = {
     ("torch._inductor", "aot_compile"): "torch._inductor.aot_compile",
     ("torch.onnx", "export"): "torch.onnx.export",
 }
-DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
 
 
 @lookaside(*NESTING)
@@ -55,7 +56,7 @@ def enter_transform(
     """A transform of a function is refused before it begins; `jvp` of torch.func enters a dual level within its own."""
     if function is forward_ad.enter_dual_level and acquisition.recorder.levels.depth:
         return function
-    return refuse(acquisition, NESTING[function], DERIVATIVES if "derivative" in NESTING[function] else "")
+    return refuse(acquisition, *NESTING[function])
 
 
 def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
