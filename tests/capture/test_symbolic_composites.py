@@ -178,3 +178,19 @@ def test_attention_of_nothing_does_not_run_a_kernel_that_divides_by_sizes() -> N
     for rows in (4, 6, 1):
         x = torch.randn(rows, 6, 4, requires_grad=True)
         torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_tensors_of_one_element_become_ones_without_dimensions() -> None:
+    """By PyTorch's functions in C++ too, whose view for symbolic sizes drops only those that are known to be one."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.reshape_as(y), x.view_as(y) * 2
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for _ in range(2):
+        x, y = torch.randn(1, 1), torch.randn(())
+        assert_same(compiled(x, y), program(x, y))
+        shapes = [tuple(proxy.shape) for proxy in thunder.last_traces(compiled)[0].outputs]
+        assert shapes == [(), ()]
+    with pytest.raises(RuntimeError, match="shape '\\[\\]' is invalid"):
+        compiled(torch.randn(2, 1), torch.randn(()))

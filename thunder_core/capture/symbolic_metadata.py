@@ -27,6 +27,8 @@ def decide(operation: Any, args: Any, kwargs: Any) -> None:
     """Decide by the symbols that an operation is given what its function for metadata takes for granted."""
     if operation.overloadpacket in DECISIONS:
         DECISIONS[operation.overloadpacket](*args)
+    if operation.overloadpacket in VIEWS:
+        decide_viewed(*args)
     schema = operation._schema.arguments
     for argument, value in (*zip(schema, args, strict=False), *((one, kwargs.get(one.name)) for one in schema)):
         if argument.name in LENGTHS and isinstance(value, tuple | list):
@@ -38,6 +40,13 @@ def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
     for length in lengths:
         if isinstance(length, torch.SymInt) and length < 0:
             int(length)
+
+
+def decide_viewed(tensor: torch.Tensor, shape: Any) -> None:
+    """Decide that all sizes are one where a tensor is viewed without dimensions: PyTorch drops those it knows."""
+    if isinstance(shape, tuple | list) and not shape:
+        for size in tensor.shape:
+            bool(size == 1)
 
 
 def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
@@ -69,6 +78,8 @@ DECISIONS: dict[Any, Callable[..., None]] = {
     aten.select_copy: decide_selected,
     aten.select_scatter: decide_selected_of_second,
 }
+
+VIEWS = frozenset({aten.view, aten._unsafe_view})
 
 
 def deciding(operation: Any) -> AbstractContextManager[Any]:
