@@ -112,15 +112,17 @@ class Subtraces:
         return tuple(operands.values())
 
     def like(self, result: torch.Tensor, *, requires_grad: bool) -> torch.Tensor:
-        """Make the operator's result that is what a function returned."""
-        return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=requires_grad))
+        """Make the operator's result that is what a function returned; integers and booleans require no gradient."""
+        followed = requires_grad and (result.is_floating_point() or result.is_complex())
+        return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=followed))
 
     def stacked(self, result: torch.Tensor, length: Any, *, requires_grad: bool) -> torch.Tensor:
         """Make the operator's result that is a stack of what a function returned."""
         row = self.recorder.tensors.fake(result)
         with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:
             stack = torch.empty((length, *row.shape), dtype=row.dtype, device=row.device)
-        return self.placeholder(replace(tensor_proxy("", stack), requires_grad=requires_grad))
+        followed = requires_grad and (stack.is_floating_point() or stack.is_complex())
+        return self.placeholder(replace(tensor_proxy("", stack), requires_grad=followed))
 
     def emit(self, target: Callable[..., Any], args: tuple[Any, ...], results: Sequence[torch.Tensor]) -> None:
         """Record the call of an operator; one whose functions draw random numbers, say, keeps its place."""

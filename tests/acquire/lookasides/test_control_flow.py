@@ -281,3 +281,28 @@ def test_other_mistakes_are_told_in_pytorchs_words(name: str) -> None:
 def test_a_derivative_within_the_program_is_refused() -> None:
     with pytest.raises(NotDifferentiable, match=r"a branch or loop \(torch.cond"):
         thunder.jit(lambda x: torch.autograd.grad(closures(x).sum(), x))(X.clone().requires_grad_())
+
+
+REQUIRING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "cond": lambda x, c: torch.cond(c.sum() > 0, lambda c: (c * 2, x * 1), lambda c: (c * 3, x * 2), (c,)),
+    "while_loop": lambda x, c: torch.while_loop(
+        lambda n, a, b: n.sum() < 2, lambda n, a, b: (n + 1, a * 2, b + 1), (torch.zeros(()), x * 1, c)
+    ),
+    "scan": lambda x, c: scan(lambda a, b: (a + b, b * 1), x * 1, c[None].expand(4, 3).contiguous()),
+    "constants": lambda x, c: torch.cond(c.sum() > 0, lambda c: (c * 2,), lambda c: (c * 3,), (c,)),
+}
+
+
+@pytest.mark.parametrize("name", REQUIRING)
+def test_a_program_may_ask_whether_results_require_gradients(name: str) -> None:
+    """All that can do so as soon as one input does, as in eager PyTorch, and not those alone that depend on it."""
+
+    def program(x: torch.Tensor, c: torch.Tensor) -> list[bool]:
+        return [one.requires_grad for one in REQUIRING[name](x, c)]
+
+    x, c = torch.ones(3, requires_grad=True), torch.ones(3)
+    expected = program(x, c)
+    assert thunder.jit(program)(x, c) == expected
+    assert set(expected) == {name != "constants"}
+    with torch.no_grad():
+        assert thunder.jit(program)(x, c) == [False] * len(expected)

@@ -8,7 +8,7 @@ is guarded, and loops that carry numbers run in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from torch._higher_order_ops.utils import check_meta_consistency
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.acquire.lookasides.higher_order import higher_order
-from thunder_core.acquire.subtraces import Recording, Subtraces
+from thunder_core.acquire.subtraces import Subtraces
 from thunder_core.capture.modes import without_our_functions
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
@@ -52,8 +52,8 @@ def branch(
         )
     if not are_alike(subtraces, leaves, others):
         return call(true_branch if call(bool, predicate) else false_branch, *operands)
-    results = merged(subtraces, branches)
     read = subtraces.operands(branches, ())
+    results = [subtraces.like(result, requires_grad=are_followed(subtraces, read)) for result in branches[0].results]
     traces = [subtraces.trace(*pair, (), read) for pair in zip(branches, ("true_branch", "false_branch"), strict=True)]
     subtraces.emit(cond, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
     remaining = iter(results)
@@ -79,10 +79,10 @@ def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]
     return all(one.stride() == other.stride() for one, other in fakes)
 
 
-def merged(subtraces: Subtraces, branches: Sequence[Recording]) -> list[torch.Tensor]:
-    """Make the results of a call of one of the branches; they require gradients where those of any branch do."""
-    pairs = zip(*(recording.results for recording in branches), strict=True)
-    return [subtraces.like(pair[0], requires_grad=any(one.requires_grad for one in pair)) for pair in pairs]
+def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
+    """Whether results require gradients: all that can, as soon as anything that the operator reads does."""
+    tensors = (subtraces.recorder.tensors.named(one.name) for one in inputs if isinstance(one, TensorProxy))
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
 
 
 @higher_order("while_loop")
@@ -113,10 +113,7 @@ def loop(
         subtraces.trace(recording, name, names, read)
         for recording, name in ((tested, "condition"), (turned, "body"))
     ]  # fmt: skip
-    results = [
-        subtraces.like(one, requires_grad=one.requires_grad or before.requires_grad)
-        for one, before in zip(turned.results, carried, strict=True)
-    ]
+    results = [subtraces.like(one, requires_grad=are_followed(subtraces, (*proxies, *read))) for one in turned.results]
     subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
     return subtraces.recorder.tensors.to_real(tuple(results))
 
@@ -190,9 +187,10 @@ def over_slices(
     read = subtraces.operands((recording,), given)
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
     length = recorder.tensors.fake(slices[0]).shape[0]
+    followed = are_followed(subtraces, (*starts, *whole, *read))
     results = [
-        *(subtraces.like(one, requires_grad=one.requires_grad) for one in carried),
-        *(subtraces.stacked(one, length, requires_grad=one.requires_grad) for one in rows),
+        *(subtraces.like(one, requires_grad=followed) for one in carried),
+        *(subtraces.stacked(one, length, requires_grad=followed) for one in rows),
     ]
     args = (trace, tuple(starts), tuple(whole), read) if starts else (trace, tuple(whole), read)
     subtraces.emit(operator, args, results)
