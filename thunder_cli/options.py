@@ -84,6 +84,7 @@ MODEL_SETTINGS = (
     "add-transform",
     "add-executor",
     "compiler",
+    "trust-recipe",
     "train",
     *(one.name for one in options_of(ModelRequest).values() if one.field != "model"),
 )

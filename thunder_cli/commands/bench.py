@@ -169,11 +169,13 @@ def measure_model(settings: Settings, bench_request: BenchRequest, told: Console
     from thunder_cli.hub_notice import print_hub_notice
     from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
+    from thunder_cli.trusted_recipe import show_trusted_recipe
     from thunder_core.pipeline.request_checks import check_request
 
     request = settings.request()
     check_request(request)
     print_hub_notice(told, request.model)
+    show_trusted_recipe(stderr(), request)
     with importing(told):
         from thunder_core.pipeline.bench import bench_model
         from thunder_core.pipeline.generation_bench import bench_generation

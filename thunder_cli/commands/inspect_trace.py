@@ -101,11 +101,13 @@ def subject_made(settings: Settings) -> Subject:
     """The model that is named, loaded, compiled and called once."""
     from thunder_cli.hub_notice import print_hub_notice
     from thunder_cli.import_notice import importing
+    from thunder_cli.trusted_recipe import show_trusted_recipe
     from thunder_core.pipeline.request_checks import check_request
 
     request = settings.request()
     check_request(request)
     print_hub_notice(stderr(), request.model)
+    show_trusted_recipe(stderr(), request)
     with importing(stderr()):
         from thunder_core.inspect.in_process import traced_model
     return traced_model(request)
