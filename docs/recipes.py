@@ -81,8 +81,8 @@ A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), or comes wit
 one of the same name, that name is refused (`AmbiguousName`), and the full name of either is taken:
 `--recipe my_package.recipes.hf_llama`.
 
-A model's folder may ship one beside its weights, as `thunder_recipe.py`. `thunder optimize`, `bench` and `inspect-trace`
-say that it is there, and run it where `--trust-recipe` is given, after they have shown it.
+A model's folder may ship one beside its weights, as `thunder_recipe.py`. `thunder optimize`, `bench` and
+`inspect-trace` say that it is there, and run it where `--trust-recipe` is given, after they have shown it.
 """
 
 

@@ -46,6 +46,7 @@ class Debug(Executor):
     """
 
     symbolic_sizes: ClassVar[bool] = True
+    only_compares: ClassVar[bool] = True
     name: str = "debug"
 
     @property

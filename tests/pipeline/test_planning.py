@@ -142,8 +142,6 @@ class TestRecipes:
 
         with pytest.raises(BadOption, match=r"acquires programs by thunderfx, which lie in no artifact"):
             plan(quick(out, HFLlama() + Otherwise()))
-        with pytest.raises(BadOption, match=r"compares executors as they run"):
-            plan(quick(out, ("hf-llama", "debug")))
 
     def test_the_nearest_name_is_suggested(self):
         with pytest.raises(UnknownName) as caught:

@@ -37,7 +37,7 @@ EXPERTS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(plugins.names("recipes")) - {"debug"}))  # it makes no artifact
+@pytest.mark.parametrize("name", plugins.names("recipes"))
 @pytest.mark.usefixtures("without_kernels")
 def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
     request = Request(name, model=ModelRequest(device="cpu"), out=tmp_path / "out", seq=8, inputs=1, benchmark=False)

@@ -31,6 +31,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     parts = [
         *_speed(report),
         *_validation(report, width),
+        *_comparison(report),
         *([evaluation_view(report.evaluation)] if report.evaluation else []),
         *_benchmark(report, width),
         *ranges_view(report, width=width),
@@ -60,6 +61,11 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text.assemble(("Validation", HEAD), "  ", told)
         return
     yield validation_view(validation, wide=width >= WIDE)
+
+
+def _comparison(report: Report) -> Iterator[RenderableType]:
+    if report.comparison is not None:
+        yield Text.assemble(("Comparison", HEAD), "  ", report.comparison.summary)
 
 
 def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:

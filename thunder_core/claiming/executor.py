@@ -26,12 +26,15 @@ class Executor(Traits, ABC):
 
     One that `fuses_regions` takes many bound symbols as one, where it stands among the others. One that does not take
     `symbolic_sizes` is left out of programs that have them; one that does may decide by them, which constrains them.
+    One that `only_compares` claims nothing, and compares what the others compute as it runs: `thunder optimize` has it
+    do so once, and the artifact is without it.
     Its traits decide its place among the executors of recipes that are added to each other: see `Traits`.
     """
 
     name: str
     fuses_regions: ClassVar[bool] = False
     symbolic_sizes: ClassVar[bool] = False
+    only_compares: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for traits that are no tuples of names."""

@@ -63,7 +63,7 @@ class AllZero(ValidationError):
 class WrongResult(ValidationError):
     """An executor computed something else than eager PyTorch does, as the `debug` executor has found by comparing.
 
-    The message names the first line of the program that is wrong, with its executor, the result that differs, and by
+    The message names the first bound symbol that is wrong, with its executor, the result that differs, and by
     how much. Results have to be as near as rounding allows, of the same dtype, shape and strides, and no input may be
     written to that eager PyTorch leaves alone. Leave the executor out, or its claim to that operation, and report it to
     its author.

@@ -29,7 +29,15 @@ from thunder_core.pipeline.trace_stats import (
     refusals,
     trace_summaries,
 )
-from thunder_core.report import ConstraintFacts, ModelFacts, RecipeFacts, Report, StageTime, describe_environment
+from thunder_core.report import (
+    ComparisonFacts,
+    ConstraintFacts,
+    ModelFacts,
+    RecipeFacts,
+    Report,
+    StageTime,
+    describe_environment,
+)
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation, GenerationReport
@@ -49,6 +57,7 @@ class Results:
     probed: str = ""
     generation: GenerationReport | None = None
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
+    comparison: ComparisonFacts | None = None
 
 
 def build_report(
@@ -83,6 +92,7 @@ def build_report(
         validation=results.validation,
         generation=results.generation,
         generation_benchmarks=results.generation_benchmarks,
+        comparison=results.comparison,
         evaluation=results.evaluation,
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),

@@ -15,18 +15,22 @@ from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.inputs import Inputs
+from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results
 from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.dynamic import arguments_of
+from thunder_core.pipeline.executor_comparison import comparing_executors, comparison_facts
 from thunder_core.pipeline.planning import Plan
+from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.program_time import TimeShares, program_shares
-from thunder_core.pipeline.progress import EVALUATE
+from thunder_core.pipeline.progress import COMPARE, EVALUATE
 from thunder_core.pipeline.range_coverage import RangeCoverage, shortfalls_expected
 from thunder_core.pipeline.session import Session
 from thunder_core.pipeline.sizes import require_images
+from thunder_core.report import ComparisonFacts
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
@@ -41,14 +45,18 @@ class CallOptimization:
     clock: StageClock
     kernels: tuple[DeviceCode, ...] = ()
     example: Inputs = field(init=False)
+    arguments: tuple[SymbolicArgument, ...] | None = None
     probed: str = ""
 
     def __post_init__(self) -> None:
-        request = self.plan.request
+        request, prepared = self.plan.request, self.plan.prepared
         if request.dynamic:
-            arguments = arguments_of(self.session, self.plan.prepared.recipe, request.dynamic, self.plan.size)
-            compiled = partial(apply, self.plan.prepared, symbolic=arguments)
-            self.session = replace(self.session, compile=compiled)
+            self.arguments = arguments_of(self.session, prepared.recipe, request.dynamic, self.plan.size)
+        self.session = self._compiled_by(prepared)
+
+    def _compiled_by(self, prepared: Prepared) -> Session:
+        """The session with a compiled model of its own."""
+        return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -80,6 +88,21 @@ class CallOptimization:
         device, target = torch.device(plan.device), plan.request.target
         with torch.no_grad():
             _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
+
+    def compare_executors(self) -> ComparisonFacts | None:
+        """Compare executors with eager PyTorch as they run, at each point, where an executor of the recipe does that.
+
+        Raises `WrongResult` for the first claim whose result is wrong.
+        """
+        if self.plan.comparing is None:
+            return None
+        self.clock.begin(COMPARE)
+        session, points = self._compiled_by(self.plan.comparing), self.plan.points
+        for number, size in enumerate(points):
+            self.clock.advance(number, len(points))
+            session.call(session.inputs(size))
+        session.release()
+        return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may be served by another one
         """The validation, the evaluation and the measurement, as far as the request asks for them."""

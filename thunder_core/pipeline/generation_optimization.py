@@ -17,19 +17,24 @@ from thunder_core.errors import CannotGenerate
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.prompts import require_generation
 from thunder_core.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results
 from thunder_core.pipeline.clock import StageClock, announcing_stages
+from thunder_core.pipeline.executor_comparison import comparing_executors, comparison_facts
 from thunder_core.pipeline.generation_calls import EagerGenerator, inputs_of, observed_sizes
 from thunder_core.pipeline.generation_coverage import GenerationCoverage
 from thunder_core.pipeline.generation_findings import generation_report
 from thunder_core.pipeline.generation_speed import Contender, measure_generation
 from thunder_core.pipeline.planning import Plan
+from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.progress import COMPARE
 from thunder_core.pipeline.range_coverage import shortfalls_expected
 from thunder_core.pipeline.session import Session
+from thunder_core.report import ComparisonFacts
 from thunder_core.runtime.program import Program
 from thunder_core.validation.report import GenerationReport
 
@@ -45,6 +50,7 @@ class GenerationOptimization:
     clock: StageClock
     lengths: GenerationLengths
     kernels: tuple[DeviceCode, ...] = ()
+    arguments: tuple[SymbolicArgument, ...] | None = None
     probed: str = ""
 
     def __post_init__(self) -> None:
@@ -62,14 +68,30 @@ class GenerationOptimization:
         """Generate behind prompts of all kinds, which traces; the program that tokens behind the longest take."""
         prepared = self.plan.prepared
         eager = EagerGenerator(self.session.model, prepared.transforms)
-        arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
-        self.session = replace(self.session, compile=partial(apply, prepared, symbolic=arguments))
+        self.arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
+        self.session = self._compiled_by(prepared)
         coverage = GenerationCoverage(self.session, self.lengths)
         with announcing_stages(self.session.compiled, self.clock):
             coverage.trace(1)
         program = coverage.trace(self.lengths.new_tokens)
         self.probed = coverage.complete()
         return program
+
+    def _compiled_by(self, prepared: Prepared) -> Session:
+        """The session with a compiled model of its own."""
+        return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
+
+    def compare_executors(self) -> ComparisonFacts | None:
+        """Compare executors with eager PyTorch as they generate, where an executor of the recipe does that.
+
+        Raises `WrongResult` for the first claim whose result is wrong.
+        """
+        if self.plan.comparing is None:
+            return None
+        self.clock.begin(COMPARE)
+        session = self._compiled_by(self.plan.comparing)
+        GenerationCoverage(session, self.lengths).complete()
+        return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
         """The validation and the measurement, as far as the request asks for them."""

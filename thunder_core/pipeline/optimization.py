@@ -56,7 +56,8 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
         program = workflow.acquire()
         if request.strict:
             require_not_degraded(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
-        results = workflow.results(program)
+        comparison = workflow.compare_executors()
+        results = replace(workflow.results(program), comparison=comparison)
     clock.begin("write")
     while True:
         plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))

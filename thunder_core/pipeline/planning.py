@@ -16,9 +16,10 @@ from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
 from thunder_core.pipeline.dynamic import points_of, require_dimensions, require_positions, upper_end
 from thunder_core.pipeline.evaluate import metric_for
+from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
-from thunder_core.pipeline.progress import EVALUATE, STAGES
+from thunder_core.pipeline.progress import COMPARE, EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.recipes import require_keepable
 from thunder_core.pipeline.request import Request
@@ -32,7 +33,11 @@ ELSEWHERE = "cuda"  # the device of a target
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of what will be done, in which stages, and where the result goes."""
+    """A plan of what will be done, in which stages, and where the result goes.
+
+    `comparing` is the preparation with the executors that only compare what the others compute, which `prepared` is
+    without; None where the recipe has none of them.
+    """
 
     request: Request
     prepared: Prepared
@@ -42,6 +47,7 @@ class Plan:
     stages: tuple[str, ...]
     destination: Path
     generation: GenerationLengths | None = None
+    comparing: Prepared | None = None
 
     @property
     def device(self) -> str:
@@ -66,6 +72,7 @@ class Plan:
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
             *(("skipped", text) for text in skipped_executors(prepared)),
+            *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
@@ -141,6 +148,7 @@ class Plan:
             "transforms": [transform_name(transform) for transform in prepared.transforms],
             "lookasides": lookaside_names(prepared),
             "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
+            "comparison": list(comparing_executors(self.comparing)) if self.comparing else [],
             "degraded": [part.model_dump() for part in prepared.degraded],
             "stages": list(self.stages),
             "include_weights": request.include_weights,
@@ -148,6 +156,12 @@ class Plan:
             "artifact": str(self.destination),
             "notes": list(loading.notes),
         }
+
+
+def comparison_in_words(comparing: Prepared) -> str:
+    """The executor that compares the others, and when, in words."""
+    names = ", ".join(comparing_executors(comparing))
+    return f"{names} compares the other executors with eager PyTorch as they run; the artifact is without it"
 
 
 def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
@@ -178,6 +192,8 @@ def plan(request: Request) -> Plan:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
     require_keepable(prepared.recipe)
+    refuse_comparison(request, prepared)
+    comparing = prepared if comparing_executors(prepared) else None
     require_dimensions(prepared.recipe, request.dynamic)
     data, judged_by = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
@@ -192,13 +208,14 @@ def plan(request: Request) -> Plan:
     require_positions(config, request.dynamic, size)
     return Plan(
         request=request,
-        prepared=prepared,
+        prepared=without_comparison(prepared),
         size=size,
         data=data,
         judged_by=judged_by,
-        stages=stages_of(request),
+        stages=stages_of(request, compares=comparing is not None),
         destination=destination_of(request, prepared),
         generation=generation,
+        comparing=comparing,
     )
 
 
@@ -214,11 +231,16 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
     )
 
 
-def stages_of(request: Request) -> tuple[str, ...]:
-    """The stages that a request asks for, in their order."""
-    wanted = {"validate": request.validate, "benchmark": request.benchmark, EVALUATE: request.evaluate is not None}
-    before_benchmark = [*STAGES[: STAGES.index("benchmark")], EVALUATE, *STAGES[STAGES.index("benchmark") :]]
-    return tuple(stage for stage in before_benchmark if wanted.get(stage, True))
+def stages_of(request: Request, *, compares: bool = False) -> tuple[str, ...]:
+    """The stages that a request asks for, in their order; with one more where executors are compared."""
+    wanted = {
+        COMPARE: compares,
+        "validate": request.validate,
+        EVALUATE: request.evaluate is not None,
+        "benchmark": request.benchmark,
+    }
+    first = STAGES[: STAGES.index("validate")]
+    return tuple(stage for stage in (*first, *wanted, "write") if wanted.get(stage, True))
 
 
 def lookaside_names(prepared: Prepared) -> list[str]:

@@ -28,7 +28,6 @@ from thunder_core.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.recipe.options import hyphenated, require_option_names
 from thunder_core.recipe.plugin import as_composable, composed
 
-DEBUG = "debug"  # the executor that compares what others compute
 Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
 
@@ -129,12 +128,6 @@ def require_keepable(recipe: Recipe) -> None:
         raise BadOption(
             f"the recipe {recipe.name} acquires programs by {recipe.acquires_by}, which lie in no artifact",
             fix="measure it with `thunder bench`, and use it in Python by thunder_core.compile; or use a recipe of jit",
-        )
-    checking = [name for one in recipe.all_executors() if (name := one if isinstance(one, str) else one.name) == DEBUG]
-    if checking:
-        raise BadOption(
-            f"the recipe {recipe.name} compares executors as they run, which programs in an artifact do not",
-            fix="use it in Python by thunder_core.compile, and optimize without it",
         )
 
 

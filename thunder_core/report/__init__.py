@@ -11,9 +11,11 @@ from thunder_core import plugins
 
 if TYPE_CHECKING:
     from thunder_core.report.contents import (
+        ComparisonFacts,
         ConstraintFacts,
         Degraded,
         Environment,
+        ExecutorComparison,
         ExecutorRefusal,
         ExecutorShare,
         Gpu,
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 
 HOMES = {
     "PAGES": "render",
+    "ComparisonFacts": "contents",
     "ConstraintFacts": "contents",
     "Degraded": "contents",
     "Environment": "contents",
+    "ExecutorComparison": "contents",
     "ExecutorShare": "contents",
     "Gpu": "contents",
     "MemoryPoint": "contents",
@@ -58,9 +62,11 @@ HOMES = {
 
 __all__ = [
     "PAGES",
+    "ComparisonFacts",
     "ConstraintFacts",
     "Degraded",
     "Environment",
+    "ExecutorComparison",
     "ExecutorRefusal",
     "ExecutorShare",
     "Gpu",

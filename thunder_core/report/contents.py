@@ -158,6 +158,43 @@ class ConstraintFacts(ReportFacts):
     """Who needed it: a line of the program's, a range, or the compiler."""
 
 
+class ExecutorComparison(ReportFacts):
+    """The results of an executor for the same operations, compared with eager PyTorch's as they were computed."""
+
+    executor: str
+    operations: tuple[str, ...]
+    """What the executor computes in one: a single operation, or those of a match or a fused region."""
+    claims: int
+    """How many bound symbols of all programs it is, forward and backward."""
+    compared: int
+    """How many calls of them were compared."""
+    largest: float
+    """The largest difference of values, which is within rounding."""
+    left_out: str = ""
+    """Why they were not compared; empty where they were."""
+
+
+class ComparisonFacts(ReportFacts):
+    """The comparison of executors with eager PyTorch as they ran, which the artifact's programs do not repeat."""
+
+    by: str
+    """The executor that compared the others."""
+    operations: tuple[ExecutorComparison, ...]
+
+    @property
+    def summary(self) -> str:
+        """The number of claims that were compared, their executors, and the largest difference, in words."""
+        compared = [one for one in self.operations if not one.left_out]
+        left_out = sum(one.claims for one in self.operations if one.left_out)
+        rest = f"; {left_out} could not be compared" if left_out else ""
+        if not compared:
+            return f"nothing was compared{rest or ': eager PyTorch itself ran everything'}"
+        names = ", ".join(dict.fromkeys(one.executor for one in compared))
+        largest = max(one.largest for one in compared)
+        claims = sum(one.claims for one in compared)
+        return f"{claims} claims of {names} are eager PyTorch's, the largest difference is {largest:.2g}{rest}"
+
+
 class Report(ReportFacts):
     """Everything about one run; written as report.json, report.md and report.html."""
 
@@ -202,6 +239,8 @@ class Report(ReportFacts):
     """The measurements at other sizes of the ranges."""
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     """The measurements of `generate`, one for each size of a batch."""
+    comparison: ComparisonFacts | None = None
+    """The comparison of each executor with eager PyTorch; None where no executor of the recipe does that."""
     evaluation: Evaluation | None = None
     """How the model does on real samples, before and after; None where none were named."""
 
