@@ -256,3 +256,20 @@ def test_what_autograd_sees_is_the_same(program: Callable[..., tuple[Tensor, ...
 
     fast = thunder.jit(program, transforms=[Functionalize()] if explicit else [])
     torch.testing.assert_close(run(fast), run(program))
+
+
+@pytest.mark.parametrize("alias", [lambda x: x.data, lambda x: x.detach(), lambda x: x.view_as(x), lambda x: x])
+def test_two_results_in_the_same_memory_are_as_many_objects_as_in_eager(alias: Callable[[Tensor], Tensor]) -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 1
+        counts = torch.bucketize(y, torch.arange(3.0))
+        written = alias(counts).add_(1)
+        return counts, written, y.mul_(2), counts
+
+    x = torch.linspace(0, 4, 5)
+    for requires_grad in (True, False):
+        compiled = thunder.jit(program, transforms=(Functionalize(),), executors=("torch",))
+        expected, found = (function(x.clone().requires_grad_(requires_grad)) for function in (program, compiled))
+        torch.testing.assert_close(found, expected)
+        assert [one is found[0] for one in found] == [one is expected[0] for one in expected]
+        assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata

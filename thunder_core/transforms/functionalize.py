@@ -29,7 +29,7 @@ from thunder_core.recipe import Transform
 from thunder_core.runtime.library.overlap import span
 
 MADE_BY = "functionalize"
-COPY = torch.ops.aten.copy_.default
+ALIAS, COPY = torch.ops.aten.alias.default, torch.ops.aten.copy_.default
 RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
 DETACHING = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
 UNSEEN = "aten.data."  # nor do writes to its result raise the version of what it is made of, as a copy at the end does
@@ -304,16 +304,26 @@ class _Rewriting:
         """Return new names for the outputs.
 
         A view of an input that was written to is computed from the input again; any other functionalized tensor is
-        replaced by its current value.
+        replaced by its current value, or by an alias of that if the value is returned already: two tensors in the same
+        memory, as `x` and `x.data` are, stay two objects.
         """
         names: dict[str, Proxy] = dict(self._renamed)
-        for proxy in self.source.outputs:
+        values: set[str] = set()
+        for proxy in {proxy.name: proxy for proxy in self.source.outputs}.values():
             if self._of([proxy.name]) & written:
                 self._replay_views(proxy, names)
             elif self._of([proxy.name]) and isinstance(proxy, TensorProxy):
-                names[proxy.name] = self._value(proxy)
-        self._take(None)
+                value = self._value(proxy)
+                self._take(None)
+                names[proxy.name] = self._alias(value) if value.name in values else value
+                values.add(value.name)
         return names
+
+    def _alias(self, value: TensorProxy) -> TensorProxy:
+        """Append a view of a whole tensor, and return its proxy."""
+        alias = value.named(next(self._fresh))
+        self.bsyms.append(BoundSymbol(symbol_of(ALIAS), (value,), {}, alias))
+        return alias
 
     def _replay_views(self, proxy: Proxy, names: dict[str, Proxy]) -> None:
         """Append the view operations that lead to an output again, so that it aliases the input after its `copy_`."""
