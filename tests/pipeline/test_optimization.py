@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -200,9 +199,8 @@ def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
 
 
 def test_every_point_of_a_range_has_to_show_the_speedup_that_is_required(out, monkeypatch):
-    request = quick(out, validate=False, require_speedup=1.5)
-    asked = SimpleNamespace(request=request, judged_by=None)
-    work = CallOptimization(asked, *[None] * 2)
+    plan = planning.plan(quick(out, validate=False, require_speedup=1.5, runs=6))
+    work = CallOptimization(plan, open_model(plan.prepared, Purpose()), Watcher())
     monkeypatch.setattr(CallOptimization, "_shares", lambda *_: TimeShares())
     for ratios, holds in (((2.0, 3.0), True), ((2.0, 1.1), False)):
         monkeypatch.setattr(CallOptimization, "_measured", lambda *_, ratios=ratios: [*map(steady, ratios)])

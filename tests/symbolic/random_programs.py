@@ -207,6 +207,12 @@ DTYPES = (*[torch.float32] * 12, torch.float64, torch.int64, torch.bool)
 WAYS = ("argument", "keyword", "item", "entry", "outside")
 
 
+def nudged(values: Tensor, seed: int) -> Tensor:
+    """Numbers next to these, above or below them by a seed."""
+    above = torch.rand(values.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    return values.nextafter(torch.where(above, torch.inf, -torch.inf).to(values.dtype))
+
+
 @dataclass(frozen=True)
 class Given:
     """One tensor of each call: how it lies in memory, and its type; or that it is an earlier one, given once more."""
@@ -215,22 +221,27 @@ class Given:
     dtype: torch.dtype
     again: int | None = None
 
-    def tensor(self, shape: tuple[int, ...], generator: torch.Generator, grad: bool) -> Tensor:
-        """A new tensor of a shape."""
+    def tensor(self, call: Call, shape: tuple[int, ...], generator: torch.Generator, grad: bool) -> Tensor:
+        """A new tensor of a shape for a call."""
 
         def draw(size: tuple[int, ...]) -> Tensor:
-            return (torch.randn(size, generator=generator) * 2).to(self.dtype)
+            values = (torch.randn(size, generator=generator) * 2).to(self.dtype)
+            return values if call.nudge is None or not self.dtype.is_floating_point else nudged(values, call.nudge)
 
         return LAYOUTS[self.layout](draw, shape).requires_grad_(grad and self.dtype.is_floating_point)
 
 
 @dataclass(frozen=True)
 class Call:
-    """The shapes and the numbers of a call, and the seed of what the tensors hold."""
+    """The shapes and the numbers of a call, and the seed of what the tensors hold.
+
+    With a `nudge`, another seed, they hold numbers next to those.
+    """
 
     shapes: tuple[tuple[int, ...], ...]
     numbers: tuple[Number, ...]
     seed: int
+    nudge: int | None = None
 
 
 @dataclass(frozen=True)
@@ -254,7 +265,7 @@ class Case:
         pairs = zip(self.given, call.shapes, strict=True)
         tensors: list[Tensor] = []
         for given, shape in pairs:
-            new = given.tensor(shape, generator, self.grad)
+            new = given.tensor(call, shape, generator, self.grad)
             tensors.append(new if given.again is None else tensors[given.again])
         by_way: dict[str, list[Number]] = {way: [] for way in WAYS}
         for way, number in zip(self.ways, call.numbers, strict=True):
@@ -269,6 +280,14 @@ class Case:
         """What a function does with new arguments for a call."""
         tensors, args, kwargs = self.arguments(call)
         return outcome(function, tensors, args, kwargs, self.grad)
+
+    def difference(self, call: Call, expected: Outcome, found: Outcome, *, message: bool = True) -> str:
+        """Where a compiled call did something else than eager PyTorch; empty where rounding alone tells them apart."""
+
+        def eager(nudge: int) -> Outcome:
+            return self.outcome(self.program, replace(call, nudge=nudge))
+
+        return difference(expected, found, message=message, nudged=eager)
 
 
 def case(draw: random.Random, rows: int = 6) -> Case:
@@ -348,7 +367,7 @@ def differences(tried: Case, **options: Any) -> tuple[str, int]:
     wanted = [(call, expected) for call, expected in every if not (expected.is_large or expected.is_malformed)]
     told = ""
     for number, (call, expected) in enumerate(pair for pair in wanted if pair[0] not in tried.probes):
-        if text := difference(expected, tried.outcome(compiled, call)):
+        if text := tried.difference(call, expected, tried.outcome(compiled, call)):
             told = f"call {number}, {call.shapes} {call.numbers}: {text}"
             break
     return told or wrongly_served(tried, compiled, wanted), thunder.cache_misses(compiled)
@@ -376,7 +395,7 @@ def wrongly_served(tried: Case, compiled: Any, wanted: list[tuple[Call, Outcome]
             found = tried.outcome(once, call)
             if isinstance(found.error, Refused):
                 continue
-            text = difference(expected, found, message=False) or metadata_of(tried, program, call)
+            text = tried.difference(call, expected, found, message=False) or metadata_of(tried, program, call)
             if text:
                 return f"program {number} takes {call.shapes} {call.numbers}: {text}"
     return ""

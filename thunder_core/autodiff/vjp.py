@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.derivation import VJP, Derivation
 from thunder_core.autodiff.rules import target_of
+from thunder_core.autodiff.selected_gradients import filled_on_cpu
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
@@ -73,7 +74,7 @@ class RecordedDerivation(Derivation):
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in input_gradients)
-        bsyms, results = tuple(bsyms_for(tape.functionalized(), gradients)), len(self.outputs)
+        bsyms, results = tuple(filled_on_cpu(bsyms_for(tape.functionalized(), gradients))), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
 
