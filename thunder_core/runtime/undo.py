@@ -39,7 +39,7 @@ class Undo:
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
         tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
-        self._tensors = [(tensor, tensor.detach(), tensor.detach().clone()) for tensor in tensors]
+        self._tensors = [(tensor, tensor.detach(), without_repetition(tensor.detach()).clone()) for tensor in tensors]
         self._random = RandomState.now(inputs)
 
     def put_back(self) -> None:
@@ -48,5 +48,13 @@ class Undo:
             for tensor, memory, contents in self._tensors:
                 if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
                     tensor.data = memory
-                memory.copy_(contents)
+                without_repetition(memory).copy_(contents)
         self._random.put_back()
+
+
+def without_repetition(tensor: torch.Tensor) -> torch.Tensor:
+    """A view that has each element once that an expanded tensor has many times, so that it can be written to."""
+    for place, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[place] > 1:
+            tensor = tensor.narrow(place, 0, 1)
+    return tensor

@@ -18,6 +18,8 @@ with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
     import torch._inductor.compile_fx as compiler
     from torch._inductor.async_compile import AsyncCompile
 
+from thunder_executors.inductor.lowered_sizes import sizes_as_traced
+
 __all__ = ["AsyncCompile", "compiled_graph"]
 
 propagated = compiler.fake_tensor_prop
@@ -25,7 +27,7 @@ propagated = compiler.fake_tensor_prop
 
 def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
     """The function that Inductor compiles a graph to whose nodes have their values, as `make_fx` notes them."""
-    with mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of), torch.no_grad():
+    with mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of), sizes_as_traced(), torch.no_grad():
         return compiler.compile_fx_inner(graph, fakes)
 
 

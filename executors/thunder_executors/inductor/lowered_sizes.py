@@ -1,0 +1,65 @@
+"""Checks that what Inductor's lowerings compute has the sizes that PyTorch's metadata functions gave to it.
+
+Where sizes are symbolic, some lowerings take a branch that is right for a part of the sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+from torch._inductor import ir, lowering
+from torch._inductor.graph import GraphLowering
+from torch.fx import Node
+
+from thunder_core.capture.all_sizes import every_size_asked
+
+lowered_pooling_size: Any = lowering.pooling_size
+lowered_node = GraphLowering.run_node
+
+
+@contextmanager
+def sizes_as_traced() -> Iterator[None]:
+    """While this lasts, a lowering that gives a result of other sizes than its node has raises `RuntimeError`."""
+    with (
+        mock.patch.object(lowering, "pooling_size", pooling_size),
+        mock.patch.object(GraphLowering, "run_node", checked_node),
+    ):
+        yield
+
+
+def pooling_size(*args: Any, **kwargs: Any) -> tuple[Any, bool]:
+    """The size of what is pooled along a dimension, and whether the last window reaches beyond its end.
+
+    Whether that window would begin in the padding has to be asked: neither answer is right for all sizes.
+    """
+    with every_size_asked():
+        found: tuple[Any, bool] = lowered_pooling_size(*args, **kwargs)
+        return found
+
+
+def checked_node(graph: GraphLowering, node: Node) -> object:
+    """The result that a node is lowered to; raises `RuntimeError` where it has other sizes than the node's value."""
+    result = lowered_node(graph, node)
+    value = node.meta.get("val")
+    if not isinstance(result, ir.TensorBox) or not isinstance(value, torch.Tensor):
+        return result
+    sizes: tuple[Any, ...] = tuple(value.shape)
+    traced = [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]
+    lowered = list(result.get_size())
+    if len(lowered) != len(traced) or any(_differ(graph, *pair) for pair in zip(lowered, traced, strict=True)):
+        raise RuntimeError(f"{node.target} was lowered to the sizes {lowered} instead of {traced}")
+    return result
+
+
+def _differ(graph: GraphLowering, lowered: Any, traced: sympy.Expr) -> bool:
+    """Whether two sizes differ, for the values that the symbols had while tracing."""
+    if lowered == traced:
+        return False
+    hints = graph.sizevars.shape_env.backed_var_to_val
+    difference = sympy.sympify(lowered - traced).xreplace(hints)
+    return bool(difference.is_number and difference != 0)

@@ -1,0 +1,25 @@
+"""A call whose values are not those that were traced is undone before the call is traced again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+
+
+def transposed_in_place(x: Tensor) -> tuple[Tensor, Tensor]:
+    x.t_()
+    return x, x[x > 0].nonzero()
+
+
+def test_an_expanded_tensor_that_was_transposed_in_place_becomes_what_it_was() -> None:
+    """An expanded tensor cannot be written to as a whole: PyTorch refuses a copy into elements that are the same."""
+    compiled = thunder.jit(transposed_in_place, executors=("torch",), cache="symbolic values")
+    for seed, rows in enumerate((2, 8, 3)):
+        data = torch.randn(1, rows + 4, generator=torch.Generator().manual_seed(seed))
+        expected = transposed_in_place(data.clone().expand(rows, -1))
+        found = compiled(data.clone().expand(rows, -1))
+        for one, other in zip(found, expected, strict=True):
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
