@@ -172,6 +172,14 @@ def test_the_type_of_block_diagonal_matrices(
     compare(lambda *tensors: (made := torch.block_diag(*tensors), made.dtype), given)
 
 
+@pytest.mark.parametrize("shapes", [((2, 3, 0), (2, 0, 4)), ((0, 3, 2), (0, 2, 4)), ((2, 3, 4), (2, 4, 0))], ids=str)
+@pytest.mark.parametrize("dtypes", [(torch.int64, torch.float32), (torch.float32, torch.float64)], ids=str)
+def test_the_type_of_products_of_nothing(dtypes: tuple[torch.dtype, ...], shapes: tuple[tuple[int, ...], ...]) -> None:
+    """PyTorch compares the dtypes of elements alone, where batches of matrices are multiplied."""
+    given = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    compare(lambda *tensors: (made := torch.bmm(*tensors), made.dtype), given)
+
+
 @pytest.mark.parametrize("exponent", [False, True, 0, 2, 0.5])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float32])
 def test_the_type_of_powers(dtype: torch.dtype, exponent: float) -> None:

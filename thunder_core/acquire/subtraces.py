@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 
+from thunder_core.acquire.batches import Batches
 from thunder_core.acquire.held_objects import HeldObjects
 from thunder_core.capture.autograd_nodes import followed_from_call
 from thunder_core.capture.graph import memory_of
@@ -19,6 +20,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 
+OUTSIDE = "call the operator outside of the transform, or write the branch or loop in Python"
 APART = "make it before the operator is called, or write the branch or loop in Python"
 
 
@@ -37,6 +39,10 @@ class Subtraces:
         self.acquisition = acquisition
         self.recorder = acquisition.recorder
         self.operator = operator
+        levels = self.recorder.levels.batches
+        if levels is None:
+            raise self.refuse("is traced within a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
+        self.batches = Batches(acquisition, levels)
 
     def refuse(self, what: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace; it is kept, in case the program swallows it."""
@@ -90,6 +96,15 @@ class Subtraces:
         known |= {memory_of(self.recorder.tensors.fake(tensor)) for tensor, _ in self.recorder.inputs.values()}
         if len(set(memories)) < len(memories) or not known.isdisjoint(memories):
             raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
+
+    def put_back(self, recordings: Iterable[Recording]) -> None:
+        """Record what functions did as the program's own bound symbols."""
+        for recording in recordings:
+            self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
+
+    def to_program(self, wholes: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the tensors of the program of which these are the whole batches."""
+        return tuple(self.batches.batched(self.recorder.tensors.to_real(whole)) for whole in wholes)
 
     def trace(self, recording: Recording, name: str, inputs: Sequence[Proxy], operands: Sequence[Proxy]) -> Trace:
         """Return the sub-trace of a recording: a function of the inputs and of what it reads besides."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -39,8 +40,8 @@ def followed_from_outside(fake: torch.Tensor) -> torch.Tensor:
 
 
 def followed_from_call(fake: torch.Tensor) -> torch.Tensor:
-    """A fake as autograd's result of a compiled function that the program calls."""
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    """A fake as autograd's result of a compiled function that the program calls, beneath the levels that it is in."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         return _behind(_FromCall, fake)
 
 

@@ -54,6 +54,9 @@ class FaithfulMode(FakeTensorMode):
         require_castable(func, args, kwargs)
         if func in POWERS and is_power_of_booleans(args, kwargs):
             func, args, kwargs = POWERS[func], args[:1], {name: one for name, one in kwargs.items() if name == "out"}
+        if func is aten.bmm.default and is_product_of_nothing(*args):
+            with self:
+                args = (torch.empty_like(args[0], dtype=args[1].dtype), args[1])
         if func in METADATA:
             with self:
                 return METADATA[func](*args, **kwargs)
@@ -191,6 +194,11 @@ def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool
     """Whether a power is one of booleans, whose dtype kernels give it; in PyTorch's own metadata it has integers."""
     exponent = args[1] if len(args) > 1 else kwargs.get("exponent")
     return type(exponent) is bool and args[0].dtype == torch.bool
+
+
+def is_product_of_nothing(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether batches of matrices have other dtypes and no elements: the kernel compares dtypes of elements alone."""
+    return one.dtype != other.dtype and (one.numel() == 0 or other.numel() == 0)
 
 
 def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,6 +53,16 @@ class Context:
         self._leave()
 
 
+@dataclass(frozen=True)
+class Level:
+    """A level that a program is in: its number, how it is left, and the batch size of one that batches (`vmap`)."""
+
+    number: int
+    decrement: Callable[[], Any]
+    differentiates: bool
+    batch_size: Any
+
+
 class TransformLevels:
     """The levels of function transforms that a program which is recorded is in.
 
@@ -69,8 +80,7 @@ class TransformLevels:
         self._numbers = numbers
         self._refuse = refuse
         self._switch = switch
-        self._differentiates: list[bool] = []  # of each level, the outermost first
-        self._decrements: list[Callable[[], Any]] = []
+        self._levels: list[Level] = []  # the outermost first
         self._grad_mode = False  # what the trace has set, beneath all levels
         self._were_entered = False
         self._follows_grad_mode = True
@@ -78,42 +88,45 @@ class TransformLevels:
     @property
     def depth(self) -> int:
         """The number of levels that the program is in."""
-        return len(self._differentiates)
+        return len(self._levels)
+
+    @property
+    def batches(self) -> tuple[Level, ...] | None:
+        """The levels, the outermost first, where all of them batch; None where one differentiates."""
+        return None if any(level.differentiates for level in self._levels) else tuple(self._levels)
 
     def enter(
         self, increment: Callable[..., int], args: Sequence[Any], decrement: Callable[[], Any], *, differentiates: bool
     ) -> int:
         """Enter a level, which `decrement` leaves; gives its number."""
         sizes = self._tensors.sizes
-        level = increment(*(args if sizes is None else sizes.to_symints(tuple(args))))
-        if not self._differentiates:
+        number = increment(*(args if sizes is None else sizes.to_symints(tuple(args))))
+        if not self._levels:
             self._grad_mode = torch.is_grad_enabled()
-        self._differentiates.append(differentiates)
-        self._decrements.append(decrement)
+        self._levels.append(Level(number, decrement, differentiates, None if differentiates else args[0]))
         self._were_entered = True
-        return level
+        return number
 
     def leave(self) -> Any:
         """Leave the innermost level."""
-        level = self._decrements.pop()()
+        number = self._levels[-1].decrement()
         self.follow_grad_mode()
-        self._differentiates.pop()
-        return level
+        self._levels.pop()
+        return number
 
     def leave_all(self) -> None:
         """Leave the levels that a program which failed has not left."""
-        while self._differentiates:
-            self._differentiates.pop()
-            self._decrements.pop()()
+        while self._levels:
+            self._levels.pop().decrement()
 
     def require_none(self, what: str, fix: str) -> None:
         """Raise `OperationFailed` inside a level, for what is one bound symbol, or several, of tensors of no level."""
-        if self._differentiates:
+        if self._levels:
             raise self._refuse(f"{what} inside a function transform (torch.vmap, torch.func.grad, ...)", fix)
 
     def follow_grad_mode(self) -> None:
         """Write down whether autograd is on beneath all levels, where that is not as it was."""
-        if not (self._differentiates and self._follows_grad_mode):
+        if not (self._levels and self._follows_grad_mode):
             return
         enabled = torch.is_grad_enabled()
         if enabled != self._grad_mode:
@@ -127,7 +140,8 @@ class TransformLevels:
         """
         if not self._were_entered:
             return False
-        inside = any(self._differentiates) or (function is SET_GRAD and bool(self._differentiates))
+        differentiates = any(level.differentiates for level in self._levels)
+        inside = differentiates or (function is SET_GRAD and bool(self._levels))
         is_inside = inside and functorch.peek_interpreter_stack() is not None
         return is_inside or is_indexing(function, args) or bool(wrapped_in((args, kwargs)))
 

@@ -4,6 +4,10 @@ What a function reads besides its arguments is an operand of the call. PyTorch's
 arguments by then, and its rules hold for the functions: they change nothing that they have not made, and return memory
 of their own. Branches whose results differ in shape or in numbers are told apart by the value of the predicate, which
 is guarded, and loops that carry numbers run in Python.
+
+Within `torch.vmap` the functions are called with batched tensors, and the operator is called once, for whole batches.
+A predicate that is batched itself chooses between the results of both branches, element by element of the batch. A loop
+runs while its condition holds for any element, and changes only those for which it holds.
 """
 
 from __future__ import annotations
@@ -20,10 +24,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from thunder_core.acquire.lookasides.higher_order import higher_order
 from thunder_core.acquire.subtraces import Subtraces
 from thunder_core.capture.modes import without_our_functions
+from thunder_core.capture.transform_levels import is_wrapped
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
 
-OUTSIDE = "call the operator outside of the transform, or write the branch or loop in Python"
+SAME_NUMBERS = "let both branches return tensors, or the same numbers"
 
 
 @higher_order("cond")
@@ -35,30 +40,53 @@ def branch(
     if not isinstance(predicate, torch.Tensor):
         return call(true_branch if predicate else false_branch, *operands)
     subtraces = Subtraces(acquisition, "torch.cond")
-    require_plain(subtraces)
-    given = [leaf for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
+    batches = subtraces.batches
+    given = [batches.beneath(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
     outputs: list[tuple[list[Any], Any]] = []
 
     def run(function: Callable[..., Any]) -> list[torch.Tensor]:
-        outputs.append(tree_flatten(call(function, *operands)))
-        return [leaf for leaf in outputs[-1][0] if isinstance(leaf, torch.Tensor)]
+        leaves, structure = tree_flatten(call(function, *operands))
+        leaves = [batches.whole(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        outputs.append((leaves, structure))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
-    branches = [subtraces.record(function, partial(run, function), given) for function in (true_branch, false_branch)]
+    branches = {
+        name: subtraces.record(function, partial(run, function), given)
+        for name, function in (("true_branch", true_branch), ("false_branch", false_branch))
+    }
     (leaves, structure), (others, other_structure) = outputs
     if structure != other_structure:
         raise RuntimeError(
             f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
             f"false branch tree_spec {other_structure}."
         )
+    if is_wrapped(predicate):
+        subtraces.put_back(branches.values())
+        return tree_unflatten(selected(subtraces, predicate, leaves, others), structure)
     if not are_alike(subtraces, leaves, others):
         return call(true_branch if call(bool, predicate) else false_branch, *operands)
-    read = subtraces.operands(branches, ())
-    results = [subtraces.like(result, requires_grad=are_followed(subtraces, read)) for result in branches[0].results]
-    traces = [subtraces.trace(*pair, (), read) for pair in zip(branches, ("true_branch", "false_branch"), strict=True)]
+    read = subtraces.operands(branches.values(), ())
+    followed = are_followed(subtraces, read)
+    results = [subtraces.like(result, requires_grad=followed) for result in branches["true_branch"].results]
+    traces = [subtraces.trace(recording, name, (), read) for name, recording in branches.items()]
     subtraces.emit(cond, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
-    remaining = iter(results)
-    filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    return tree_unflatten(subtraces.recorder.tensors.to_real(filled), structure)
+    remaining = iter(subtraces.to_program(results))
+    return tree_unflatten([next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
+
+
+def selected(subtraces: Subtraces, predicate: torch.Tensor, leaves: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """Select between the results of two branches, given as whole batches, by a batched predicate."""
+    call, batches = subtraces.acquisition.machine.call, subtraces.batches
+    flag = call(torch.reshape, predicate, ())
+    results: list[Any] = []
+    for one, other in zip(leaves, others, strict=True):
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            results.append(call(torch.where, flag, batches.batched(one), batches.batched(other)))
+        elif type(one) is type(other) and (one is other or one == other):
+            results.append(one)
+        else:
+            raise subtraces.refuse("returns other numbers than the other branch, within `vmap`", SAME_NUMBERS)
+    return results
 
 
 def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -96,16 +124,29 @@ def loop(
     """Record the condition and the body, and a loop that runs while the condition holds of the carried tensors."""
     call = acquisition.machine.call
     subtraces = Subtraces(acquisition, "torch.while_loop")
-    require_plain(subtraces)
+    batches = subtraces.batches
     if not all(isinstance(value, torch.Tensor) for value in carried):
         while call(bool, call(condition, *carried, *additional)):
             carried = tuple(call(body, *carried, *additional))
         return carried
-    proxies = [subtraces.recorder.proxy_of(value) for value in carried]
+    proxies = [subtraces.recorder.proxy_of(batches.whole(value)) for value in carried]
     given = [subtraces.placeholder(proxy) for proxy in proxies]
-    inputs = subtraces.recorder.tensors.to_real(tuple(given))
-    tested = subtraces.record(condition, lambda: [call(condition, *inputs, *additional)], given)
-    turned = subtraces.record(body, lambda: call(body, *inputs, *additional), given)
+    inputs = subtraces.to_program(given)
+
+    def test() -> list[torch.Tensor]:
+        flag = call(condition, *inputs, *additional)
+        return [call(torch.any, batches.flag(flag)) if batches.dimensions else flag]
+
+    def turn() -> list[torch.Tensor]:
+        results = [batches.whole(value) for value in call(body, *inputs, *additional)]
+        if not batches.dimensions:
+            return results
+        check_carried(subtraces, results, given, "body_fn_output", "carried_inputs")
+        flag = batches.flag(call(condition, *inputs, *additional))
+        return [batches.where(flag, *pair) for pair in zip(results, given, strict=True)]
+
+    tested = subtraces.record(condition, test, given)
+    turned = subtraces.record(body, turn, given)
     check_carried(subtraces, turned.results, given, "body_fn_output", "carried_inputs")
     read = subtraces.operands((tested, turned), given)
     names = [subtraces.recorder.proxy_of(tensor) for tensor in given]
@@ -115,7 +156,7 @@ def loop(
     ]  # fmt: skip
     results = [subtraces.like(one, requires_grad=are_followed(subtraces, (*proxies, *read))) for one in turned.results]
     subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
-    return subtraces.recorder.tensors.to_real(tuple(results))
+    return subtraces.to_program(results)
 
 
 def check_carried(
@@ -176,17 +217,18 @@ def over_slices(
 
     `call` interprets the function and returns its results in a row.
     """
-    require_plain(subtraces)
-    recorder = subtraces.recorder
-    starts, whole = ([recorder.proxy_of(tensor) for tensor in row] for row in (initial, slices))
+    recorder, batches = subtraces.recorder, subtraces.batches
+    starts = [recorder.proxy_of(batches.whole(tensor)) for tensor in initial]
+    stacks = [batches.with_slices_first(batches.whole(tensor)) for tensor in slices]
+    whole = [recorder.proxy_of(tensor) for tensor in stacks]
     given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_of, whole))]
-    inputs = recorder.tensors.to_real(tuple(given))
-    recording = subtraces.record(function, lambda: call(*inputs, *additional), given)
+    inputs = subtraces.to_program(given)
+    recording = subtraces.record(function, lambda: [*map(batches.whole, call(*inputs, *additional))], given)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
     check_carried(subtraces, carried, given[: len(starts)], "init", "carry")
     read = subtraces.operands((recording,), given)
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
-    length = recorder.tensors.fake(slices[0]).shape[0]
+    length = recorder.tensors.fake(stacks[0]).shape[0]
     followed = are_followed(subtraces, (*starts, *whole, *read))
     results = [
         *(subtraces.like(one, requires_grad=followed) for one in carried),
@@ -194,15 +236,10 @@ def over_slices(
     ]
     args = (trace, tuple(starts), tuple(whole), read) if starts else (trace, tuple(whole), read)
     subtraces.emit(operator, args, results)
-    return tuple(recorder.tensors.to_real(tuple(results)))
+    stacked = map(batches.with_slices_within, results[len(starts) :])
+    return subtraces.to_program((*results[: len(starts)], *stacked))
 
 
 def slice_of(whole: TensorProxy) -> TensorProxy:
     """The proxy of one slice of a tensor along its first dimension."""
     return replace(whole, shape=whole.shape[1:], stride=whole.stride[1:])
-
-
-def require_plain(subtraces: Subtraces) -> None:
-    """Raise `OperationFailed` within a transform of torch.func, whose tensors no sub-trace can hold."""
-    if subtraces.recorder.levels.depth:
-        raise subtraces.refuse("is traced within a transform of torch.func (vmap, grad, jvp)", OUTSIDE)
