@@ -98,6 +98,46 @@ def test_results_of_two_tensors(name: str) -> None:
         compare(OF_TWO[name], [some(draw, shape), some(draw, shape)])
 
 
+SHAPES_OF_NOTHING = ((3, 0), (17, 0, 4), (0, 4, 6), (2, 4, 0), (0, 2, 2, 2), (2, 0, 3, 2))
+OF_NOTHING = (
+    "number",
+    "scalar",
+    "scalar power",
+    "unary",
+    "clone",
+    "cast",
+    "zeros_like",
+    "flip",
+    "hardtanh",
+    "masked_fill",
+)
+
+
+def of_nothing(draw: RandomInputs, shape: tuple[int, ...]) -> Tensor:
+    """A tensor whose dimensions lie in memory in some order, each element beside the next or a place apart."""
+    order = draw.sample(range(len(shape)), len(shape))
+    step = draw.choice((1, 1, 2))
+    tensor = torch.zeros([shape[place] * step for place in order], dtype=torch.float64)
+    apart = tensor[tuple(slice(None, None, step) for _ in order)]
+    return apart.permute([order.index(place) for place in range(len(shape))])
+
+
+@pytest.mark.parametrize("name", [*OF_NOTHING, "add", "where", "copysign"])
+def test_results_without_elements(name: str) -> None:
+    """A program may ask for their strides, which are those of dimensions that have elements, in their order."""
+    draw = random.Random(name)
+    for _ in range(30):
+        shape = draw.choice(SHAPES_OF_NOTHING)
+        given = [of_nothing(draw, shape)]
+        if name in OF_TWO:
+            given.append(of_nothing(draw, tuple(draw.choice((1, size)) for size in shape)[draw.randrange(3) :]))
+        call = OF_TWO[name] if name in OF_TWO else OF_ONE[name]
+        with new_mode():
+            fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype) for one in given]
+            recorded = call(*fakes).stride()  # type: ignore[attr-defined]
+        assert recorded == call(*given).stride(), [(one.shape, one.stride()) for one in given]  # type: ignore[attr-defined]
+
+
 def test_operands_are_broadcast() -> None:
     draw = random.Random(0)
     for _ in range(60):

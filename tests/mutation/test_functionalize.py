@@ -273,3 +273,28 @@ def test_two_results_in_the_same_memory_are_as_many_objects_as_in_eager(alias: C
         torch.testing.assert_close(found, expected)
         assert [one is found[0] for one in found] == [one is expected[0] for one in expected]
         assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
+
+
+@pytest.mark.parametrize("requires_grad", [True, False], ids=["grad", "no grad"])
+@pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
+@pytest.mark.parametrize("window", [(0, 2, 7), (0, 2, 3), (0, 2, 2), (1, 3, 3), (1, 6, 6), (1, 2, 1)], ids=str)
+def test_writes_through_windows_leave_what_none_covers(
+    window: tuple[int, int, int], transforms: tuple[Functionalize, ...], requires_grad: bool
+) -> None:
+    """PyTorch's functionalization makes a tensor anew of the windows of `unfold` that were written to, and of zeros."""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x * 1
+        windows = y.unfold(*window)
+        windows[1:].zero_()
+        windows[..., 0].add_(3)
+        return y, windows, y * 2
+
+    compiled = thunder.jit(program, transforms=transforms)
+    outcomes = []
+    for run in (program, compiled):
+        x = torch.arange(42.0).view(7, 6).requires_grad_(requires_grad)
+        results = run(x)
+        gradient = torch.autograd.grad((results[2] * results[0]).sum(), x) if requires_grad else ()
+        outcomes.append((*results, *gradient))
+    torch.testing.assert_close(*outcomes, rtol=0, atol=0)

@@ -164,3 +164,37 @@ def test_interpolation_of_nothing_is_refused_at_all_sizes_as_by_the_kernel() -> 
         nothing, other = torch.ones(5, 0, requires_grad=True), torch.ones(2, 3, requires_grad=True)
         with pytest.raises(RuntimeError, match="Input and output sizes should be greater than 0"):
             function(nothing, other)
+
+
+def test_a_backward_for_some_results_that_the_prologue_cannot_check_leaves_the_others_as_they_are() -> None:
+    """It is derived at its first use, where nothing more can be constrained; a call's sizes are not assumed either."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = x * 1, x * 1
+        return first.T if x.shape[1] % 2 else first, second * 2, first.cumprod(-1), first.cumsum(-1)
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for shape in ((4, 1), (4, 5)):
+        for chosen in ((0, 2), (0, 3), (2, 3), (0, 1, 2, 3)):
+            gradients = []
+            for run in (compiled, program):
+                x = torch.linspace(-1.0, 2.0, shape[0] * shape[1]).view(shape).requires_grad_()
+                results = run(x)
+                gradients.append(torch.autograd.grad([(results[place] ** 2).sum() for place in chosen], x)[0])
+            torch.testing.assert_close(*gradients)
+    assert thunder.cache_misses(compiled) == 1
+    assert str(thunder.last_traces(compiled)[0].inputs[0].shape) == "(s0, s1)"
+
+
+def test_a_block_diagonal_with_a_vector_of_nothing_has_eagers_gradients() -> None:
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        return torch.block_diag(functional.pad(x * 1, (-1, n)), x @ x)
+
+    compiled = thunder.jit(program)
+    for n in (9, 6, -3, -2, 0):
+        gradients = []
+        for run in (compiled, program):
+            x = torch.linspace(-1.0, 2.0, 4).requires_grad_()
+            result = run(x, n)
+            gradients.append(torch.autograd.grad((result * torch.arange(result.numel()).view(result.shape)).sum(), x))
+        torch.testing.assert_close(*gradients)

@@ -13,28 +13,37 @@ from thunder_core.ir.trace import Trace, with_subtraces
 def transformed(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
     """Return the trace behind a transform, which is applied to its sub-traces first, and to theirs before.
 
-    Raises `OperationFailed` for a transform by which a function returns tensors of other shapes or dtypes, which the
-    bound symbol that calls it does not.
+    A `Transform` may do otherwise to sub-traces (`of_function`). Raises `OperationFailed` for one by which a function
+    returns tensors of other shapes or dtypes, which the bound symbol that calls it does not.
     """
-    if any(bsym.functions for bsym in trace.bound_symbols):
-        bsyms = [_with_transformed_functions(bsym, transform) for bsym in trace.bound_symbols]
-        trace = trace.having(bsyms, made_by=trace.made_by)
-    return transform(trace)
+    return transform(_with_transformed_functions(trace, transform))
 
 
-def _with_transformed_functions(bsym: BoundSymbol, transform: Callable[[Trace], Trace]) -> BoundSymbol:
-    def change(function: Trace) -> Trace:
-        changed = transformed(function, transform)
-        if list(map(_kind, function.output)) != list(map(_kind, changed.output)):
-            raise OperationFailed(
-                f"{changed.made_by} changes the dtypes or shapes of what a function given to "
-                f"`{bsym.symbol.short_name}` returns",
-                fix="leave it out, or write the branch or loop in Python",
-                where=bsym.source,
-            )
-        return changed
+def _with_transformed_functions(trace: Trace, transform: Callable[[Trace], Trace]) -> Trace:
+    """Return a trace behind a transform of its sub-traces alone."""
+    if not any(bsym.functions for bsym in trace.bound_symbols):
+        return trace
+    of_function = getattr(transform, "of_function", transform)
 
-    return with_subtraces(bsym, change)
+    def changed(bsym: BoundSymbol) -> BoundSymbol:
+        def change(function: Trace) -> Trace:
+            return require_alike(bsym, function, of_function(_with_transformed_functions(function, transform)))
+
+        return with_subtraces(bsym, change)
+
+    return trace.having(map(changed, trace.bound_symbols), made_by=trace.made_by)
+
+
+def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:
+    """Return a function of a bound symbol behind a transform; `OperationFailed` for one that returns something else."""
+    if list(map(_kind, function.output)) != list(map(_kind, changed.output)):
+        raise OperationFailed(
+            f"{changed.made_by} changes the dtypes or shapes of what a function given to "
+            f"`{bsym.symbol.short_name}` returns",
+            fix="leave it out, or write the branch or loop in Python",
+            where=bsym.source,
+        )
+    return changed
 
 
 def _kind(result: object) -> object:

@@ -21,7 +21,7 @@ from thunder_core.capture.all_sizes import is_size_oblivious
 from thunder_core.capture.casts import require_castable
 from thunder_core.capture.examples import example_of
 from thunder_core.capture.indexing import indexed
-from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
+from thunder_core.capture.layouts import OF_NOTHING, Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
 from thunder_core.capture.symbolic_metadata import decide, deciding, is_between_symbols, sliced
 from thunder_core.capture.writes import versioned_lists
 from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
@@ -72,7 +72,7 @@ class FaithfulMode(FakeTensorMode):
                     self._lay_out_symbolic(tensor, strides, args, kwargs)
                 return output
             for tensor in results:
-                if tensor.numel():
+                if tensor.numel() or strides in OF_NOTHING:
                     lay_out(tensor, strides(args, kwargs, tensor))
         return output
 
@@ -86,7 +86,8 @@ class FaithfulMode(FakeTensorMode):
             example = valued(tensor)
             arguments = replace_leaves((tuple(args), dict(kwargs)), valued)
             with suppress(RuntimeError):
-                strides = rule(arguments[0], arguments[1], example) if example.numel() else None
+                applies = example.numel() or rule in OF_NOTHING
+                strides = rule(arguments[0], arguments[1], example) if applies else None
                 if strides is not None and strides != example.stride():
                     with no_dispatch():
                         tensor.as_strided_(tensor.shape, symbolic_dense_strides(strides, example.shape, tensor.shape))

@@ -135,7 +135,8 @@ def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers:
         strides = {tuple(operand.stride()) for operand in operands}
         if len(strides) == 1 and is_dense(shape, *strides):
             return strides.pop()
-    return dense_strides(shape, order_in_memory(shape, [_broadcast(operand, shape) for operand in operands]))
+    order = order_in_memory(shape, [_broadcast(operand, shape) for operand in operands])
+    return dense_strides(shape, order, least=0 if 0 in shape and order != sorted(order) else 1)
 
 
 def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
@@ -182,7 +183,7 @@ def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     tensor = args[0]
     if tensor.shape != result.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
         return None
-    if is_dense(tensor.shape, tensor.stride()):
+    if 0 in tensor.shape or is_dense(tensor.shape, tensor.stride()):
         return tuple(tensor.stride())
     return dense_strides(tensor.shape, order_in_memory(tensor.shape, [tensor.stride()]))
 
@@ -377,3 +378,8 @@ def _like_weight(weight: torch.Tensor, groups: int, memory_format: torch.memory_
             part = tuple(bare.stride())
         gradient = torch.empty_strided(sizes, part, device="meta")
         return tuple((gradient if groups == 1 else torch.cat([gradient] * groups, 0)).stride())
+
+
+OF_NOTHING = frozenset(
+    {pointwise, with_number, preserved, contiguous}
+)  # the rules that hold of tensors without elements, too

@@ -44,6 +44,9 @@ class NamedSource(Source):
 class ConstraintAfterPrologue(Bug):
     """A constraint on a size that arises after the prologue was made, which therefore does not check it."""
 
+    def __init__(self, condition: object) -> None:
+        super().__init__(f"{condition} is decided when the prologue has been made, which does not check it", fix=REPORT)
+
 
 class Guards(list[ShapeGuard]):
     """The guards of an environment; one that comes after these are checked raises `ConstraintAfterPrologue`."""
@@ -53,9 +56,7 @@ class Guards(list[ShapeGuard]):
     def append(self, guard: ShapeGuard) -> None:
         """Add a guard."""
         if self.closed:
-            raise ConstraintAfterPrologue(
-                f"{guard.expr} is decided when the prologue has been made, which does not check it", fix=REPORT
-            )
+            raise ConstraintAfterPrologue(guard.expr)
         super().append(guard)
 
 
@@ -169,6 +170,16 @@ class TraceShapeEnv(ShapeEnv):
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
             raise FloatAsked
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
+
+    def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+        """The value of an expression, which is guarded from now on.
+
+        Raises `ConstraintAfterPrologue` before anything is taken for granted by which later questions are answered.
+        """
+        is_closed = isinstance(self.guards, Guards) and self.guards.closed and not self._suppress_guards_tls()
+        if is_closed and isinstance(orig_expr, sympy.Basic) and self._maybe_evaluate_static(orig_expr) is None:
+            raise ConstraintAfterPrologue(orig_expr)
+        return super().evaluate_expr(orig_expr, *args, **kwargs)
 
     @contextmanager
     def counting(self, size: torch.SymInt) -> Iterator[None]:

@@ -17,13 +17,17 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Strides:
-    """The strides of a dense tensor whose dimensions lie in memory in this order, the slowest first."""
+def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None, *, least: int = 1) -> Strides:
+    """The strides of a dense tensor whose dimensions lie in memory in this order, the slowest first.
+
+    A dimension takes the room of so many elements at the `least`: of one where PyTorch calls a tensor contiguous, and
+    of none where TensorIterator lays out a tensor without elements in an order of its own.
+    """
     strides = [0] * len(shape)
     step = 1
     for place in reversed(range(len(shape)) if order is None else order):
         strides[place] = step
-        step *= max(shape[place], 1)
+        step *= max(shape[place], least)
     return tuple(strides)
 
 

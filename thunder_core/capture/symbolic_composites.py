@@ -305,9 +305,15 @@ def _with(shape: Sequence[Any], dim: int, size: Any) -> list[Any]:
 
 @rewrites(torch.block_diag)
 def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Matrices of one dtype along the diagonal of one; None for several, for which the kernel has rules of its own."""
+    """Matrices of one dtype along the diagonal of one; None for several, for which the kernel has rules of its own.
+
+    So it has where a vector has no elements: PyTorch's derivative takes the gradients of the others from other rows.
+    """
     dtypes = {getattr(matrix, "dtype", None) for matrix in args}
-    return None if kwargs or len(dtypes) > 1 else (_refs.block_diag, args, kwargs)
+    if kwargs or len(dtypes) > 1:
+        return None
+    vectors = [matrix for matrix in args if matrix.dim() == 1] if any(matrix.requires_grad for matrix in args) else []
+    return None if any(vector.shape[0] == 0 for vector in vectors) else (_refs.block_diag, args, kwargs)
 
 
 @rewrites(torch.combinations)

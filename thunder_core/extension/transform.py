@@ -32,7 +32,7 @@ class Transform(Traits, ABC):
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
         super().__init_subclass__()
-        read = (*TRAITS, "requirements", "distinct_by", "cleans_up", "prepare", "methods")
+        read = (*TRAITS, "requirements", "distinct_by", "cleans_up", "prepare", "methods", "of_function")
         vet_class(cls, Transform, read, but=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
 
@@ -67,6 +67,14 @@ class Transform(Traits, ABC):
     @abstractmethod
     def __call__(self, trace: Trace) -> Trace:
         """The new trace; the given one stays as it is."""
+
+    def of_function(self, function: Trace) -> Trace:
+        """The new trace of a function that a higher-order operator is given, such as a branch of `torch.cond`.
+
+        What it returns has to keep its shapes and dtypes, which the other branch, or the next turn of a loop, has too.
+        By default it is transformed like any trace.
+        """
+        return self(function)
 
 
 def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:

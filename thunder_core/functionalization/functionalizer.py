@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
@@ -53,6 +54,7 @@ class Functionalizer:
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._followed = set(followed)
         self._next_name = next_name
+        self._target: object = None  # the operation that is functionalized
 
     def add(self, proxy: TensorProxy) -> None:
         """Add a tensor that is an input of the trace, or an output of one of its bound symbols."""
@@ -77,6 +79,7 @@ class Functionalizer:
         Asking for it may write down operations that make a view again.
         """
         tensor = self._functional_of(proxy)
+        self._target = None
         with self._functionalizing():
             torch._functionalize_sync(tensor)
             return self._proxy(torch._from_functional_tensor(tensor))
@@ -91,6 +94,7 @@ class Functionalizer:
                 self._functional_of(proxy)
         with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _OverlapChecks():  # type: ignore[no-untyped-call]
             _evaluate_into(operation, operation.symbol.target, self._aliasing_fakes)
+        self._target = operation.symbol.target
         with self._functionalizing():
             _evaluate_into(operation, _with_exact_schema(operation.symbol.target), self._functional_tensors)
 
@@ -122,6 +126,8 @@ class Functionalizer:
             raise NotFunctionalizable(f"{operator} has no form that does not write")
         if operator._schema.name in WRONG_DERIVATIVES:
             raise NotFunctionalizable(f"PyTorch's derivative of {operator} is not that of the one that writes")
+        if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
+            raise NotFunctionalizable("PyTorch's functionalization loses what no window of `unfold` covers")
         if operator is ATEN.copy.default:
             return self._copied(*args)
         if operator in LIFTS and not self._is_known(args[0]):
@@ -187,6 +193,14 @@ def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors
         if tuple(tensor.shape) != proxy.shape or tensor.dtype != proxy.dtype:
             raise NotFunctionalizable("the result has another shape or dtype than in the trace")
         tensors.setdefault(proxy.name, tensor)
+
+
+def tiles(windows: torch.Tensor, shape: Sequence[Any], dim: int, size: int, step: int) -> bool:
+    """Whether the windows of `unfold` cover each element of a tensor of that shape once.
+
+    Where a view made by `unfold` is written to, PyTorch makes the tensor anew of the windows alone, and of zeros.
+    """
+    return size == step and (not shape or statically_known_true(shape[dim] % step == 0))
 
 
 class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]

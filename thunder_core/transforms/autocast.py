@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.capture.autocast import DEVICES, State, autocast_state, changes
 from thunder_core.capture.memo import Made, fresh_fake, metadata, signature
+from thunder_core.capture.modes import without_our_functions
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.switches import switches_autocast
@@ -35,7 +36,8 @@ class Autocast(Transform):
     without data under torch.autocast, and what came of it replaces the bound symbol. The casts become bound symbols of
     their own, so that one weight is cast once, and compilers see them; a bound symbol that does the same without
     autocast once its inputs are cast stays the call that the user wrote. What the program itself does with
-    torch.autocast is respected: an inner `enabled=False`, or another dtype, wins.
+    torch.autocast is respected: an inner `enabled=False`, or another dtype, wins. What a branch or a loop takes and
+    returns keeps its dtypes, so that branches agree and a loop carries the same at each turn.
     """
 
     dtype: torch.dtype = torch.bfloat16
@@ -44,6 +46,13 @@ class Autocast(Transform):
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with its casts; `OperationFailed` if it differentiates itself, since eager casts before that."""
+        return self._cast(trace, keeps_dtypes=False)
+
+    def of_function(self, function: Trace) -> Trace:
+        """The function with its casts, and its results cast back to the dtypes that they had."""
+        return self._cast(function, keeps_dtypes=True)
+
+    def _cast(self, trace: Trace, *, keeps_dtypes: bool) -> Trace:
         for bsym in trace.bound_symbols:
             if bsym.module.startswith(BACKWARD_OF):
                 raise OperationFailed(
@@ -53,7 +62,7 @@ class Autocast(Transform):
                 )
         ambient = autocast_state()
         off = tuple((False, dtype) for _, dtype in ambient)
-        cast = _Replay(trace).under(self.dtype)
+        cast = _Replay(trace).under(self.dtype, keeps_dtypes=keeps_dtypes)
         bsyms = (*changes(ambient, off), *cast.bound_symbols, *changes(off, ambient))
         return cast.having(bsyms, made_by="autocast")
 
@@ -79,8 +88,11 @@ class _Replay:
         self._recorder.tensors.adopt(fake, proxy)
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 
-    def under(self, dtype: torch.dtype) -> Trace:
-        """The trace of what the bound symbols do with autocast on, as far as they do not switch it themselves."""
+    def under(self, dtype: torch.dtype, *, keeps_dtypes: bool) -> Trace:
+        """The trace of what the bound symbols do with autocast on, as far as they do not switch it themselves.
+
+        Its results have the dtypes that these give them, or are cast back to those that they had.
+        """
         with ExitStack() as stack:
             for kind in DEVICES:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
@@ -88,7 +100,8 @@ class _Replay:
             for bsym in self.trace.bound_symbols:
                 self._place = Place(bsym.source, bsym.module)
                 self._run(bsym)
-        output = self._recorder.tensors.to_proxies(self._valued(self.trace.output))
+            output = replace_leaves(self.trace.output, self._in_its_dtype) if keeps_dtypes else self.trace.output
+        output = self._recorder.tensors.to_proxies(self._valued(output))
         return self.trace.having(self.bsyms, made_by="autocast", output=output)
 
     def _run(self, bsym: BoundSymbol) -> None:
@@ -97,6 +110,8 @@ class _Replay:
             self._context.follow(bsym)
         elif target is torch.manual_seed:
             self.bsyms.append(bsym)
+        elif bsym.functions:
+            self._call_functions(bsym)
         elif asks_for_a_value(bsym):
             self._keep(bsym)
         else:
@@ -112,6 +127,26 @@ class _Replay:
         read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs}
         names = {name: one if isinstance(one, Proxy) else self._recorder.proxy_of(one) for name, one in read.items()}
         self.bsyms.append(bsym.renamed(names | renamed))
+
+    def _call_functions(self, bsym: BoundSymbol) -> None:
+        """A branch or a loop, whose functions are cast by themselves, on operands of the dtypes that they take."""
+        operands = {proxy.name: self._in_its_dtype(proxy) for proxy in bsym.inputs}
+        names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
+        for proxy in bsym.defines:
+            names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())
+            with without_our_functions():
+                self._values[proxy.name] = self._input(names[proxy.name])
+        self.bsyms.append(bsym.renamed(names))
+
+    def _in_its_dtype(self, leaf: Any) -> Any:
+        """The value of a name, cast to the dtype that it had before, by a bound symbol, where it has another one."""
+        value = self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
+        if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
+            return value
+        with _without_autocast():
+            value, bsyms = self._recorded(CAST, (value,), {"dtype": leaf.dtype})
+        self.bsyms += bsyms
+        return value
 
     def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
         """The result of a call, and the bound symbols that it made."""

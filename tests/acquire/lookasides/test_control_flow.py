@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch._higher_order_ops.map import map as map_slices
 
 import thunder_core as thunder
 from thunder_core.errors import DataDependent, NotDifferentiable, OperationFailed
+from thunder_core.ir.trace import Trace
+from thunder_core.recipe import Transform
 from thunder_core.transforms.autocast import Autocast
 
 # Eager PyTorch compiles what these operators are given.
@@ -189,10 +192,55 @@ def test_transforms_reach_into_the_functions() -> None:
     assert [bsym.symbol.short_name for bsym in after.bound_symbols] == ["mul"]  # dead code is dropped
 
 
+@dataclass(frozen=True)
+class Lengthen(Transform):
+    """Stands for a transform that returns something else, which no branch or loop does with its functions."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        first = trace.output[0]
+        return trace.having(trace.bound_symbols, made_by="lengthen", output=(*trace.output, first))
+
+
 def test_a_transform_that_changes_what_a_function_returns_is_refused() -> None:
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.T @ x, (x,))  # noqa: E731
-    with pytest.raises(OperationFailed, match="changes the dtypes or shapes of what a function given to `cond`"):
-        thunder.jit(program, transforms=[Autocast(torch.bfloat16)])(torch.eye(3))
+    with pytest.raises(
+        OperationFailed, match="lengthen changes the dtypes or shapes of what a function given to `cond`"
+    ):
+        thunder.jit(program, transforms=[Lengthen()])(torch.eye(3))
+
+
+SQUARE = torch.linspace(-1.0, 1.5, 9).view(3, 3)
+CAST: dict[str, Callable[[Tensor], Any]] = {
+    "elementwise": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) @ x,
+    "products": lambda x: torch.cond(x.sum() > 0, lambda x: (x @ W.diag()).sin(), lambda x: x.cos() @ x, (x,)),
+    "one product": lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.cos(), (x,)),
+    "cast operand": lambda x: torch.cond(x.sum() > 0, lambda y: y * 2, torch.cos, (x @ x,)),
+    "nested": lambda x: map_slices(lambda y: torch.cond(y.sum() > 0, lambda y: y @ x, lambda y: y * 1, (y,)), x * 2),
+    "scan": lambda x: scan(lambda c, y: (c @ W.diag() + y, c * y), x[0] * 0, x)[1],
+    "loop": lambda x: while_loop(lambda i, c: i < 3, lambda i, c: (i + 1, c @ x), (ZERO * 1, x * 1))[1],
+}
+
+
+@pytest.mark.parametrize("name", CAST)
+def test_autocast_reaches_into_the_functions(name: str) -> None:
+    """Products are computed in bfloat16, and what a function takes and returns keeps its dtype."""
+    program = CAST[name]
+    compiled = thunder.jit(program, transforms=[Autocast(torch.bfloat16)])
+    for x in (SQUARE, -SQUARE, SQUARE + 1):
+        result, expected = compiled(x), program(x)
+        torch.testing.assert_close(result.float(), expected, rtol=0.03, atol=0.05)
+    assert thunder.cache_misses(compiled) == 1
+    assert "bfloat16" in str(thunder.last_traces(compiled)[-1])
+
+
+def test_gradients_go_through_functions_that_are_cast() -> None:
+    compiled = thunder.jit(CAST["products"], transforms=[Autocast(torch.bfloat16)])
+    gradients = []
+    for run in (compiled, CAST["products"]):
+        x = (SQUARE + 1).requires_grad_()
+        gradients.append(torch.autograd.grad(run(x).sum(), (x, W)))
+    torch.testing.assert_close(*gradients, rtol=0.03, atol=0.05)
+    assert thunder.last_backward_reason(compiled) == ""
 
 
 def test_random_numbers_are_drawn_in_their_place() -> None:
