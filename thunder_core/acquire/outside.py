@@ -42,7 +42,8 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 NUMBERS = (float, int)  # classes of numbers that may change from call to call
 TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
-CLASSES_OF_CONSTANTS = frozenset({bool, complex, float, int, str, types.NoneType})
+# Of values that a program makes itself, which the prologue knows by their names.
+CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPINGS = (dict, types.MappingProxyType)
 EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may stand for numbers
 MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads look at nothing of the user's
@@ -235,7 +236,7 @@ class Outside(GuardedPaths):
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
-        is_plain_class = isinstance(key, type) and key in CLASSES_OF_CONSTANTS
+        is_plain_class = isinstance(key, type) and key in CLASSES_OF_VALUES
         way = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
         own = self.is_own(container, key)
         if own is None or (way is None and not is_constant(key)):

@@ -13,13 +13,14 @@ from typing import Any
 
 from thunder_core.autodiff.derivation import VJP, Derivation
 from thunder_core.autodiff.function_backward import DifferentiatedFunction, FunctionBackward, SweepOf
+from thunder_core.autodiff.scan import derive_scan
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import is_differentiable_proxy
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, numbers_of
-from thunder_core.runtime.library.control_flow import cond
+from thunder_core.runtime.library.control_flow import cond, map_slices, scan
 
 
 def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> Derivation | None:
@@ -111,5 +112,7 @@ def functions_of(
 
 
 DERIVATIONS: dict[Callable[..., Any], Callable[[BoundSymbol, frozenset[str], SweepOf], Derivation | None]] = {
-    cond: derive_branch
+    cond: derive_branch,
+    scan: derive_scan,
+    map_slices: derive_scan,
 }

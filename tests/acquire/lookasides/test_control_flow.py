@@ -98,7 +98,7 @@ PROGRAMS: list[Callable[[Tensor], Any]] = [
     written_later,
 ]
 TRAINED = [written_later, closures, of_what_was_made, nested, scanned, mapped]
-RECORDED = [written_later, scanned, mapped]  # a result is written to; loops
+RECORDED = [written_later]  # a result is written to
 
 
 def flat(results: Any) -> list[Tensor]:
@@ -165,6 +165,17 @@ def test_branches_of_other_shapes_or_numbers_are_told_apart_by_the_value() -> No
 def test_numbers_are_carried_by_a_loop_in_python() -> None:
     program = lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))[1]  # noqa: E731
     torch.testing.assert_close(thunder.jit(program)(X), X * 8)
+
+
+def test_carries_and_results_have_structures() -> None:
+    def program(x: Tensor) -> Any:
+        def combine(carry: dict[str, Any], row: Tensor) -> Any:
+            total, (count,) = carry["total"], carry["counts"]
+            return {"total": total + row, "counts": (count + 1,)}, (total * row, [count * 1])
+
+        return scan(combine, {"total": x * 0, "counts": (ZERO * 1,)}, torch.stack([x, x * 2]))
+
+    torch.testing.assert_close(thunder.jit(program)(X), program(X))
 
 
 def test_sizes_are_symbols_within_the_functions() -> None:
@@ -315,6 +326,8 @@ ERRORS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "predicate": (lambda x: torch.cond(x > 0, torch.sin, torch.cos, (x,)), "single-element tensor"),
     "no function": (lambda x: torch.cond(x.sum() > 0, torch.sin, x, (x,)), "both branches to be callable"),
     "carried": (lambda x: while_loop(lambda x: x.sum() < 3, lambda x: (x.double(),), (x,)), "to have same metadata"),
+    "carry of two": (lambda x: scan(lambda c, y: ((c + y, c * 1), y * 1), x[:1], x[:, None]), "same number of outputs"),
+    "no carry": (lambda x: scan(lambda c, y: (c + y, c * 1, y * 1), x[:1], x[:, None]), r"return a tuple \(next_carry"),
     "carry": (lambda x: scan(lambda c, y: (torch.cat([c, c]), y * 1), x[:1], x[:, None]), "to have same metadata"),
 }
 

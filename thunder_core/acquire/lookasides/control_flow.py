@@ -186,22 +186,46 @@ def scanned(
     additional_inputs: Sequence[Any],
 ) -> Any:
     """Record the function that combines, and a loop over the slices of tensors."""
-    call = partial(acquisition.machine.call, combine)
-    return over_slices(Subtraces(acquisition, "scan"), scan, combine, call, initial, slices, additional_inputs)
+    flat = Flattened(acquisition, combine)
+
+    def checked(*args: Any) -> list[Any]:
+        leaves = flat(*args)
+        require_carry(flat.results, len(initial))
+        return leaves
+
+    results = over_slices(Subtraces(acquisition, "scan"), scan, combine, checked, initial, slices, additional_inputs)
+    return tree_unflatten(list(results), flat.structure)
+
+
+def require_carry(results: Any, count: int) -> None:
+    """Raise `RuntimeError`, as PyTorch does, for what is no pair of a carry of so many tensors and of results."""
+    if not isinstance(results, tuple | list) or len(results) != len(("carry", "results")):
+        raise RuntimeError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(results).__name__}")
+    if len(tree_flatten(results[0])[0]) != count:
+        raise RuntimeError("Expected init and carry to have same number of outputs")
 
 
 @higher_order("map_impl")
 def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
     """Record the function that is mapped, and a loop over the slices of tensors."""
-    structure: list[Any] = []
-
-    def flat(*args: Any) -> list[Any]:
-        results, kept = tree_flatten(acquisition.machine.call(body, *args))
-        structure.append(kept)
-        return results
-
+    flat = Flattened(acquisition, body)
     results = over_slices(Subtraces(acquisition, "map"), map_slices, body, flat, (), slices, additional)
-    return tree_unflatten(list(results), structure[-1])
+    return tree_unflatten(list(results), flat.structure)
+
+
+class Flattened:
+    """Interprets a function of the program and gives the leaves of its `results`, whose `structure` is kept."""
+
+    def __init__(self, acquisition: Any, function: Callable[..., Any]) -> None:
+        self._call = partial(acquisition.machine.call, function)
+        self.results: Any = None
+        self.structure: Any = None
+
+    def __call__(self, *args: Any) -> list[Any]:
+        """Call the function, and give the leaves of its results."""
+        self.results = self._call(*args)
+        leaves, self.structure = tree_flatten(self.results)
+        return leaves
 
 
 def over_slices(

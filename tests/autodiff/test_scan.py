@@ -1,0 +1,198 @@
+"""Derivatives of `scan` and `map`, which are scans in reverse, beside loops in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, vmap
+from torch._higher_order_ops import scan
+from torch._higher_order_ops.map import map as map_slices
+from torch.utils._pytree import tree_leaves
+
+import thunder_core as thunder
+from thunder_core.transforms.autocast import Autocast
+
+# Eager PyTorch compiles what these operators are given.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+X = torch.linspace(-1.0, 1.5, 12).view(4, 3)
+W = torch.tensor([[0.5, -1.0, 0.25], [1.0, 0.5, -0.5], [0.0, 1.0, 1.5]], requires_grad=True)
+COUNT = torch.zeros((), dtype=torch.int64)
+Scan = Callable[..., Any]
+Map = Callable[..., Any]
+
+
+def scan_in_python(combine: Callable[..., Any], initial: Any, slices: Tensor, *, reverse: bool = False) -> Any:
+    """What `scan` gives, by a loop."""
+    carry, rows = initial, []
+    for row in reversed(slices.unbind()) if reverse else slices.unbind():
+        carry, results = combine(carry, row)
+        rows.append(results)
+    rows = rows[::-1] if reverse else rows
+    stacked = [torch.stack(column) for column in zip(*map(tree_leaves, rows), strict=True)]
+    return carry, stacked if isinstance(rows[0], tuple) else stacked[0]
+
+
+def map_in_python(function: Callable[..., Any], slices: Tensor, *operands: Any) -> Tensor:
+    """What `map` gives, by a loop."""
+    return torch.stack([function(row, *operands) for row in slices.unbind()])
+
+
+def recurrent(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return scan(lambda c, y: (torch.tanh(c @ W + y), c * y), x[0] * 0.5, x)
+
+
+def backwards(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return scan(lambda c, y: (torch.tanh(c @ W + y), c * y), x[0] * 0.5, x, reverse=True)
+
+
+def linear(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return scan(lambda c, y: (c + y, c * 1), torch.zeros(3), x)
+
+
+def carries_alone(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return scan(lambda c, y: (c * 2, y * 1), x[0] * 1, x)[0]
+
+
+def counted(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    def combine(carry: tuple[Tensor, Tensor], y: Tensor) -> Any:
+        return (carry[0] * y + W.sum(), carry[1] + 1), (carry[0].sin() * carry[1], y * 2, carry[1] * 1)
+
+    return scan(combine, (x[0] * 1, COUNT * 1), x)
+
+
+def written(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return scan(lambda c, y: (c.clone().mul_(y).add_(1), c * y), x[0] * 1, x)
+
+
+def mapped(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    total = x.sum(0)
+    return map(lambda y, w: (y @ W).sin() * total + w.sum(), x, W * 2)
+
+
+def mapped_linear(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return map(lambda y: y + W[0].detach(), x)
+
+
+def mapped_branches(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return map(lambda y: torch.cond(y.sum() > 0, lambda y: y @ W, lambda y: y.sin(), (y,)), x)
+
+
+def scanned_within_map(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    inner = lambda rows: scan(lambda c, y: (c * y + W.sum(), c * 1), rows[0] * 1, rows)[0]  # noqa: E731
+    return map(inner, (x * W.sum()).view(2, 2, 3))
+
+
+PROGRAMS = (recurrent, backwards, linear, carries_alone, counted, written)
+PROGRAMS += (mapped, mapped_linear, mapped_branches, scanned_within_map)
+
+
+def outcome(run: Callable[[Tensor], Any], values: Tensor) -> list[Tensor]:
+    """The results of a program, and gradients with a cotangent for each that may have one."""
+    x = values.clone().requires_grad_()
+    results = tree_leaves(run(x))
+    weighed = (one * torch.arange(1.0, one.numel() + 1).view(one.shape) for one in results if one.requires_grad)
+    total = torch.stack([one.sin().sum() for one in weighed]).sum()
+    return [*results, *torch.autograd.grad(total, [x, W], allow_unused=True, materialize_grads=True)]
+
+
+def operators(program: Callable[..., Any]) -> Callable[[Tensor], Any]:
+    return lambda x: program(x, scan, map_slices)
+
+
+def loops(program: Callable[..., Any]) -> Callable[[Tensor], Any]:
+    return lambda x: program(x, scan_in_python, map_in_python)
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.__name__)
+def test_gradients_are_those_of_a_loop(program: Callable[..., Any], cache: Any) -> None:
+    compiled = thunder.jit(operators(program), cache=cache)
+    for values in (X, -X, X * 0.3 + 1):
+        torch.testing.assert_close(outcome(compiled, values), outcome(loops(program), values))
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+@pytest.mark.parametrize("program", [recurrent, mapped], ids=lambda one: one.__name__)
+def test_lengths_are_symbols(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(operators(program), cache="symbolic values")
+    lengths = (3, 3, 3) if program is mapped else (4, 2, 7)  # `mapped` is given W besides
+    for length in lengths:
+        values = torch.linspace(-1.0, 1.0, length * 3).view(length, 3)
+        torch.testing.assert_close(outcome(compiled, values), outcome(loops(program), values))
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+@pytest.mark.parametrize("places", [(0,), (1,), (0, 1)], ids=str)
+def test_some_results_alone_have_cotangents(places: Sequence[int]) -> None:
+    compiled = thunder.jit(operators(recurrent))
+    gradients = []
+    for run in (compiled, loops(recurrent)):
+        x = X.clone().requires_grad_()
+        results = run(x)
+        total = torch.stack([results[place].cos().sum() for place in places]).sum()
+        gradients.append(torch.autograd.grad(total, [x, W], allow_unused=True, materialize_grads=True))
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_backward_is_a_scan_and_a_map_needs_no_stacks() -> None:
+    names = []
+    for program in (recurrent, mapped_branches):
+        compiled = thunder.jit(operators(program))
+        outcome(compiled, X)
+        forward, backward = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+        calls = [
+            next(bsym for bsym in trace.bound_symbols if bsym.functions) for trace in (forward, backward)
+        ]  # fmt: skip
+        names.append([(call.symbol.short_name, len(call.output)) for call in calls])
+    # The forward's third result is the stack of carries; the backward has the gradients of the carry, of W, and of x.
+    assert names == [[("scan", 3), ("scan", 3)], [("map_slices", 1), ("scan", 2)]]
+
+
+def test_second_derivatives_are_those_of_a_loop() -> None:
+    def second(run: Callable[[Tensor], Any]) -> tuple[Tensor, ...]:
+        x = X.clone().requires_grad_()
+        (first,) = torch.autograd.grad(run(x)[0].sin().sum(), [x], create_graph=True)
+        return torch.autograd.grad(first.square().sum(), [x, W])
+
+    torch.testing.assert_close(second(thunder.jit(operators(recurrent))), second(loops(recurrent)))
+
+
+def recurrent_operator(x: Tensor) -> Any:
+    return recurrent(x, scan, map_slices)
+
+
+def test_an_artifact_has_the_backward(tmp_path: Path) -> None:
+    compiled = thunder.jit(recurrent_operator)
+    outcome(compiled, X)
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), recurrent_operator, strict=True)
+    torch.testing.assert_close(outcome(loaded, -X), outcome(loops(recurrent), -X))
+
+
+def test_batches_of_scans_are_derived_too() -> None:
+    batched = lambda program: lambda x: vmap(program)(x.view(2, 2, 3))  # noqa: E731
+    compiled = thunder.jit(batched(operators(recurrent)))
+    expected = outcome(lambda x: [torch.stack(rows) for rows in zip(*map(loops(recurrent), x.view(2, 2, 3)))], X)  # noqa: B905
+    torch.testing.assert_close(outcome(compiled, X), expected)
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+def test_autocast_computes_the_functions_in_bfloat16() -> None:
+    compiled = thunder.jit(operators(recurrent), transforms=[Autocast(torch.bfloat16)])
+    torch.testing.assert_close(outcome(compiled, X), outcome(loops(recurrent), X), rtol=0.1, atol=0.3)
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+def test_random_numbers_within_are_recorded_by_autograd() -> None:
+    def program(x: Tensor) -> Any:
+        return map_slices(lambda y: y * torch.rand(3), x)
+
+    compiled = thunder.jit(program)
+    outcome(compiled, X)
+    assert "draws random numbers" in thunder.last_backward_reason(compiled)
