@@ -189,6 +189,36 @@ def test_autocast_computes_the_functions_in_bfloat16() -> None:
     assert thunder.last_backward_reason(compiled) == ""
 
 
+def cast_weights(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    """Autocast remembers the cast of a weight, within one function and outside of both alone."""
+    before = x @ W
+    chosen = torch.cond(x.sum() > 0, lambda x: x @ W, lambda x: (x * 2) @ W, (x,))
+    return before, chosen, map(lambda y: y @ W, x), (x * 3) @ W
+
+
+def cast_carries(x: Tensor, scan: Scan, map: Map) -> Any:  # noqa: A002
+    return scan(lambda c, y: ((c @ W + y).float(), (c @ W) * y), x[0] * 0.5, x)
+
+
+@pytest.mark.parametrize(
+    "program", [cast_weights, cast_carries, mapped, scanned_within_map], ids=lambda one: one.__name__
+)
+def test_programs_that_are_under_autocast_have_backwards_of_their_own(program: Callable[..., Any]) -> None:
+    def under_autocast(run: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        def inner(x: Tensor) -> Any:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return [result.float() for result in tree_leaves(run(x))]
+
+        return inner
+
+    compiled = thunder.jit(under_autocast(operators(program)))
+    for values in (X, -X):
+        expected = outcome(under_autocast(loops(program)), values)
+        torch.testing.assert_close(outcome(compiled, values), expected, rtol=0.03, atol=0.03)
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.last_backward_reason(compiled) == ""
+
+
 def test_random_numbers_within_are_recorded_by_autograd() -> None:
     def program(x: Tensor) -> Any:
         return map_slices(lambda y: y * torch.rand(3), x)

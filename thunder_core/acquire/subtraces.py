@@ -70,7 +70,11 @@ class Subtraces:
         start, asked = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
         effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
         held = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
+        with without_our_functions():
+            torch.clear_autocast_cache()  # of casts that the program, or another function, has made
         results = tuple(run())
+        with without_our_functions():
+            torch.clear_autocast_cache()
         after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
         if after != (effects, shown) or held.have_changed():
             raise self.refuse("changes an object that it has not made, or prints", "return what it is to change")

@@ -13,6 +13,7 @@ from thunder_core.capture.switches import switches_autocast
 from thunder_core.capture.symbols import as_bound_symbol, symbol_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace, with_subtraces
 
 
 def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
@@ -31,6 +32,9 @@ def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
     if has_derivative_rule(bsym):
         raise Underivable(f"`{bsym.symbol.name}` has a derivative of its own, under autocast")
+    if bsym.functions:
+        yield with_subtraces(bsym, _decomposed_function)
+        return
     if not bsym.operations:
         if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
             yield bsym
@@ -38,6 +42,10 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         raise Underivable(f"`{bsym.symbol.name}`: what autocast makes of it is not known")
     for part in bsym.operations:
         yield part if part is bsym else as_bound_symbol(part, bsym)
+
+
+def _decomposed_function(function: Trace) -> Trace:
+    return function.having(decompose_autocast(function.bound_symbols), made_by=function.made_by)
 
 
 def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
