@@ -15,7 +15,7 @@ from thunder_core.capture.settings import is_decisive
 from thunder_core.claiming.executor import Executor
 from thunder_core.ir.proxy import environment_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import RefusedOperations, Trace, with_subtraces
+from thunder_core.ir.trace import RefusedOperations, Trace, numbers_of, with_subtraces
 from thunder_core.patterns.match import apply_patterns
 
 EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
@@ -55,12 +55,24 @@ def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with sub-traces whose bound symbols have an executor: one that takes single bound symbols."""
+    """Return the trace with sub-traces that are claimed like it, regions included."""
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
-    single = [executor for executor in executors if not executor.fuses_regions]
-    bsyms = (with_subtraces(bsym, lambda body: claim_body(body, single)) for bsym in trace.bound_symbols)
-    return trace.having(bsyms, made_by=trace.made_by)
+    claimed = (with_subtraces(bsym, lambda body: claim_body(body, executors)) for bsym in trace.bound_symbols)
+    return trace.having(map(with_number_operands, claimed), made_by=trace.made_by)
+
+
+def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
+    """Return a bound symbol with all symbolic numbers that its functions read, as a region does, among its operands.
+
+    The operands are its last argument, and the last inputs of each of its functions.
+    """
+    numbers = tuple({proxy.name: proxy for body in bsym.functions for proxy in numbers_of(body)}.values())
+    if not numbers:
+        return bsym
+    lifted = with_subtraces(bsym, lambda body: replace(body, inputs=(*body.inputs, *numbers)))
+    *args, operands = lifted.args
+    return replace(lifted, args=(*args, (*operands, *numbers)))
 
 
 def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
