@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
+from thunder_core.claiming.claim import claims_by_executor
 
 # Eager PyTorch compiles what these operators are given.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
@@ -62,7 +63,9 @@ def test_regions_are_fused_within_functions(program: Callable[[Tensor], Any]) ->
     for values in (X, -X):
         torch.testing.assert_close(tree_leaves(compiled(values)), tree_leaves(program(values)))
     assert thunder.cache_misses(compiled) == 1
-    assert sum(within(thunder.last_traces(compiled)[-1])) >= 6
+    final = thunder.last_traces(compiled)[-1]
+    assert sum(within(final)) >= 6
+    assert claims_by_executor(final)["replays"] == sum(regions(final))
 
 
 def gradients(run: Callable[[Tensor], Any], length: int) -> tuple[Tensor, ...]:

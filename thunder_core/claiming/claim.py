@@ -15,7 +15,7 @@ from thunder_core.capture.settings import is_decisive
 from thunder_core.claiming.executor import Executor
 from thunder_core.ir.proxy import environment_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import RefusedOperations, Trace, numbers_of, with_subtraces
+from thunder_core.ir.trace import RefusedOperations, Trace, nested_bound_symbols, numbers_of, with_subtraces
 from thunder_core.patterns.match import apply_patterns
 
 EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
@@ -58,8 +58,9 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
     """Return the trace with sub-traces that are claimed like it, regions included."""
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
-    claimed = (with_subtraces(bsym, lambda body: claim_body(body, executors)) for bsym in trace.bound_symbols)
-    return trace.having(map(with_number_operands, claimed), made_by=trace.made_by)
+    claimed = [with_subtraces(bsym, lambda body: claim_body(body, executors)) for bsym in trace.bound_symbols]
+    refused = [one for bsym in claimed for body in bsym.functions for one in body.refused]
+    return trace.having(map(with_number_operands, claimed), made_by=trace.made_by, refused=(*trace.refused, *refused))
 
 
 def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
@@ -130,9 +131,12 @@ def joined_names(executors: Sequence[Executor]) -> str:
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """The number of bound symbols of the user's program that each executor runs, the largest first."""
+    """The number of bound symbols of the user's program that each executor runs, the largest first.
+
+    Those of functions that higher-order operators are given count, too, once each.
+    """
     counts: Counter[str] = Counter()
-    for bsym in trace.bound_symbols:
+    for bsym in nested_bound_symbols(trace):
         if bsym.executor:
             counts[bsym.executor] += len(program_bsyms(bsym))
     return dict(counts.most_common())

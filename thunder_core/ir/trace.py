@@ -96,6 +96,14 @@ def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> Bound
     return replace(bsym, args=args, kwargs=kwargs)
 
 
+def nested_bound_symbols(trace: Trace) -> Iterator[BoundSymbol]:
+    """The bound symbols of a trace, each before those of its functions."""
+    for bsym in trace.bound_symbols:
+        yield bsym
+        for function in bsym.functions:
+            yield from nested_bound_symbols(function)
+
+
 def numbers_of(trace: Trace) -> tuple[NumberProxy, ...]:
     """The symbolic numbers that a trace reads and does not take as inputs, in the order in which it first does."""
     taken = {proxy.name for proxy in trace.inputs}

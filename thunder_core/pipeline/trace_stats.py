@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from thunder_core.claiming.claim import claims_by_executor, program_bsyms
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, nested_bound_symbols
 from thunder_core.memory.use import MemoryUse
 from thunder_core.pipeline.executors import NamedExecutor
 from thunder_core.pipeline.program_time import TimeShares
@@ -85,7 +85,7 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Executo
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
     """The number of calls of each operation, the most frequent first."""
-    claimed = (bsym for bsym in trace.bound_symbols if bsym.executor)
+    claimed = (bsym for bsym in nested_bound_symbols(trace) if bsym.executor)
     counts = Counter(inner.symbol.name for bsym in claimed for inner in program_bsyms(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
