@@ -44,7 +44,7 @@ SweepOf = Callable[[Trace, Iterator[str]], Sweep]
 
 @dataclass(eq=False)
 class FunctionBackward:
-    """The lines that compute the gradients of a function's inputs from those of its results, and from its inputs.
+    """The bound symbols that compute gradients of a function's inputs from those of its results and from its inputs.
 
     `cotangents` are the gradients of all results that have one; `gradients` those of the differentiated inputs, each
     contiguous and in memory of its own, with None for one that no result depends on.
@@ -71,7 +71,7 @@ class FunctionBackward:
             self.gradients[place] = self.call(zeros, sizes, dtype=like[place].dtype, device=like[place].device)
 
     def reads(self) -> set[str]:
-        """The names that the lines read."""
+        """The names that the bound symbols read."""
         return {proxy.name for bsym in self.bsyms for proxy in bsym.inputs}
 
 

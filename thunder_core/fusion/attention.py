@@ -1,4 +1,4 @@
-"""Flex attention as one region: the lines of a trace that compute it, in place of which one kernel runs."""
+"""Flex attention as one region: one kernel runs in place of the bound symbols that compute it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal, region_bound_symbol
 from thunder_core.fusion.region import RegionOccurrence, region_occurrence
-from thunder_core.ir.attention import FlexAttention, line_of
+from thunder_core.ir.attention import FlexAttention, identity_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import RefusedOperations, Trace
@@ -21,7 +21,7 @@ ENTANGLED = "of flex attention more than the result is read, and the kernel comp
 
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
-    """The trace with the lines of each flex attention as one region, where the executor compiles that."""
+    """The trace with the bound symbols of each flex attention as one region, where the executor compiles that."""
     places = {name: places_of(trace, name, attention) for name, attention in trace.attentions.items()}
     occurrences = {name: occurrence_of(trace, places[name], name) for name in places if places[name]}
     regions = {one.region.digest: one.region for one in occurrences.values()}
@@ -120,7 +120,7 @@ def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexA
 
 def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:
     """Whether a bound symbol is one of those that were recorded for a flex attention, and nobody has claimed it."""
-    return not bsym.executor and line_of(bsym) in attention.lines
+    return not bsym.executor and identity_of(bsym) in attention.identities
 
 
 def read_bound_symbols(bsyms: Sequence[BoundSymbol], outputs: Iterable[Proxy]) -> list[BoundSymbol]:

@@ -1,4 +1,4 @@
-"""Flex attention in a trace: what the lines that compute it are, for executors that have one kernel for all of them."""
+"""Flex attention in a trace, for executors that have one kernel for all bound symbols that compute it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FlexAttention:
     """One call of flex attention: its tensors in the names of the trace, and its functions.
 
     `block_mask` is PyTorch's tuple without its function: lengths, numbers and indices of blocks, and their sizes.
-    `lines` are those of the trace that compute it, among others, as `line_of` tells them.
+    `identities` are those of the bound symbols that compute it, among others (`identity_of`).
     """
 
     query: TensorProxy
@@ -44,7 +44,7 @@ class FlexAttention:
     block_mask: tuple[TensorProxy | int | None, ...]
     scale: float
     options: Mapping[str, Any]
-    lines: frozenset[str]
+    identities: frozenset[str]
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -55,6 +55,6 @@ class FlexAttention:
         return (*tensors, self.score, (*self.block_mask, self.mask), self.scale, options, *captured)
 
 
-def line_of(bsym: BoundSymbol) -> str:
+def identity_of(bsym: BoundSymbol) -> str:
     """The operation of a bound symbol and the names that it makes or writes to, which tell it from all others."""
     return f"{bsym.symbol.name} {' '.join((*(proxy.name for proxy in bsym.outputs), *bsym.mutates))}"

@@ -73,7 +73,7 @@ def print_trace(trace: Printable, *, level: str = "torch", comments: bool = True
 
 
 def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
-    """The listing, and the objects that its text refers to by name; with `parts`, the aten operations of all lines."""
+    """The listing, and the objects that its text refers to by name; with `parts`, all aten operations."""
     named = {id(value): name for name, value in trace.constants.items()}
     scope = Scope(set(trace.imports), dict(trace.constants), named)
     listing = _listing(trace, scope, parts)
@@ -135,7 +135,7 @@ def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE)
 
 
 def _plain(bsym: BoundSymbol) -> str:
-    """A line of another trace, for a comment: many lines are derivatives of one, and each is printed many times."""
+    """A bound symbol of another trace as a comment: many are derivatives of one, which is printed many times."""
     if bsym not in _texts:
         _texts[bsym] = statement(bsym, Scope())
     return _texts[bsym]
@@ -145,7 +145,7 @@ _texts: WeakKeyDictionary[BoundSymbol, str] = WeakKeyDictionary()
 
 
 def _with_parts(line: Statement, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Statement:
-    """The line with what it consists of; what no text but a comment will hold needs no imports."""
+    """The statement with what it consists of; what no text but a comment will hold needs no imports."""
     if not bsym.subsymbols or not (wanted or is_claimed(bsym.executor)):
         return line
     inner = scope if wanted else Scope()

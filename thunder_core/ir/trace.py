@@ -40,7 +40,7 @@ class Trace(Definition):
     constants that overlap in memory; `refused` is what executors were offered and left to others. `blocks` has the
     names that are made within a checkpointed function, with the number of its call: a backward makes them once more
     instead of having them saved, but for the results of `kept_operations`: aten operations, by the names that their
-    bound symbols define. `attentions` says of results of flex attention what the lines that make them compute.
+    bound symbols define. `attentions` says of results of flex attention what the bound symbols that make them compute.
     """
 
     name: str

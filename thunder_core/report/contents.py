@@ -126,18 +126,18 @@ class OperationCount(ReportFacts):
 
 
 class MemoryPoint(ReportFacts):
-    """Bytes that tensors take after a line of a final trace, without inputs and parameters; estimated."""
+    """Bytes that tensors take after a bound symbol of a final trace, without inputs and parameters; estimated."""
 
     line: int
     bytes: int
     peak: int = 0
-    """The most while the line runs, with what it makes for itself alone."""
+    """The most while the bound symbol runs, with what it makes for itself alone."""
     trace: str = "computation"
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes that tensors take, and the line that is run then."""
+    """The most bytes that tensors take, and the bound symbol that runs then."""
 
     bytes: int
     line: int

@@ -117,7 +117,7 @@ class Dumbbells:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over the lines of a trace: what is held as an area, what lines take while they run as a line.
+    """Memory over the bound symbols of a trace: what is held is an area, and what they take while they run a line.
 
     `begins` are the places where another trace begins, with its name.
     """
@@ -282,7 +282,7 @@ def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dum
 
 
 def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
-    """Bytes that are alive after each line, and while it runs; a step for each line, trace after trace."""
+    """Bytes that are alive after each bound symbol, and while it runs; a step for each, trace after trace."""
     left, top, bottom = 62.0, 26.0, 170.0
     across = Axis(1, max(len(points), 2), left, WIDTH - 10)
     upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)

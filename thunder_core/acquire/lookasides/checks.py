@@ -1,4 +1,4 @@
-"""Checks of values that a program has made: lines of the trace, which raise the program's own error at each call."""
+"""Checks of values that a program has made: bound symbols, which raise the program's own error at each call."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def assert_that(
 def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
     """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class.
 
-    Where the program may catch the error, the condition is read: a line of the trace that raises ends the program.
+    Where the program may catch the error, the condition is read: a bound symbol that raises ends the program.
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool

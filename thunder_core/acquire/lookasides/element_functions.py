@@ -11,7 +11,7 @@ from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.errors import ThunderError
-from thunder_core.ir.attention import ElementFunction, FlexAttention, line_of
+from thunder_core.ir.attention import ElementFunction, FlexAttention, identity_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
@@ -37,9 +37,10 @@ class Call(NamedTuple):
 def attention_of(acquisition: Any, call: Call, start: int) -> FlexAttention | None:
     """The call as one operation; None where a function is not one of an element, by aten operations.
 
-    Its lines are those from `start` on. The functions are interpreted once more, which is for those without effects.
+    Its bound symbols are those from `start` on. The functions are interpreted once more, which is for those without
+    effects.
     """
-    lines = frozenset(map(line_of, acquisition.recorder.bound_symbols[start:]))
+    identities = frozenset(map(identity_of, acquisition.recorder.bound_symbols[start:]))
     dtype, device = call.query.dtype, call.query.device
     score = element_function(acquisition, call.score, [dtype, *[INDEX] * 4], device)
     mask = element_function(acquisition, call.block_mask[MASK], [INDEX] * 4, device)
@@ -54,13 +55,13 @@ def attention_of(acquisition: Any, call: Call, start: int) -> FlexAttention | No
     numbers += [size for proxy in (query, key, value) for size in proxy.shape]
     if not all(type(number) is int for number in numbers) or type(call.scale) is not float:
         return None
-    return FlexAttention(query, key, value, score, mask, layout, call.scale, dict(call.options), lines)
+    return FlexAttention(query, key, value, score, mask, layout, call.scale, dict(call.options), identities)
 
 
 def element_function(
     acquisition: Any, function: Callable[..., Any], dtypes: Sequence[torch.dtype], device: torch.device
 ) -> ElementFunction | None:
-    """A function of tensors without dimensions, whose lines do not stay in the trace; None where it is none."""
+    """A function of tensors without dimensions, whose bound symbols do not stay in the trace; None where it is none."""
     recorder = acquisition.recorder
     start, failure = len(recorder.bound_symbols), recorder.failure
     proxies = [TensorProxy(recorder.tensors.next_name(), (), (), dtype, device) for dtype in dtypes]
@@ -71,7 +72,12 @@ def element_function(
             output = acquisition.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None
-    except (ThunderError, RuntimeError, TypeError, ValueError):  # the lines for all elements are there all the same
+    except (
+        ThunderError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):  # the bound symbols for all elements are there all the same
         recorder.failure = failure
         return None
     finally:

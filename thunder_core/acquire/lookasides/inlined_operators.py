@@ -1,4 +1,4 @@
-"""Higher-order operators that call the functions which they are given: the lines of these stand in the trace.
+"""Higher-order operators that call the functions which they are given, and whose bound symbols stand in the trace.
 
 Graphs of `torch.export` hold such operators, and what `torch.compile` makes of regions, casts and switches of autograd.
 In eager PyTorch they do nothing of their own but call.
