@@ -98,3 +98,29 @@ def test_an_artifact_keeps_their_kernels(tmp_path: Path) -> None:
     torch.testing.assert_close(tree_leaves(loaded(-X)), tree_leaves(recurrence(-X)))
     body = next(body for bsym in thunder.last_traces(compiled)[-1].bound_symbols for body in bsym.functions)
     assert [bsym.executor for bsym in body.bound_symbols] == ["inductor"]
+
+
+def test_what_autograd_records_from_the_second_turn_on_is_in_no_region() -> None:
+    """The carry requires a gradient behind the first turn, and not before it."""
+    weight = torch.linspace(0.5, 1.5, 3, requires_grad=True)
+
+    def turned(c: Tensor) -> Tensor:
+        return (c.sin() * 2 + c.cos()).tanh() + weight
+
+    def looped(x: Tensor) -> Tensor:
+        turns = torch.zeros((), dtype=torch.int64)
+        result: Tensor = torch.while_loop(lambda i, c: i < 3, lambda i, c: (i + 1, turned(c)), (turns, x * 1))[1]
+        return result
+
+    def scanned(x: Tensor) -> Tensor:  # autograd records it, for it draws random numbers
+        result: Tensor = scan(lambda c, y: (turned(c) * y, c * torch.rand(3)), x * 1, torch.ones(3, 3))[0]
+        return result
+
+    expected = X[0]
+    for _ in range(3):
+        expected = turned(expected)
+    for program in (looped, scanned):
+        compiled = thunder.jit(program, executors=(Replays(), "torch"))
+        gradients = [torch.autograd.grad(one.sum(), weight, retain_graph=True) for one in (compiled(X[0]), expected)]
+        torch.testing.assert_close(*gradients)
+        assert thunder.last_backward_reason(compiled)

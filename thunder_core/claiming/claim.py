@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.capture.settings import is_decisive
 from thunder_core.claiming.executor import Executor
 from thunder_core.ir.proxy import environment_of
@@ -55,10 +56,22 @@ def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with sub-traces that are claimed like it, regions included."""
+    """Return the trace with sub-traces that are claimed like it, regions included.
+
+    Where autograd records a call, it may record all that the functions do, also what depends on no tensor that requires
+    a gradient in the first turn of a loop: no regions are fused there.
+    """
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
-    claimed = [with_subtraces(bsym, lambda body: claim_body(body, executors)) for bsym in trace.bound_symbols]
+    single = [executor for executor in executors if not executor.fuses_regions]
+
+    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+
+    def with_claimed_functions(bsym: BoundSymbol, is_recorded: bool) -> BoundSymbol:
+        taking = single if is_recorded else executors
+        return with_subtraces(bsym, lambda body: claim_body(body, taking))
+
+    claimed = [with_claimed_functions(*pair) for pair in zip(trace.bound_symbols, recorded, strict=True)]
     refused = [one for bsym in claimed for body in bsym.functions for one in body.refused]
     return trace.having(map(with_number_operands, claimed), made_by=trace.made_by, refused=(*trace.refused, *refused))
 
