@@ -1,7 +1,8 @@
-"""Whole batches: what the tensors of a program within `torch.vmap` are beneath its levels, and back.
+"""Logical and physical tensors of a program within `torch.vmap`, as functorch calls them.
 
-A level of `vmap` hides one dimension of a tensor. A whole batch has the dimensions of all levels first, those of the
-outermost level before the others, and can be an operand of a sub-trace. Outside of `vmap` a tensor is its own.
+A level of `vmap` hides one dimension of a tensor: the program sees a logical tensor. The physical one has the batch
+dimensions of all levels first, that of the outermost level before the others, and can be an operand of a sub-trace.
+Outside of `vmap` they are the same.
 """
 
 from __future__ import annotations
@@ -17,24 +18,28 @@ functorch: Any = torch._C._functorch
 
 
 class Batches:
-    """The levels of `vmap` that the program is in, the outermost first, and the tensors that they batch."""
+    """The levels of `vmap` that the program is in, the outermost first, and the tensors that they batch.
+
+    `dimensions` is the number of batch dimensions of a physical tensor.
+    """
 
     def __init__(self, acquisition: Any, levels: Sequence[Level]) -> None:
         self._call = acquisition.machine.call
-        self._functorch = acquisition.recorder.levels.call
+        self._call_functorch = acquisition.recorder.levels.call
         self._levels = levels
         self.dimensions = len(levels)
 
-    def beneath(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that a level wraps, beneath all of them, with its batches where they lie."""
+    def unwrapped(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that the levels wrap, with batch dimensions wherever they are, or without."""
         while is_wrapped(tensor):
             tensor = functorch.get_unwrapped(tensor)
         return tensor
 
-    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the whole batch of a tensor, contiguous; one that a level does not batch is the same in all places."""
+    def physical(self, logical: torch.Tensor) -> torch.Tensor:
+        """Return the physical tensor, contiguous; one that a level does not batch is expanded along its dimension."""
+        tensor = logical
         for level in reversed(self._levels):
-            value, dimension = self._functorch(functorch._unwrap_batched, (tensor, level.number), {})
+            value, dimension = self._call_functorch(functorch._unwrap_batched, (tensor, level.number), {})
             if dimension is None:
                 row = self._call(torch.unsqueeze, value, 0)
                 tensor = self._call(torch.Tensor.expand, row, level.batch_size, *[-1] * value.dim())
@@ -42,30 +47,30 @@ class Batches:
                 tensor = self._moved(value, dimension, 0)
         return self._call(torch.Tensor.contiguous, tensor) if self._levels else tensor
 
-    def batched(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return the tensor within the levels whose whole batch this is."""
+    def logical(self, physical: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that the program sees of a physical one."""
+        tensor = physical
         for level in self._levels:
-            whole = self._functorch(functorch._add_batch_dim, (whole, 0, level.number), {})
-        return whole
+            tensor = self._call_functorch(functorch._add_batch_dim, (tensor, 0, level.number), {})
+        return tensor
 
-    def flag(self, predicate: torch.Tensor) -> torch.Tensor:
-        """Return the whole batch of a tensor of one element, which has the dimensions of the levels alone."""
-        return self.whole(self._call(torch.reshape, predicate, ()))
+    def physical_predicate(self, predicate: torch.Tensor) -> torch.Tensor:
+        """Return the physical tensor of one with a single element; it has batch dimensions alone."""
+        return self.physical(self._call(torch.reshape, predicate, ()))
 
-    def where(self, flag: torch.Tensor, result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """Return the whole batch that is one where the flag holds, and the other elsewhere."""
+    def where(self, predicate: torch.Tensor, result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return `torch.where` of physical tensors, of which the predicate has batch dimensions alone."""
         ones = [None] * (result.dim() - self.dimensions)
-        chosen: torch.Tensor = self._call(
-            torch.where, self._call(torch.Tensor.__getitem__, flag, (..., *ones)), result, other
-        )
-        return chosen
+        widened = self._call(torch.Tensor.__getitem__, predicate, (..., *ones))
+        selected: torch.Tensor = self._call(torch.where, widened, result, other)
+        return selected
 
-    def with_slices_first(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return a whole batch with the first dimension of its tensors before those of the levels."""
-        return self._moved(whole, self.dimensions, 0)
+    def with_slices_first(self, physical: torch.Tensor) -> torch.Tensor:
+        """Return a physical tensor with the first logical dimension before the batch dimensions."""
+        return self._moved(physical, self.dimensions, 0)
 
-    def with_slices_within(self, stacked: torch.Tensor) -> torch.Tensor:
-        """Return the whole batch of which this is the one with slices first."""
+    def with_batches_first(self, stacked: torch.Tensor) -> torch.Tensor:
+        """Return the physical tensor of one whose first logical dimension is before the batch dimensions."""
         return self._moved(stacked, 0, self.dimensions)
 
     def _moved(self, tensor: torch.Tensor, source: int, destination: int) -> torch.Tensor:

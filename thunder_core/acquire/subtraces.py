@@ -101,14 +101,14 @@ class Subtraces:
         if len(set(memories)) < len(memories) or not known.isdisjoint(memories):
             raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
 
-    def put_back(self, recordings: Iterable[Recording]) -> None:
-        """Record what functions did as the program's own bound symbols."""
+    def inline(self, recordings: Iterable[Recording]) -> None:
+        """Record the bound symbols of functions as the program's own."""
         for recording in recordings:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
 
-    def to_program(self, wholes: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Return the tensors of the program of which these are the whole batches."""
-        return tuple(self.batches.batched(self.recorder.tensors.to_real(whole)) for whole in wholes)
+    def to_program(self, physical: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the logical tensors that the program sees of physical ones."""
+        return tuple(self.batches.logical(self.recorder.tensors.to_real(tensor)) for tensor in physical)
 
     def trace(self, recording: Recording, name: str, inputs: Sequence[Proxy], operands: Sequence[Proxy]) -> Trace:
         """Return the sub-trace of a recording: a function of the inputs and of what it reads besides."""

@@ -5,7 +5,7 @@ arguments by then, and its rules hold for the functions: they change nothing tha
 of their own. Branches whose results differ in shape or in numbers are told apart by the value of the predicate, which
 is guarded, and loops that carry numbers run in Python.
 
-Within `torch.vmap` the functions are called with batched tensors, and the operator is called once, for whole batches.
+Within `torch.vmap` the functions are called with logical tensors, and the operator once with physical ones (`batches`).
 A predicate that is batched itself chooses between the results of both branches, element by element of the batch. A loop
 runs while its condition holds for any element, and changes only those for which it holds.
 """
@@ -41,12 +41,12 @@ def branch(
         return call(true_branch if predicate else false_branch, *operands)
     subtraces = Subtraces(acquisition, "torch.cond")
     batches = subtraces.batches
-    given = [batches.beneath(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
+    given = [batches.unwrapped(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
     outputs: list[tuple[list[Any], Any]] = []
 
     def run(function: Callable[..., Any]) -> list[torch.Tensor]:
         leaves, structure = tree_flatten(call(function, *operands))
-        leaves = [batches.whole(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        leaves = [batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         outputs.append((leaves, structure))
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -61,8 +61,8 @@ def branch(
             f"false branch tree_spec {other_structure}."
         )
     if is_wrapped(predicate):
-        subtraces.put_back(branches.values())
-        return tree_unflatten(selected(subtraces, predicate, leaves, others), structure)
+        subtraces.inline(branches.values())
+        return tree_unflatten(select_by_predicate(subtraces, predicate, leaves, others), structure)
     if not are_alike(subtraces, leaves, others):
         return call(true_branch if call(bool, predicate) else false_branch, *operands)
     read = subtraces.operands(branches.values(), ())
@@ -74,14 +74,16 @@ def branch(
     return tree_unflatten([next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
 
 
-def selected(subtraces: Subtraces, predicate: torch.Tensor, leaves: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Select between the results of two branches, given as whole batches, by a batched predicate."""
+def select_by_predicate(
+    subtraces: Subtraces, predicate: torch.Tensor, leaves: Sequence[Any], others: Sequence[Any]
+) -> list[Any]:
+    """Select between the results of two branches, given as physical tensors, by a batched predicate."""
     call, batches = subtraces.acquisition.machine.call, subtraces.batches
-    flag = call(torch.reshape, predicate, ())
+    predicate = call(torch.reshape, predicate, ())
     results: list[Any] = []
     for one, other in zip(leaves, others, strict=True):
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-            results.append(call(torch.where, flag, batches.batched(one), batches.batched(other)))
+            results.append(call(torch.where, predicate, batches.logical(one), batches.logical(other)))
         elif type(one) is type(other) and (one is other or one == other):
             results.append(one)
         else:
@@ -129,21 +131,21 @@ def loop(
         while call(bool, call(condition, *carried, *additional)):
             carried = tuple(call(body, *carried, *additional))
         return carried
-    proxies = [subtraces.recorder.proxy_of(batches.whole(value)) for value in carried]
+    proxies = [subtraces.recorder.proxy_of(batches.physical(value)) for value in carried]
     given = [subtraces.placeholder(proxy) for proxy in proxies]
     inputs = subtraces.to_program(given)
 
     def test() -> list[torch.Tensor]:
-        flag = call(condition, *inputs, *additional)
-        return [call(torch.any, batches.flag(flag)) if batches.dimensions else flag]
+        predicate = call(condition, *inputs, *additional)
+        return [call(torch.any, batches.physical_predicate(predicate)) if batches.dimensions else predicate]
 
     def turn() -> list[torch.Tensor]:
-        results = [batches.whole(value) for value in call(body, *inputs, *additional)]
+        results = [batches.physical(value) for value in call(body, *inputs, *additional)]
         if not batches.dimensions:
             return results
         check_carried(subtraces, results, given, "body_fn_output", "carried_inputs")
-        flag = batches.flag(call(condition, *inputs, *additional))
-        return [batches.where(flag, *pair) for pair in zip(results, given, strict=True)]
+        predicate = batches.physical_predicate(call(condition, *inputs, *additional))
+        return [batches.where(predicate, *pair) for pair in zip(results, given, strict=True)]
 
     tested = subtraces.record(condition, test, given)
     turned = subtraces.record(body, turn, given)
@@ -242,12 +244,12 @@ def over_slices(
     `call` interprets the function and returns its results in a row.
     """
     recorder, batches = subtraces.recorder, subtraces.batches
-    starts = [recorder.proxy_of(batches.whole(tensor)) for tensor in initial]
-    stacks = [batches.with_slices_first(batches.whole(tensor)) for tensor in slices]
+    starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
+    stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
     whole = [recorder.proxy_of(tensor) for tensor in stacks]
     given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_of, whole))]
     inputs = subtraces.to_program(given)
-    recording = subtraces.record(function, lambda: [*map(batches.whole, call(*inputs, *additional))], given)
+    recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], given)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
     check_carried(subtraces, carried, given[: len(starts)], "init", "carry")
     read = subtraces.operands((recording,), given)
@@ -260,7 +262,7 @@ def over_slices(
     ]
     args = (trace, tuple(starts), tuple(whole), read) if starts else (trace, tuple(whole), read)
     subtraces.emit(operator, args, results)
-    stacked = map(batches.with_slices_within, results[len(starts) :])
+    stacked = map(batches.with_batches_first, results[len(starts) :])
     return subtraces.to_program((*results[: len(starts)], *stacked))
 
 
