@@ -298,3 +298,20 @@ def test_writes_through_windows_leave_what_none_covers(
         gradient = torch.autograd.grad((results[2] * results[0]).sum(), x) if requires_grad else ()
         outcomes.append((*results, *gradient))
     torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
+def test_complex_numbers_that_are_set_to_zero_have_gradients_of_zero(transforms: tuple[Functionalize, ...]) -> None:
+    """PyTorch has the derivative of `zero_` for complex numbers, and not that of its out-of-place form."""
+
+    def program(x: Tensor) -> Tensor:
+        y = x * 2
+        y[:1].zero_()
+        return y
+
+    compiled = thunder.jit(program, transforms=transforms)
+    gradients = []
+    for run in (program, compiled):
+        x = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        gradients.append(torch.autograd.grad(run(x).abs().square().sum(), x))
+    torch.testing.assert_close(*gradients)

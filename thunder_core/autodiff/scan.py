@@ -156,7 +156,8 @@ class ReverseScan:
         totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in sums.items()]
         rows = [place for place in gradients if call.is_slice(place)]
         read = [place for place, proxy in enumerate(inputs) if proxy.name in backward.reads()]
-        sliced = [place for place in read if not call.is_operand(place)] or [len(call.initial)]
+        sliced = [place for place in read if not call.is_operand(place)]
+        sliced = sliced or [len(call.initial)]  # a scan needs one slice at least, for its length
         operands = [place for place in read if call.is_operand(place)]
         count = len(carries)
         trace = Trace(
@@ -186,8 +187,7 @@ class ReverseScan:
 
     def _stack(self, place: int) -> TensorProxy:
         """Return the stack of what the function was given as its input at a place."""
-        stack: TensorProxy = self.derivation.stacks.get(place, self.call.inputs[place])
-        return stack
+        return self.call.inputs[place] if self.call.is_slice(place) else self.derivation.stacks[place]
 
 
 def slice_proxy(stack: TensorProxy) -> TensorProxy:
@@ -200,6 +200,7 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     call = ScanCall.of(bsym)
     count = len(call.initial)
     requires_grad = [isinstance(one, Proxy) and one.name in requires_grad_names for one in call.inputs]
+    # A carry may require a gradient from the second step on: the function combines it with operands that do.
     followed = [is_differentiable_proxy(one) for one in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, followed, sweep_of)
     read = carries_read(function, followed, count)

@@ -27,6 +27,8 @@ ATEN = torch.ops.aten
 NOT_RECORDED = frozenset({torch.ops.prim.device.default})
 WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
+# Operators that PyTorch differentiates for real numbers alone.
+NOT_COMPLEX = frozenset({ATEN.slice_scatter.default, ATEN.select_scatter.default})
 # Operators whose derivative in PyTorch is wrong: that of this one reads the argument `noise`, not what was drawn.
 WRONG_DERIVATIVES = frozenset({"aten::rrelu_with_noise_functional"})
 
@@ -128,8 +130,12 @@ class Functionalizer:
             raise NotFunctionalizable(f"PyTorch's derivative of {operator} is not that of the one that writes")
         if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
             raise NotFunctionalizable("PyTorch's functionalization loses what no window of `unfold` covers")
+        if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._followed:
+            raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
         if operator is ATEN.copy.default:
             return self._copied(*args)
+        if operator is ATEN.zero.default and args[0].is_complex():  # whose derivative PyTorch has of `zero_` alone
+            return self.record(ATEN.fill.Scalar, (args[0], 0), {})
         if operator in LIFTS and not self._is_known(args[0]):
             return self._constant(args[0])
         output = operator(*args, **kwargs)

@@ -162,6 +162,27 @@ def test_branches_of_other_shapes_or_numbers_are_told_apart_by_the_value() -> No
         assert thunder.cache_misses(compiled) == 2
 
 
+def test_numbers_of_other_types_are_told_apart_by_the_value() -> None:
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: 1, lambda x: True, (x,))  # noqa: E731
+    compiled = thunder.jit(program)
+    assert (compiled(X), compiled(-X)) == (1, True)
+    assert (type(compiled(X)), type(compiled(-X))) == (int, bool)
+
+
+def test_stacks_of_rows_in_another_layout_are_contiguous() -> None:
+    def program(x: Tensor) -> Any:
+        return scan(lambda c, y: (c + y, (c * y).contiguous(memory_format=torch.channels_last)), x[0] * 0, x)
+
+    def viewed(x: Tensor) -> Tensor:
+        rows: Tensor = program(x)[1]
+        return rows.view(-1) * 2
+
+    x = torch.arange(360.0).view(3, 2, 3, 4, 5)
+    compiled = thunder.jit(program)
+    assert [result.stride() for result in compiled(x)] == [result.stride() for result in program(x)]
+    torch.testing.assert_close(thunder.jit(viewed)(x), program(x)[1].reshape(-1) * 2)
+
+
 def test_numbers_are_carried_by_a_loop_in_python() -> None:
     program = lambda x: while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (0, x))[1]  # noqa: E731
     torch.testing.assert_close(thunder.jit(program)(X), X * 8)

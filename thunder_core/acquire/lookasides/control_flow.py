@@ -28,6 +28,7 @@ from thunder_core.capture.transform_levels import is_wrapped
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
 
+PAIR = 2
 SAME_NUMBERS = "let both branches return tensors, or the same numbers"
 
 
@@ -84,11 +85,16 @@ def select_by_predicate(
     for one, other in zip(leaves, others, strict=True):
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             results.append(call(torch.where, predicate, batches.logical(one), batches.logical(other)))
-        elif type(one) is type(other) and (one is other or one == other):
+        elif is_same_number(one, other):
             results.append(one)
         else:
             raise subtraces.refuse("returns other numbers than the other branch, within `vmap`", SAME_NUMBERS)
     return results
+
+
+def is_same_number(one: Any, other: Any) -> bool:
+    """Whether two results that are no tensors are of one type and equal: 1, 1.0 and True are not the same."""
+    return type(one) is type(other) and (one is other or one == other)
 
 
 def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -99,7 +105,7 @@ def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]
     pairs = list(zip(leaves, others, strict=True))
     if any(isinstance(one, torch.Tensor) is not isinstance(other, torch.Tensor) for one, other in pairs):
         return False
-    if any(not isinstance(one, torch.Tensor) and one is not other and one != other for one, other in pairs):
+    if any(not isinstance(one, torch.Tensor) and not is_same_number(one, other) for one, other in pairs):
         return False
     tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
     fakes = [tuple(map(subtraces.recorder.tensors.fake, pair)) for pair in tensors]
@@ -201,7 +207,7 @@ def scanned(
 
 def require_carry(results: Any, count: int) -> None:
     """Raise `RuntimeError`, as PyTorch does, for what is no pair of a carry of so many tensors and of results."""
-    if not isinstance(results, tuple | list) or len(results) != len(("carry", "results")):
+    if not isinstance(results, tuple | list) or len(results) != PAIR:
         raise RuntimeError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(results).__name__}")
     if len(tree_flatten(results[0])[0]) != count:
         raise RuntimeError("Expected init and carry to have same number of outputs")
@@ -251,7 +257,7 @@ def over_slices(
     inputs = subtraces.to_program(given)
     recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], given)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
-    check_carried(subtraces, carried, given[: len(starts)], "init", "carry")
+    check_carried(subtraces, carried, given[: len(starts)], "carry", "init")
     read = subtraces.operands((recording,), given)
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
     length = recorder.tensors.fake(stacks[0]).shape[0]

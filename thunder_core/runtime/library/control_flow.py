@@ -37,14 +37,14 @@ def scan(
 ) -> tuple[torch.Tensor, ...]:
     """Combine carried tensors with the slices of others along their first dimension, one after the other.
 
-    Returns the tensors that are carried in the end, and of each further result of `combine` a stack of all.
+    Returns the tensors that are carried in the end, and of each further result of `combine` a contiguous stack of all.
     """
     carried, rows = tuple(initial), []
     for place in range(slices[0].shape[0]):
         results = combine(*carried, *(tensor[place] for tensor in slices), *operands)
         carried = results[: len(initial)]
         rows.append(results[len(initial) :])
-    results = (*carried, *map(torch.stack, zip(*rows, strict=True)))
+    results = (*carried, *(torch.stack(column).contiguous() for column in zip(*rows, strict=True)))
     return linked(results, (*initial, *slices, *operands))
 
 
