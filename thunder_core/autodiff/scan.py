@@ -1,8 +1,9 @@
 """Derivatives of `scan` and `map`: a scan over the slices in reverse, whose body is the backward of their function.
 
-For carry, row = f(carry, slice, operands) the backward carries the gradient of the carry from the last slice to the
-first, and the sums of the gradients of the operands; its rows are the gradients of the slices. It recomputes what it
-needs of f from what f was given, for which the forward stacks the carries; so does PyTorch's own derivative of `scan`.
+For `carry, row = f(carry, x, operands)`, called for one slice x after another, the backward is a scan from the last
+slice to the first. It carries the gradient of the carry and the accumulated gradients of the operands, and its rows are
+the gradients of the slices. It recomputes the intermediates of f, for which the forward also returns the stacked
+carries; so does PyTorch's own derivative of `scan`.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class ScanCall:
 class ScanDerivation(Derivation):
     """A call of `scan` or `map` with the derivative of its function.
 
-    `places` are those of the differentiated inputs; `stacks` has the stacks of what the function was given as carries,
-    by the places of the carries that its backward reads.
+    `places` are the positions of the differentiated inputs; `stacks` maps the position of each carry that the backward
+    of the function reads to the stack of its values before each step.
     """
 
     call: ScanCall = field(repr=False)
@@ -87,7 +88,7 @@ class ScanDerivation(Derivation):
 
     def _differentiated(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
         if any(accumulated):
-            raise Underivable("its gradients are sums of their own")
+            raise Underivable("a scan adds to no gradients that were accumulated before")
         names = tuple(None if one is None else one.named(f"%c{place}") for place, one in enumerate(cotangents))
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, names, strict=True)}
         backward = ReverseScan(self, [by_result.get(proxy.name) for proxy in self.bsym.output])
@@ -126,7 +127,7 @@ class ReverseScan:
         return self._append(aten.zeros.default, sizes, dtype=like.dtype, device=like.device)
 
     def _last_gradient(self, carry: TensorProxy, cotangent: TensorProxy | None) -> TensorProxy:
-        """Return the gradient of a carry behind the last slice, laid out as the function's backward lays it out."""
+        """Return the gradient of a final carry, contiguous as gradients of a `FunctionBackward` are at every step."""
         if cotangent is None:
             return self._zeros(carry)
         return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
@@ -152,9 +153,12 @@ class ReverseScan:
         """Append the scan in reverse, and return the gradients of the differentiated inputs."""
         call, inputs = self.call, self.derivation.function.function.inputs
         gradients: dict[int, Any] = dict(zip(self._places([*carries]), backward.gradients, strict=True))
-        sums = {place: gradients[place].named(next(backward.names)) for place in gradients if call.is_operand(place)}
-        totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in sums.items()]
-        rows = [place for place in gradients if call.is_slice(place)]
+        # Its inputs: gradients of carries and accumulators, slices and stacked carries, cotangents of rows, operands.
+        accumulators = {
+            place: gradients[place].named(next(backward.names)) for place in gradients if call.is_operand(place)
+        }
+        totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in accumulators.items()]
+        slice_places = [place for place in gradients if call.is_slice(place)]
         read = [place for place, proxy in enumerate(inputs) if proxy.name in backward.reads()]
         sliced = [place for place in read if not call.is_operand(place)]
         sliced = sliced or [len(call.initial)]  # a scan needs one slice at least, for its length
@@ -163,26 +167,26 @@ class ReverseScan:
         trace = Trace(
             name=f"{call.function.name}_backward",
             inputs=(
-                *(*backward.cotangents[:count], *sums.values()),
+                *(*backward.cotangents[:count], *accumulators.values()),
                 *(*(inputs[place] for place in sliced), *backward.cotangents[count:]),
                 *(inputs[place] for place in operands),
             ),
             bound_symbols=tuple(backward.bsyms),
-            output=(*(gradients[place] for place in carries), *totals, *(gradients[place] for place in rows)),
+            output=(*(gradients[place] for place in carries), *totals, *(gradients[place] for place in slice_places)),
             made_by="differentiate",
         )
         numbers = numbers_of(trace)
         reverse = ScanCall(
             replace(trace, inputs=(*trace.inputs, *numbers)),
-            (*carries.values(), *(self._zeros(call.inputs[place]) for place in sums)),
+            (*carries.values(), *(self._zeros(call.inputs[place]) for place in accumulators)),
             (*(self._reversed(self._stack(place)) for place in sliced), *cotangents),
             (*(call.inputs[place] for place in operands), *numbers),
         )
-        results = [proxy.named(next(self._names)) for proxy in trace.output[: count + len(sums)]]
-        results += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count + len(sums) :]]
+        results = [proxy.named(next(self._names)) for proxy in trace.output[: count + len(accumulators)]]
+        results += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count + len(accumulators) :]]
         self.bsyms.append(reverse.bound_symbol(results))
-        by_place = dict(zip((*carries, *sums, *rows), results, strict=True))
-        by_place |= {place: self._reversed(by_place[place]) for place in rows}
+        by_place = dict(zip((*carries, *accumulators, *slice_places), results, strict=True))
+        by_place |= {place: self._reversed(by_place[place]) for place in slice_places}
         return tuple(by_place[place] for place in self.derivation.places)
 
     def _stack(self, place: int) -> TensorProxy:
@@ -203,7 +207,7 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     # A carry may require a gradient from the second step on: the function combines it with operands that do.
     followed = [is_differentiable_proxy(one) for one in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, followed, sweep_of)
-    read = carries_read(function, followed, count)
+    read = read_carries(function, followed, count)
     given = [called(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
     stacks = {place: call.stack(f"%s{place}", one.output) for place, one in zip(read, given, strict=True)}
     stacking = call.function.having(
@@ -225,7 +229,7 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     )
 
 
-def carries_read(function: DifferentiatedFunction, followed: Sequence[bool], count: int) -> list[int]:
+def read_carries(function: DifferentiatedFunction, followed: Sequence[bool], count: int) -> list[int]:
     """Return the places of the carries that the backward of a function reads, whatever cotangents it is given."""
     cotangents = [one if is_differentiable_proxy(one) else None for one in function.function.output]
     places = [place for place, flag in enumerate(followed) if flag]

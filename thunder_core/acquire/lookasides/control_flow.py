@@ -116,7 +116,7 @@ def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]
 
 
 def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
-    """Whether results require gradients: all that can, as soon as anything that the operator reads does."""
+    """Whether autograd is on and some input requires a gradient: then all floating-point results require one."""
     tensors = (subtraces.recorder.tensors.named(one.name) for one in inputs if isinstance(one, TensorProxy))
     return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
 
@@ -150,6 +150,7 @@ def loop(
         if not batches.dimensions:
             return results
         check_carried(subtraces, results, given, "body_fn_output", "carried_inputs")
+        # Elements for which the condition holds no more keep their values.
         predicate = batches.physical_predicate(call(condition, *inputs, *additional))
         return [batches.where(predicate, *pair) for pair in zip(results, given, strict=True)]
 
@@ -170,11 +171,13 @@ def loop(
 def check_carried(
     subtraces: Subtraces, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], name: str, of: str
 ) -> None:
-    """Raise as PyTorch does for carried tensors that one turn makes other ones of."""
+    """Raise as PyTorch does for carried tensors whose metadata differ from those that the function was given."""
     fakes = [subtraces.recorder.tensors.fake(result) for result in results]
     require_alike(fakes, given, name, of)
     if any(one.stride() != other.stride() for one, other in zip(fakes, given, strict=True)):
-        raise subtraces.refuse("lays out what it carries otherwise at each turn", "return `x.contiguous()`")
+        raise subtraces.refuse(
+            "returns a carried tensor with other strides than it was given", "return `x.contiguous()`"
+        )
 
 
 def require_alike(
@@ -206,7 +209,7 @@ def scanned(
 
 
 def require_carry(results: Any, count: int) -> None:
-    """Raise `RuntimeError`, as PyTorch does, for what is no pair of a carry of so many tensors and of results."""
+    """Raise `RuntimeError`, as PyTorch does, unless `results` are a pair whose first element has `count` tensors."""
     if not isinstance(results, tuple | list) or len(results) != PAIR:
         raise RuntimeError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(results).__name__}")
     if len(tree_flatten(results[0])[0]) != count:
