@@ -24,11 +24,11 @@ from thunder_executors.nvfuser.elementwise import WHOLE, in_dtype, operand
 
 
 def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
-    """The dimensions that are meant, counted from the front; none named are all."""
-    named = [given] if isinstance(given, int) else list(given or range(len(proxy.shape)))
-    if not named:
+    """The dimensions of a reduction, counted from the front; all of them if none are given."""
+    if not proxy.shape:
         raise Unsupported("a reduction of a scalar")
-    return sorted(dim % len(proxy.shape) for dim in named)
+    dims = [given] if isinstance(given, int) else list(given or range(len(proxy.shape)))
+    return sorted(dim % len(proxy.shape) for dim in dims)
 
 
 def reduced(name: str, x: str, dims: list[int], keep: bool, **options: object) -> str:
@@ -73,7 +73,7 @@ def extreme(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("var")
 def variance(definition: Definition, operation: BoundSymbol) -> str:
-    """The variance, its divisor less by the correction."""
+    """The variance, with the divisor `n - correction`."""
     given = arguments(operation)
     if "correction" not in given:
         raise Unsupported("var without a correction")
