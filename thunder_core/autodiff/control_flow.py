@@ -105,7 +105,7 @@ def functions_of(
         )
         for backward, name in zip(backwards, names, strict=True)
     ]
-    numbers = tuple({proxy.name: proxy for trace in traces for proxy in numbers_of(trace)}.values())
+    numbers = numbers_of(*traces)
     place = len(used)
     inputs = [(*trace.inputs[:place], *numbers, *trace.inputs[place:]) for trace in traces]
     return [replace(trace, inputs=taken) for trace, taken in zip(traces, inputs, strict=True)], numbers

@@ -66,9 +66,7 @@ class FunctionBackward:
     def fill_zeros(self, places: Sequence[int], like: Sequence[TensorProxy]) -> None:
         """Have zeros at these places of the gradients; `like` are the differentiated inputs."""
         for place in places:
-            zeros = torch.ops.aten.zeros.default
-            sizes = [number_of(size) for size in like[place].shape]
-            self.gradients[place] = self.call(zeros, sizes, dtype=like[place].dtype, device=like[place].device)
+            self.gradients[place] = zeros_of(self.call, like[place])
 
     def reads(self) -> set[str]:
         """The names that the bound symbols read."""
@@ -117,6 +115,12 @@ class DifferentiatedFunction:
         _own_contiguous_memory(backward)
         backward.bsyms = bsyms_for(backward.bsyms, backward.gradients)
         return backward
+
+
+def zeros_of(call: Callable[..., TensorProxy], like: TensorProxy) -> TensorProxy:
+    """Return contiguous zeros of the shape, dtype and device of a tensor, by a `call` of an operation."""
+    sizes = [number_of(size) for size in like.shape]
+    return call(torch.ops.aten.zeros.default, sizes, dtype=like.dtype, device=like.device)
 
 
 def called(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.derivation import VJP, Derivation
-from thunder_core.autodiff.function_backward import DifferentiatedFunction, FunctionBackward, SweepOf, called
+from thunder_core.autodiff.function_backward import DifferentiatedFunction, FunctionBackward, SweepOf, called, zeros_of
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import is_differentiable_proxy
 from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, slice_proxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace, numbers_of
+from thunder_core.ir.trace import Trace, numbers_of, with_subtraces
 from thunder_core.runtime.library.control_flow import map_slices, scan
 
 aten = torch.ops.aten
@@ -123,8 +123,7 @@ class ReverseScan:
         return proxy
 
     def _zeros(self, like: TensorProxy) -> TensorProxy:
-        sizes = [number_of(size) for size in like.shape]
-        return self._append(aten.zeros.default, sizes, dtype=like.dtype, device=like.device)
+        return zeros_of(self._append, like)
 
     def _last_gradient(self, carry: TensorProxy, cotangent: TensorProxy | None) -> TensorProxy:
         """Return the gradient of a final carry, contiguous as gradients of a `FunctionBackward` are at every step."""
@@ -159,7 +158,8 @@ class ReverseScan:
         }
         totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in accumulators.items()]
         slice_places = [place for place in gradients if call.is_slice(place)]
-        read = [place for place, proxy in enumerate(inputs) if proxy.name in backward.reads()]
+        names_read = backward.reads()
+        read = [place for place, proxy in enumerate(inputs) if proxy.name in names_read]
         sliced = [place for place in read if not call.is_operand(place)]
         sliced = sliced or [len(call.initial)]  # a scan needs one slice at least, for its length
         operands = [place for place in read if call.is_operand(place)]
@@ -194,11 +194,6 @@ class ReverseScan:
         return self.call.inputs[place] if self.call.is_slice(place) else self.derivation.stacks[place]
 
 
-def slice_proxy(stack: TensorProxy) -> TensorProxy:
-    """Return the proxy of one slice of a stack."""
-    return replace(stack, shape=stack.shape[1:], stride=stack.stride[1:])
-
-
 def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> ScanDerivation:
     """The derivation of a call of `scan` or `map`, whose results all require gradients if an input does."""
     call = ScanCall.of(bsym)
@@ -215,13 +210,14 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
         made_by="differentiate",
         output=(*call.function.output, *(one.output for one in given)),
     )
-    forward = replace(call, function=stacking).bound_symbol((*bsym.output, *stacks.values())) if read else bsym
+    output = (*bsym.output, *stacks.values())
+    forward = replace(with_subtraces(bsym, lambda _: stacking), output=output) if read else bsym
     places = tuple(place for place, flag in enumerate(requires_grad) if flag)
     return ScanDerivation(
         bsym=bsym,
         differentiated_inputs=tuple(call.inputs[place] for place in places),
         results=tuple(proxy for proxy in bsym.output if is_differentiable_proxy(proxy)),
-        bsyms=(replace(forward, ordered=bsym.ordered, source=bsym.source, module=bsym.module),),
+        bsyms=(forward,),
         call=call,
         function=function,
         places=places,

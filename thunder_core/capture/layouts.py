@@ -380,6 +380,5 @@ def _like_weight(weight: torch.Tensor, groups: int, memory_format: torch.memory_
         return tuple((gradient if groups == 1 else torch.cat([gradient] * groups, 0)).stride())
 
 
-OF_NOTHING = frozenset(
-    {pointwise, with_number, preserved, contiguous}
-)  # the rules that hold of tensors without elements, too
+# The rules that hold of tensors without elements, too.
+OF_NOTHING = frozenset({pointwise, with_number, preserved, contiguous})

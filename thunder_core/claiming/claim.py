@@ -81,7 +81,7 @@ def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
 
     The operands are its last argument, and the last inputs of each of its functions.
     """
-    numbers = tuple({proxy.name: proxy for body in bsym.functions for proxy in numbers_of(body)}.values())
+    numbers = numbers_of(*bsym.functions)
     if not numbers:
         return bsym
     lifted = with_subtraces(bsym, lambda body: replace(body, inputs=(*body.inputs, *numbers)))

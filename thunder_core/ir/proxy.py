@@ -85,6 +85,11 @@ class TensorProxy(Proxy):
         return elements * self.dtype.itemsize
 
 
+def slice_proxy(stack: TensorProxy) -> TensorProxy:
+    """Return the proxy of one slice of a tensor along its first dimension."""
+    return replace(stack, shape=stack.shape[1:], stride=stack.stride[1:])
+
+
 def tensor_proxy(name: str, tensor: torch.Tensor) -> TensorProxy:
     """The proxy of that name with the tensor's metadata."""
     strided = tensor.layout is torch.strided

@@ -104,11 +104,13 @@ def nested_bound_symbols(trace: Trace) -> Iterator[BoundSymbol]:
             yield from nested_bound_symbols(function)
 
 
-def numbers_of(trace: Trace) -> tuple[NumberProxy, ...]:
-    """The symbolic numbers that a trace reads and does not take as inputs, in the order in which it first does."""
-    taken = {proxy.name for proxy in trace.inputs}
-    read = [*(proxy for bsym in trace.bound_symbols for proxy in bsym.inputs), *trace.outputs]
-    numbers = {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in taken}
+def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
+    """The symbolic numbers that traces read and do not take as inputs, in the order in which they first do."""
+    numbers: dict[str, NumberProxy] = {}
+    for trace in traces:
+        taken = {proxy.name for proxy in trace.inputs}
+        read = [*(proxy for bsym in trace.bound_symbols for proxy in bsym.inputs), *trace.outputs]
+        numbers |= {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in taken}
     return tuple(numbers.values())
 
 

@@ -13,7 +13,6 @@ runs while its condition holds for any element, and changes only those for which
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,7 @@ from thunder_core.acquire.lookasides.higher_order import higher_order
 from thunder_core.acquire.subtraces import Subtraces
 from thunder_core.capture.modes import without_our_functions
 from thunder_core.capture.transform_levels import is_wrapped
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, slice_proxy
 from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
 
 PAIR = 2
@@ -255,8 +254,8 @@ def over_slices(
     recorder, batches = subtraces.recorder, subtraces.batches
     starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
     stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
-    whole = [recorder.proxy_of(tensor) for tensor in stacks]
-    given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_of, whole))]
+    sliced = [recorder.proxy_of(tensor) for tensor in stacks]
+    given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_proxy, sliced))]
     inputs = subtraces.to_program(given)
     recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], given)
     carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
@@ -264,17 +263,12 @@ def over_slices(
     read = subtraces.operands((recording,), given)
     trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
     length = recorder.tensors.fake(stacks[0]).shape[0]
-    followed = are_followed(subtraces, (*starts, *whole, *read))
+    followed = are_followed(subtraces, (*starts, *sliced, *read))
     results = [
         *(subtraces.like(one, requires_grad=followed) for one in carried),
         *(subtraces.stacked(one, length, requires_grad=followed) for one in rows),
     ]
-    args = (trace, tuple(starts), tuple(whole), read) if starts else (trace, tuple(whole), read)
+    args = (trace, tuple(starts), tuple(sliced), read) if starts else (trace, tuple(sliced), read)
     subtraces.emit(operator, args, results)
     stacked = map(batches.with_batches_first, results[len(starts) :])
     return subtraces.to_program((*results[: len(starts)], *stacked))
-
-
-def slice_of(whole: TensorProxy) -> TensorProxy:
-    """The proxy of one slice of a tensor along its first dimension."""
-    return replace(whole, shape=whole.shape[1:], stride=whole.stride[1:])
