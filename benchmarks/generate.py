@@ -2,7 +2,8 @@
 
 Each contender is a process of its own with an empty cache folder, in which a Llama generates so many tokens, greedily,
 for prompts of several lengths, round after round: the CPU seconds of each call. The tokens are compared with those of
-eager PyTorch. The first call has the compilation; the last two rounds are the steady state. Then what a token costs
+eager PyTorch. The first call has the compilation; the last two rounds are the steady state. The model's products alone,
+each of which reads its weight once for each token, are the limit of all of them. Then what a token costs
 beside its kernels, and a call of the model for one: a Llama of 16 layers of width 8, eager PyTorch and Thunder in turn.
 Then the start of an artifact that generates, in fresh processes (`benchmarks/generate_artifact.py`).
 
@@ -29,6 +30,7 @@ MODULE = "benchmarks.generate"
 TOKENS = 48
 PROMPTS = (32, 57, 5)
 OVERHEAD = "overhead"
+PRODUCTS = "products"
 OVERHEAD_ROUNDS = 15
 CALLS = 300
 
@@ -113,6 +115,23 @@ def programs(who: str, compiled: Any) -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
+def products(layers: int, tokens: int) -> dict[str, float]:
+    """The CPU seconds that the products of so many tokens take: one row by the weight of each linear layer, and no more."""
+    import torch
+
+    model, _ = model_and_input(layers)
+    weights = [module.weight for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    rows = {size: torch.randn(1, size) for size in {weight.shape[1] for weight in weights}}
+
+    def run() -> None:
+        for _ in range(tokens):
+            for weight in weights:
+                torch.nn.functional.linear(rows[weight.shape[1]], weight)
+
+    with torch.no_grad():
+        return in_turn({PRODUCTS: run}, OVERHEAD_ROUNDS)
+
+
 def overhead(tokens: int, rounds: int) -> dict[str, float]:
     """The CPU milliseconds that each token of a model takes whose kernels have next to nothing to do."""
     import torch
@@ -167,6 +186,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         row["first"] = row["seconds"][0]
         row["later"] = statistics.median(row["seconds"][-2 * len(lengths) :])
         row["later / eager"] = row["later"] / rows["eager"]["later"]
+    limit = asked(MODULE, PRODUCTS, "--layers", str(options.layers), "--tokens", str(options.tokens))[PRODUCTS] / 1e3
+    rows[PRODUCTS] = {"later": limit, "later / eager": limit / rows["eager"]["later"]}
     return {"layers": options.layers, "tokens": options.tokens, "prompts": options.prompts, "contenders": rows}
 
 
@@ -184,6 +205,9 @@ def main() -> None:
     if options.one == [OVERHEAD]:
         print(json.dumps(overhead(options.tokens, OVERHEAD_ROUNDS)))
         return
+    if options.one == [PRODUCTS]:
+        print(json.dumps(products(options.layers, options.tokens)))
+        return
     if options.one:
         who, *numbers = options.one
         layers, tokens, rounds, *lengths = map(int, numbers)
@@ -192,6 +216,9 @@ def main() -> None:
     before = os.getloadavg()[0]
     row = measured(options)
     for who, one in row["contenders"].items():
+        if who == PRODUCTS:
+            print(f"{'products alone':<28}{one['later']:.3f} s  / eager {one['later / eager']:.2f}", flush=True)
+            continue
         told = (
             f"first {one['first']:.2f} s  later {one['later']:.3f} s  / eager {one['later / eager']:.2f}  "
             f"{one['programs']} programs  tokens {'equal' if one['equal'] else 'differ'}"
