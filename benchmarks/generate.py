@@ -116,7 +116,7 @@ def programs(who: str, compiled: Any) -> int:
 
 
 def products(layers: int, tokens: int) -> dict[str, float]:
-    """The CPU seconds that the products of so many tokens take: one row by the weight of each linear layer, and no more."""
+    """The CPU milliseconds that the products of so many tokens take: a row by the weight of each linear layer."""
     import torch
 
     model, _ = model_and_input(layers)

@@ -29,6 +29,7 @@ FLOORS = {
     ),
     "programs": (
         ("thunder_core.ir", "thunder_core.runtime.library", "thunder_core.interpreter", "thunder_core.cache"),
+        ("thunder_core.quantization",),
     ),
     "recording": (
         ("thunder_core.analysis", "thunder_core.extension"),

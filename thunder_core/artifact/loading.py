@@ -38,6 +38,7 @@ from thunder_core.runtime.program import Program
 # Imported when it is needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.models.load:rebuild_model"
 BUILD_EMPTY_MODEL = "thunder_core.models.empty_model:build_empty_model"
+PREPARED_BY = "thunder_core.artifact.parts:prepared_by"
 
 
 def load(
@@ -101,7 +102,10 @@ def load_opened(
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
         model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)
+    elif isinstance(model, torch.nn.Module) and fingerprint_of(model) != artifact.manifest.fingerprint:
+        model = prepared(artifact, model, has_values=not wanted)
     trust = verified(artifact, model, consent)
+    define_operations(artifact, trust)
     if wanted:
         put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
     return bind_programs(artifact, model, trust, strict=strict)
@@ -114,6 +118,7 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
     standalone, facts = standalone_here(artifact, trust), artifact.manifest.shell
     if not standalone or facts is None:
         return None
+    define_operations(artifact, trust)
     kept = ArtifactInMemory.of(artifact)
     read = {name: kind for one in standalone.values() for name, kind in one.weights.items()}
     packages = frozenset().union(*(one.packages for one in standalone.values()))
@@ -128,6 +133,26 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
 
     lazy = LazyModel(LazyWeights.of(artifact, read), packages, programs, build)
     return lazy_module(lazy, artifact.manifest.subject)
+
+
+def define_operations(artifact: Artifact, trust: Trust) -> None:
+    """Import the modules that define the operations of an artifact's transforms; raises `ImportRefused`."""
+    for transform in artifact.manifest.compiler.transforms:
+        for module in transform.operations:
+            trust.imported(f"{module}:")
+
+
+def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> torch.nn.Module:
+    """A model as the artifact's transforms prepare it, such as one with quantized weights: it is what was traced.
+
+    Where it has no values yet, the artifact's weights are to be put into what is returned.
+    """
+    facts = artifact.manifest.compiler
+    if not any(transform.prepares for transform in facts.transforms):
+        return model
+    prepared_by: Any = plugins.imported(PREPARED_BY)
+    result: torch.nn.Module = prepared_by(facts, model, trust_in(model, ()), has_values=has_values)
+    return result
 
 
 def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
@@ -239,7 +264,7 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
             f"the class of the artifact's model, {facts.path}, is not what it was: {error}",
             fix="install the version of transformers that the artifact was made with, or make it anew",
         ) from error
-    return model
+    return prepared(artifact, model, has_values=False)
 
 
 def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
@@ -253,7 +278,7 @@ def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bo
     rebuild: Any = plugins.imported(REBUILD)
     options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}
     model: torch.nn.Module = rebuild(artifact.manifest.source, **options).model
-    return model
+    return prepared(artifact, model, has_values=not artifact.manifest.weights)
 
 
 def with_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:

@@ -13,7 +13,7 @@ from thunder_core.runtime.autograd_signature import AutogradSignature, Dimension
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[10] = 10  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[11] = 11  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -160,12 +160,15 @@ class ProgramFacts(StoredFacts):
 class PartFacts(StoredFacts):
     """A transform, a lookaside or an operator by its class, with its fields as literals or as what is imported.
 
-    `methods` says of a transform that it has some for the compiled module, in the place of the model's own.
+    `methods` says of a transform that it has some for the compiled module, in the place of the model's own; `prepares`
+    that it changes the model before it is traced. `operations` are the modules that define operations of its own.
     """
 
     path: str
     options: dict[str, ConstantFacts] = {}
     methods: bool = False
+    prepares: bool = False
+    operations: tuple[str, ...] = ()
 
 
 class CompilerFacts(StoredFacts):

@@ -29,7 +29,10 @@ def part_facts(part: object) -> PartFacts | None:
     if any(option is None for option in options.values()):
         return None
     methods = isinstance(part, Transform) and type(part).methods is not Transform.methods
-    return PartFacts(path=path, options=cast(dict[str, ConstantFacts], options), methods=methods)
+    prepares = isinstance(part, Transform) and type(part).prepare is not Transform.prepare
+    given = cast(dict[str, ConstantFacts], options)
+    operations = type(part).operations if isinstance(part, Transform) else ()
+    return PartFacts(path=path, options=given, methods=methods, prepares=prepares, operations=operations)
 
 
 def _option(value: object) -> ConstantFacts | None:
@@ -44,6 +47,18 @@ def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> di
     kept = [one for one in facts.transforms if one.methods]
     transforms = [part_of(one, Transform, trust) for one in kept]  # type: ignore[type-abstract]
     return {name: method for one in transforms for name, method in one.methods(model).items()}
+
+
+def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
+    """A model as an artifact's transforms prepare it; raises as `part_of` does.
+
+    Where it has no values yet, neither has what is returned: the artifact's are to be put into it.
+    """
+    for one in facts.transforms:
+        if one.prepares:
+            transform = part_of(one, Transform, trust)  # type: ignore[type-abstract]
+            model = transform.prepare(model) if has_values else transform.restructure(model)
+    return model
 
 
 def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:

@@ -119,6 +119,13 @@ def without_operators(content: Content) -> Content:
     return content
 
 
+def without_prepared_models(content: Content) -> Content:
+    """Schema 10 did not keep which transforms change the model, and there were none that did."""
+    if any("prepares" in transform for transform in content["compiler"].get("transforms", ())):
+        raise ValueError("schema 10 has no transforms that prepare models")
+    return content
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
@@ -129,4 +136,5 @@ UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     7: without_lookasides,
     8: without_methods,
     9: without_operators,
+    10: without_prepared_models,
 }

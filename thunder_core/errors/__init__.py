@@ -75,6 +75,7 @@ from thunder_core.errors.usage import (
     BadModelFolder,
     BadOption,
     BadPattern,
+    BadQuantization,
     BadRecipe,
     BadSymbolicArgument,
     CacheNotUsable,
@@ -98,6 +99,7 @@ from thunder_core.errors.validation import (
     NotFinite,
     OtherRandomNumbers,
     OutOfTolerance,
+    QualityLost,
     WrongResult,
 )
 from thunder_core.errors.warnings import (
@@ -122,6 +124,7 @@ __all__ = [
     "BadModelFolder",
     "BadOption",
     "BadPattern",
+    "BadQuantization",
     "BadRecipe",
     "BadSignature",
     "BadSymbolicArgument",
@@ -164,6 +167,7 @@ __all__ = [
     "OutputNotWritable",
     "PackageMissing",
     "PythonNotSupported",
+    "QualityLost",
     "RangeNotServed",
     "RecipeConflict",
     "RecipeMismatch",

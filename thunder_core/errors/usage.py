@@ -208,3 +208,13 @@ class AmbiguousName(UsageError):
     """
 
     code = "TH0223"
+
+
+class BadQuantization(UsageError):
+    """A model cannot be quantized as it was asked: the layers, the groups or the calibration data do not fit it.
+
+    The message names what does not: a pattern that no layer's name matches, a group size that does not divide the
+    columns of a layer's weight, or calibration data of other names or shapes than the model's inputs.
+    """
+
+    code = "TH0224"

@@ -70,3 +70,16 @@ class WrongResult(ValidationError):
     """
 
     code = "TH0406"
+
+
+class QualityLost(ValidationError):
+    """A quantized model is further from the float one than the recipe's bound. Nothing was written.
+
+    The quantized model was compared with the float one in eager PyTorch, before it was compiled: it is the quantization
+    itself that loses too much. The message names the measure, and the layers whose outputs are furthest from the float
+    ones. `--skip-layers auto` leaves out such layers until the bound holds; `--set skip=PATTERN` leaves out those that
+    it names; smaller groups (`--set group_size=32`), calibration (`--calibrate`) and more bits lose less.
+    """
+
+    code = "TH0407"
+    report: object = None  # the QuantizationReport, for whoever catches the error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from thunder_core import plugins
 from thunder_core.errors import RecipeConflict, UnknownName
@@ -17,22 +17,36 @@ if TYPE_CHECKING:
 
     from thunder_core.ir.trace import Trace
 
+Model = TypeVar("Model", bound="torch.nn.Module")
+
 
 class Transform(Traits, ABC):
     """A step from one computation to another; subclasses are frozen dataclasses whose fields are their options.
 
     Traits name other transforms by their files, by their classes or by what they provide, and recipes and plug-ins by
     their names: see `Traits`. Two of one class differ in their options only, which is refused, unless they differ in a
-    field that `distinct_by` names, such as the modules that they are for.
+    field that `distinct_by` names, such as the modules that they are for. `operations` are the Python modules that
+    define operations of PyTorch which it brings into traces: an artifact imports them before anything of a trace runs.
     """
 
     distinct_by: ClassVar[tuple[str, ...]] = ()
     cleans_up: ClassVar[bool] = False  # behind the others, where no trait says otherwise
+    operations: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
         super().__init_subclass__()
-        read = (*TRAITS, "requirements", "distinct_by", "cleans_up", "prepare", "methods", "of_function")
+        read = (
+            *TRAITS,
+            "requirements",
+            "distinct_by",
+            "cleans_up",
+            "operations",
+            "prepare",
+            "restructure",
+            "methods",
+            "of_function",
+        )
         vet_class(cls, Transform, read, but=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
 
@@ -56,6 +70,13 @@ class Transform(Traits, ABC):
         """The model that is traced: a transform that changes weights changes them here. By default the same."""
         return model
 
+    def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The model that `prepare` gives, of one whose weights have no values yet: structure, shapes and dtypes alone.
+
+        It is what an artifact, which keeps the prepared weights, puts these into. By default what `prepare` gives.
+        """
+        return self.prepare(model)
+
     def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:  # noqa: ARG002
         """Methods of the compiled module, by name, that are to stand in the place of the model's own. By default none.
 
@@ -75,6 +96,13 @@ class Transform(Traits, ABC):
         By default it is transformed like any trace.
         """
         return self(function)
+
+
+def prepared_model(model: Model, transforms: Iterable[Transform]) -> Model:
+    """The model that is traced: as the transforms prepare it, one after the other."""
+    for transform in transforms:
+        model = cast(Model, transform.prepare(model))
+    return model
 
 
 def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -37,7 +37,8 @@ class LoadedModel:
     """A model in eval mode on its device, with what it is, where it came from and what was noticed while loading.
 
     `source` is plain data from which `rebuild_model` builds the very same model; `fingerprint` is that of the
-    structure (`structure_fingerprint`), which does not depend on the weights' values or the device.
+    structure (`structure_fingerprint`), which does not depend on the weights' values or the device. `original` is the
+    model as it was loaded, where a recipe has prepared another one from it.
     """
 
     model: PreTrainedModel
@@ -46,6 +47,16 @@ class LoadedModel:
     source: dict[str, object]
     fingerprint: str
     notes: tuple[str, ...] = ()
+    original: PreTrainedModel | None = None
+
+    def prepared_as(self, model: torch.nn.Module) -> LoadedModel:
+        """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
+        if model is self.model:
+            return self
+        prepared = cast(PreTrainedModel, model)
+        return dataclasses.replace(
+            self, model=prepared, fingerprint=structure_fingerprint(prepared), original=self.model
+        )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from thunder_core.acquire.named import parameters_of
 from thunder_core.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
 from thunder_core.dynamo.entry import acquired_by_dynamo, for_graphs
 from thunder_core.errors import BadSymbolicArgument, DegradedWarning
+from thunder_core.extension.transform import prepared_model
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
@@ -60,7 +61,7 @@ def compile(  # noqa: A001 - the word of the field
     require_dimensions(model, chosen, symbolic or ())
     transforms = usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS)
     limit = {} if max_programs is None else {"max_programs": max_programs}
-    return _compiled(model, chosen, transforms, named, arguments, limit)
+    return _compiled(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
 
 
 def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
@@ -82,7 +83,7 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
 
 
 def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
-    """The model, compiled by a recipe that has been prepared and has accepted it; what is symbolic may be another."""
+    """A model that the recipe's transforms have prepared, compiled by the recipe; what is symbolic may be another."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
     return _compiled(model, recipe, prepared.in_order, prepared.executors, arguments)
@@ -98,14 +99,9 @@ def _compiled(
 ) -> Module:
     """The model, compiled by what of a recipe can be used here, with settings that come before the recipe's own."""
     composition = recipe.composition
-    subject: torch.nn.Module = model
-    for transform in transforms:
-        subject = transform.prepare(subject)
     usable = [one.executor for one in executors if one.executor is not None]
     options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)
-    compiled = compile_in_order(subject, transforms, usable, options, composition.lookasides)
+    compiled = compile_in_order(model, transforms, usable, options, composition.lookasides)
     if recipe.acquires_by == "jit":
         return cast(Module, compiled)
-    return cast(
-        Module, acquired_by_dynamo(subject, for_graphs(specializations_of(compiled).compiler.settings, subject))
-    )
+    return cast(Module, acquired_by_dynamo(model, for_graphs(specializations_of(compiled).compiler.settings, model)))

@@ -274,7 +274,7 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
     first = next(iter(sessions.values()))
     inputs = {name: session.inputs(size) for name, session in sessions.items()}
     contenders = {
-        name: partial(first.call_of(CONTENDERS[name](first.model)), **next(iter(inputs.values())))
+        name: partial(first.call_of(CONTENDERS[name](first.original)), **next(iter(inputs.values())))
         for name in bench_request.contenders(len(sessions))
     }
     ours = {name: partial(one.call_of(one.compiled), **inputs[name]) for name, one in sessions.items()}

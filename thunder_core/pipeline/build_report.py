@@ -40,7 +40,7 @@ from thunder_core.report import (
 )
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
-from thunder_core.validation.report import Evaluation, GenerationReport
+from thunder_core.validation.report import Evaluation, GenerationReport, QuantizationReport
 
 LAST_PROGRAM = "operations, memory and traces are those of the program that computes the last token"
 
@@ -58,6 +58,7 @@ class Results:
     generation: GenerationReport | None = None
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     comparison: ComparisonFacts | None = None
+    quantization: QuantizationReport | None = None
 
 
 def build_report(
@@ -70,6 +71,7 @@ def build_report(
 ) -> Report:
     """Everything about one run."""
     computation, use, request = program.last("computation"), program_memory(program, largest=True), plan.request
+    includes_weights = request.include_weights or session.loaded.original is not None
     return Report(
         thunder=__version__,
         environment=describe_environment(),
@@ -87,12 +89,13 @@ def build_report(
         memory=memory_points(use),
         saved_bytes=use.saved,
         train=request.train,
-        weights_bytes=kept_weights(session.model).size if request.include_weights else 0,
+        weights_bytes=kept_weights(session.model).size if includes_weights else 0,
         validation_state=validation_state(request, results),
         validation=results.validation,
         generation=results.generation,
         generation_benchmarks=results.generation_benchmarks,
         comparison=results.comparison,
+        quantization=results.quantization,
         evaluation=results.evaluation,
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),
@@ -153,7 +156,7 @@ def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> Mode
         name=plan.prepared.model_name,
         family=loaded.config.model_type,
         task=loaded.task,
-        parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
+        parameters=sum(parameter.numel() for parameter in (loaded.original or loaded.model).parameters()),
         dtype=str(loaded.source["dtype"]),
         device=plan.device,
         notes=(*loaded.notes, *notes),

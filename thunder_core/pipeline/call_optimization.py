@@ -143,7 +143,7 @@ class CallOptimization:
     def _measured_at(self, size: InputSize) -> BenchmarkReport:
         session = self.session
         example = session.inputs(size)
-        eager, ours = session.call_of(session.model), session.call_of(session.compiled)
+        eager, ours = session.call_of(session.original), session.call_of(session.compiled)
         return measure(
             {"eager": lambda: eager(**example), OURS: lambda: ours(**example)},
             runs=self.plan.request.runs,

@@ -56,7 +56,7 @@ def evaluate(
         numbers = list(range(first, min(first + batch, total)))
         inputs = batches.of_rows([*numbers, *[numbers[-1]] * (batch - len(numbers))])
         with torch.no_grad():
-            eager, ours = (leaves_of(function(**inputs)) for function in (loaded.model, compiled))
+            eager, ours = (leaves_of(function(**inputs)) for function in (loaded.original or loaded.model, compiled))
         for leaves in (eager, ours):
             leaves.tensors = {name: _real(tensor, len(numbers)) for name, tensor in leaves.tensors.items()}
         mask = _real(inputs[MASK], len(numbers)) if MASK in inputs else None

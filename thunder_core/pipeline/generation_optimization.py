@@ -121,7 +121,7 @@ class GenerationOptimization:
     def _measured_at(self, prompts: Prompts) -> GenerationBenchmark:
         session, request = self.session, self.plan.request
         return measure_generation(
-            {"eager": Contender(session.model), OURS: Contender(session.compiled)},
+            {"eager": Contender(session.original), OURS: Contender(session.compiled)},
             inputs_of(session, prompts, session.seed),
             self.lengths.new_tokens,
             runs=min(request.runs, ROUNDS),

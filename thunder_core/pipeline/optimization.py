@@ -18,8 +18,9 @@ from thunder_core.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.pipeline.planning import Plan, destination_of, plan
 from thunder_core.pipeline.prepare import as_facts, require_not_degraded
 from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.quantization import Quantization
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.session import Session, open_model
+from thunder_core.pipeline.session import Session
 from thunder_core.report import Report
 
 
@@ -50,14 +51,16 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
 def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     request = plan.request
     clock.begin("load")
-    workflow = workflow_for(plan, open_model(plan.prepared, plan.purpose, clock.begin), clock)
+    quantization = Quantization(plan, clock.begin, clock.advance)
+    plan, session, quality = quantization.judged(quantization.opened())
+    workflow = workflow_for(plan, session, clock)
     with workflow.ready():
         clock.begin("acquire")
         program = workflow.acquire()
         if request.strict:
             require_not_degraded(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
         comparison = workflow.compare_executors()
-        results = replace(workflow.results(program), comparison=comparison)
+        results = replace(workflow.results(program), comparison=comparison, quantization=quality)
     clock.begin("write")
     while True:
         plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))
@@ -91,7 +94,7 @@ def _write(plan: Plan, workflow: CallOptimization | GenerationOptimization, repo
         options=recipe.options,
         report=report,
         tolerance=asdict(workflow.session.tolerance(loaded.model.dtype)),
-        include_weights=request.include_weights,
+        include_weights=request.include_weights or loaded.original is not None,
         force=request.force,
         sign_key=request.sign_key,
         **workflow.artifact_facts(),

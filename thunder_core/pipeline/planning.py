@@ -19,7 +19,7 @@ from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
-from thunder_core.pipeline.progress import COMPARE, EVALUATE, STAGES
+from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.recipes import require_keepable
 from thunder_core.pipeline.request import Request
@@ -48,6 +48,7 @@ class Plan:
     destination: Path
     generation: GenerationLengths | None = None
     comparing: Prepared | None = None
+    calibration: Dataset | None = None
 
     @property
     def device(self) -> str:
@@ -195,9 +196,9 @@ def plan(request: Request) -> Plan:
     refuse_comparison(request, prepared)
     comparing = prepared if comparing_executors(prepared) else None
     require_dimensions(prepared.recipe, request.dynamic)
-    data, judged_by = (
+    data, judged_by, calibration = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
-        for option, file in (("--input", request.input), ("--eval", request.evaluate))
+        for option, file in named_files(request)
     )
     config = prepared.loading.config
     generation = lengths_of(config, request) if request.generates else None
@@ -212,7 +213,8 @@ def plan(request: Request) -> Plan:
         size=size,
         data=data,
         judged_by=judged_by,
-        stages=stages_of(request, compares=comparing is not None),
+        calibration=calibration,
+        stages=stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None),
         destination=destination_of(request, prepared),
         generation=generation,
         comparing=comparing,
@@ -231,16 +233,26 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
     )
 
 
-def stages_of(request: Request, *, compares: bool = False) -> tuple[str, ...]:
-    """The stages that a request asks for, in their order; with one more where executors are compared."""
+def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
+    """The options that name files of samples: to trace and measure, to judge by, and to calibrate with."""
+    yield "--input", request.input
+    yield "--eval", request.evaluate
+    yield "--calibrate", None if request.calibrate.isdigit() or not request.calibrate else Path(request.calibrate)
+
+
+def stages_of(request: Request, *, compares: bool = False, quantizes: bool = False) -> tuple[str, ...]:
+    """The stages that a request asks for, in their order; more where executors are compared, and where is quantized."""
     wanted = {
+        CALIBRATE: quantizes and bool(request.calibrate),
+        QUALITY: quantizes and request.validate,
         COMPARE: compares,
         "validate": request.validate,
         EVALUATE: request.evaluate is not None,
         "benchmark": request.benchmark,
     }
-    first = STAGES[: STAGES.index("validate")]
-    return tuple(stage for stage in (*first, *wanted, "write") if wanted.get(stage, True))
+    early, late = STAGES[: STAGES.index("acquire")], STAGES[STAGES.index("acquire") : STAGES.index("validate")]
+    stages = (*early, CALIBRATE, QUALITY, *late, COMPARE, "validate", EVALUATE, "benchmark", "write")
+    return tuple(stage for stage in stages if wanted.get(stage, True))
 
 
 def lookaside_names(prepared: Prepared) -> list[str]:

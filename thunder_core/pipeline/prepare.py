@@ -27,6 +27,7 @@ from thunder_core.pipeline.recipes import requested_recipe, sample_of, usable_tr
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe, Transform
 from thunder_core.report import Degraded
+from thunder_core.transforms.quantize import Quantize
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Prepared:
         """The recipe's own transforms in their order."""
         own = {type(transform) for transform, _ in self.recipe.composition.owned_transforms}
         return tuple(one for one in self.in_order if type(one) in own)
+
+    @property
+    def quantize(self) -> Quantize | None:
+        """The transform that quantizes; None where there is none."""
+        return next((one for one in self.in_order if isinstance(one, Quantize)), None)
 
     @property
     def model_name(self) -> str:

@@ -7,6 +7,8 @@ from typing import Protocol
 CHECK_RECIPE = "check the recipe"
 STAGES = ("load", CHECK_RECIPE, "acquire", "transform", "compile", "validate", "benchmark", "write")
 COMPARE = "compare executors"  # a stage that is there where an executor of the recipe only compares the others
+CALIBRATE = "calibrate"  # a stage that is there where a recipe that quantizes is to be calibrated
+QUALITY = "quality"  # a stage that is there where a recipe quantizes, and is validated
 EVALUATE = "evaluate"  # a stage that is there where samples to judge by were named
 
 
@@ -14,7 +16,7 @@ class Progress(Protocol):
     """An observer of a run; it may raise `KeyboardInterrupt`."""
 
     def begin(self, stage: str) -> None:
-        """Note that a stage, one of `STAGES`, `COMPARE` or `EVALUATE`, has begun."""
+        """Note that a stage, one of `STAGES` or of those below, has begun."""
 
     def advance(self, done: int, total: int) -> None:
         """Note how much of the current stage is done."""

@@ -24,6 +24,21 @@ if TYPE_CHECKING:
 COMPILERS = ("jit", "thunderfx")
 
 
+def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise `BadOption` for a value that is none of those that are known."""
+    if value not in known:
+        raise BadOption(f"{option} is {value!r}", fix=f"use {' or '.join(filter(None, known))}")
+
+
+def require_calibration(option: str, value: str) -> None:
+    """Raise `BadOption` for a number of inputs below one, and what `require_data_file` raises for a file."""
+    if value.lstrip("-").isdigit():
+        if int(value) < 1:
+            raise BadOption(f"{option} is {value}", fix=f"give {option} a number of 1 or more, or a file of samples")
+    elif value:
+        require_data_file(option, Path(value))
+
+
 def require_compiler(option: str, name: str) -> None:
     """Raise `BadOption` for the name of no compiler."""
     if name not in COMPILERS:
@@ -214,6 +229,20 @@ class Request:
         help="accuracy, perplexity or cosine",
         default_text="the one of the task",
         check=lambda _, name: require_metric(name),
+    )
+
+    calibrate: str = option(
+        "",
+        metavar="FILE|N",
+        help="For recipes that quantize to 4 bits: real samples, or the number of drawn inputs, by which weights are "
+        "rounded.",
+        check=require_calibration,
+    )
+    skip_layers: str = option(
+        "",
+        metavar="auto",
+        help="For recipes that quantize: leave out the layers that lose most, until the bound holds.",
+        check=lambda option, value: require_one_of(option, value, ("", "auto")),
     )
 
     @property

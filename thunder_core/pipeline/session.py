@@ -16,6 +16,7 @@ from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.report import size_in_words
+from thunder_core.extension.transform import prepared_model
 from thunder_core.models.batches import IDS
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
@@ -62,8 +63,13 @@ class Session:
 
     @property
     def model(self) -> torch.nn.Module:
-        """The eager model."""
+        """The eager model, as the recipe's transforms have prepared it: the compiled one computes what it does."""
         return self.loaded.model
+
+    @property
+    def original(self) -> torch.nn.Module:
+        """The eager model as it was loaded, with whose speed ours is compared; for training, the prepared one."""
+        return self.model if self.loaded.original is None or self.purpose.train else self.loaded.original
 
     @property
     def device(self) -> torch.device:
@@ -157,16 +163,22 @@ class Session:
         return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
 
 
-def open_model(prepared: Prepared, purpose: Purpose, begin: Callable[[str], None] = lambda stage: None) -> Session:
+def open_model(
+    prepared: Prepared,
+    purpose: Purpose,
+    begin: Callable[[str], None] = lambda stage: None,
+    prepare: Callable[[LoadedModel], torch.nn.Module] | None = None,
+) -> Session:
     """Open a session of a model that a recipe compiles; `begin` is called as the recipe begins to check the model.
 
-    Raises the errors of `load_model`, and `RecipeMismatch`.
+    The model is prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`,
+    `RecipeMismatch`, and what transforms raise for a model that they cannot prepare.
     """
     loaded = load_model(prepared.model)
     begin(CHECK_RECIPE)
     prepared.recipe.validate_all(loaded.model)
     return Session(
-        loaded,
+        loaded.prepared_as(prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)),
         purpose,
         partial(apply, prepared),
         {"model": prepared.model_name, "recipe": prepared.recipe.name},

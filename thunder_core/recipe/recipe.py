@@ -18,6 +18,7 @@ from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.requirement import Cuda, Degradation, Package, Requirement
 from thunder_core.extension.traits import TRAITS, Traits
 from thunder_core.extension.transform import Transform, order_transforms
+from thunder_core.options.quality import Quality
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
 from thunder_core.options.tolerance import Tolerance
 from thunder_core.recipe.composition import Composition, name_of
@@ -32,6 +33,7 @@ __all__ = [
     "Lookaside",
     "Package",
     "Plugin",
+    "Quality",
     "Recipe",
     "RecipeOptions",
     "Requirement",
@@ -64,7 +66,7 @@ TAKEN_FOR = {
 }
 READ = (
     *(*DECLARED, *TRAITS, "requirements"),
-    *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance"),
+    *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance", "quality"),
 )
 
 
@@ -238,6 +240,12 @@ class Recipe(Traits, Composable):
         """The tolerance of the result of the whole sum: of several recipes the loosest counts."""
         return functools.reduce(Tolerance.or_looser, (recipe.tolerance(dtype) for recipe in self.recipes))
 
+    @property
+    def loosest_quality(self) -> Quality:
+        """How far what the whole sum makes of a model may be from the model: of several recipes the loosest counts."""
+        stated = [found for recipe in self.recipes if (found := recipe.quality()) is not None]
+        return functools.reduce(Quality.or_looser, stated) if stated else Quality()
+
     def all_transforms(self) -> tuple[Transform, ...]:
         """The transforms of the whole sum in their order; this, and the like, raise as `Composition` does."""
         return self.composition.transforms().ordered()
@@ -298,6 +306,10 @@ class Recipe(Traits, Composable):
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
         """The tolerance of the result for a model of that dtype."""
         return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
+
+    def quality(self) -> Quality | None:
+        """How far the model that its transforms prepare may be from the given one; None for the usual bound."""
+        return None
 
     def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
         """The parts that this machine cannot do: for a model on a device, or for a GPU of the architecture `target`."""

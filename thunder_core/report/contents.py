@@ -10,7 +10,13 @@ from pydantic import AwareDatetime, Field
 
 from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.benchmark.report import BenchmarkReport
-from thunder_core.validation.report import Evaluation, GenerationReport, ReportFacts, ValidationReport
+from thunder_core.validation.report import (
+    Evaluation,
+    GenerationReport,
+    QuantizationReport,
+    ReportFacts,
+    ValidationReport,
+)
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -241,6 +247,8 @@ class Report(ReportFacts):
     """The measurements of `generate`, one for each size of a batch."""
     comparison: ComparisonFacts | None = None
     """The comparison of each executor with eager PyTorch; None where no executor of the recipe does that."""
+    quantization: QuantizationReport | None = None
+    """The quantized model beside the float one; None where the recipe does not quantize, or nothing was validated."""
     evaluation: Evaluation | None = None
     """How the model does on real samples, before and after; None where none were named."""
 

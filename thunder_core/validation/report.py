@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
+from thunder_core.options.quality import Quality
 from thunder_core.options.tolerance import Tolerance
 
 LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the end of those of gradients
@@ -178,6 +179,66 @@ class GenerationReport(ReportFacts):
     def worst(self) -> PromptReport:
         """The prompts that are furthest out: failed ones where there are any."""
         return max(self.prompts, key=lambda one: (not one.passed, one.tokens - one.equal, one.largest_divergence))
+
+
+class LayerQuality(ReportFacts):
+    """A quantized layer beside the float one of its name."""
+
+    name: str
+    kind: str
+    """The class of the quantized layer: `Int8DynamicLinear`."""
+    float_bytes: int
+    """The size of the float weight."""
+    bytes: int
+    """The size of the codes, with their scales."""
+    error: float | None
+    """The norm of the difference of both results on the same inputs, as a part of that of the float one; None where the
+    layer was not called."""
+
+
+class QuantizationReport(ReportFacts):
+    """A quantized model in eager PyTorch beside the float one: what its layers and outputs lose, and what is saved."""
+
+    passed: bool
+    inputs: int
+    bound: Quality
+    output: str
+    """The output that is furthest from the float model's."""
+    error: float
+    """The norm of its difference, as a part of that of the float output."""
+    kl: float | None
+    """KL divergence of the logits from the float model's, nats, mean over positions; None without logits."""
+    top1: float | None
+    """Share of positions whose most probable token is the float model's."""
+    layers: tuple[LayerQuality, ...]
+    float_bytes: int
+    """The size of all weights and buffers of the float model."""
+    failures: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """The layers that were left out so that the bound holds."""
+    calibrated: str = ""
+    """What it was calibrated with; empty where it was not."""
+
+    @property
+    def ranked(self) -> list[LayerQuality]:
+        """The layers, those with the greatest error first."""
+        return sorted(self.layers, key=lambda layer: -(layer.error or 0.0))
+
+    @property
+    def layer_bytes(self) -> int:
+        """The size of the quantized layers."""
+        return sum(layer.bytes for layer in self.layers)
+
+    @property
+    def saved_bytes(self) -> int:
+        """The bytes that quantization saves; tied layers count once."""
+        return sum(layer.float_bytes - layer.bytes for layer in self.layers)
+
+    @property
+    def summary(self) -> str:
+        """The error of the outputs and the layers that were quantized, in words."""
+        logits = "" if self.kl is None else f", KL {self.kl:.2g} nats, top-1 {self.top1:.1%}"
+        return f"{len(self.layers)} layers quantized; error of {self.output} {self.error:.2g} of its norm{logits}"
 
 
 class ValidationReport(ReportFacts):

@@ -9,12 +9,14 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch._inductor.select_algorithm import extern_kernels
 from torch.overrides import resolve_name
 
 from thunder_core.fusion.conditions import named_sizes
 from thunder_core.fusion.machine_code import ENTRY
 from thunder_core.fusion.region import Region
+from thunder_core.quantization.products import IMPLEMENTATIONS
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.strides import with_strides
 
@@ -32,6 +34,8 @@ CLEAR = f"{GIVEN}.clear"
 OF_SIZES = ("max", "min")
 BORROWED = "extern_kernels"
 INDUCTORS = "torch.ops.inductor."
+OWN_OPERATORS = "torch.ops.thunder."
+PRODUCTS = "thunder_core.quantization.products"
 OPERATORS = "torch.ops."  # PyTorch's own, and those of libraries that the model brings along
 NODES = (
     ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Store, ast.Del,
@@ -54,7 +58,8 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
     lines[begin:begin] = _first(region, body.inputs)
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
-    text = ["import torch", "", *head, "", "", f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
+    modules = ["import torch", *([f"import {PRODUCTS}"] if f"{PRODUCTS}." in used else [])]
+    text = [*modules, "", *head, "", "", f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
     return "\n".join(text) + "\n"
 
 
@@ -121,17 +126,30 @@ class _Body:
 
 
 class _Shortened(ast.NodeTransformer):
-    """Functions that Inductor borrows from PyTorch by their own names."""
+    """Functions that Inductor borrows from PyTorch by their own names, and of our operations what they do.
+
+    A region is nothing that autograd records, so that no dispatcher is needed.
+    """
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         name = ast.unparse(node)
+        if name.startswith(OWN_OPERATORS) and name.endswith(".default"):
+            own = name.removeprefix(OWN_OPERATORS).removesuffix(".default")
+            return ast.parse(f"{PRODUCTS}.{own}", mode="eval").body if own in IMPLEMENTATIONS else node
         return ast.parse(_borrowed(name), mode="eval").body if name.startswith(f"{BORROWED}.") else node
 
 
 def _borrowed(name: str) -> str:
     """The name in PyTorch of what Inductor calls `extern_kernels.mm`; empty for a function of Inductor's own."""
-    found = resolve_name(getattr(extern_kernels, name.partition(".")[2], None)) or ""
+    function = getattr(extern_kernels, name.partition(".")[2], None)
+    found = resolve_name(function) or _name_in_torch(function)
     return found if found.startswith("torch.") and "_inductor" not in found else ""
+
+
+def _name_in_torch(function: object) -> str:
+    """The name of a function of PyTorch's that is not public, such as `torch._int_mm`; empty for any other."""
+    name = str(getattr(function, "__name__", ""))
+    return f"torch.{name}" if name and getattr(torch, name, None) is function else ""
 
 
 def _is_call_of(statement: ast.stmt, name: str) -> bool:

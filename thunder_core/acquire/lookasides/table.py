@@ -46,6 +46,8 @@ INTERPRETED = frozenset(
         *((part.__name__, name) for part in (captured_parts, transformed_calls) for name in part.TRACED),
     }
 )
+# Of these, modules that models are made of: what their layers read is guarded, and what they compute is traced.
+MODULES_OF_MODELS = ("thunder_core.quantization",)
 # Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 
@@ -76,7 +78,10 @@ def is_native_code(function: FunctionType) -> bool:
 @cache
 def runs_natively(module: str | None, name: str = "") -> bool:
     """Whether Python functions of this module, or its functions of this name, are called, not interpreted."""
-    return is_asked_again(module, name) or (_is_within(module, NATIVE_MODULES) and (module, name) not in INTERPRETED)
+    if is_asked_again(module, name):
+        return True
+    is_interpreted = (module, name) in INTERPRETED or _is_within(module, MODULES_OF_MODELS)
+    return _is_within(module, NATIVE_MODULES) and not is_interpreted
 
 
 @cache

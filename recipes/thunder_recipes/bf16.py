@@ -1,0 +1,15 @@
+"""Weights of linear layers and the table of tokens in bfloat16, and products of them; all else stays as it is."""
+
+from __future__ import annotations
+
+from thunder_core.options.quality import Quality
+from thunder_recipes._quantized import QuantizedRecipe
+
+
+class BF16(QuantizedRecipe):
+    """Weights of linear layers and the table of tokens in bfloat16, and products of them; all else stays as it is.
+
+    For models in float32 on processors with instructions for bfloat16 (AMX, AVX512-BF16).
+    """
+
+    bound = Quality(error=0.02, kl=0.005)

@@ -1,0 +1,19 @@
+"""Weights in 4 bits with scales for groups of columns: the smallest artifacts, for decoding."""
+
+from __future__ import annotations
+
+from thunder_core.options.quality import Quality
+from thunder_recipes._quantized import GroupOptions, QuantizedRecipe
+
+
+class Int4WeightOnly(QuantizedRecipe):
+    """Weights in 4 bits with scales for groups of columns: the smallest artifacts, for decoding.
+
+    The table of tokens, and the layer that computes logits, are in 8 bits. `--calibrate` chooses the range of each
+    group by what the layer is given. Add it to a model's recipe: `--recipe hf-llama3 --recipe int4-weight-only`.
+    """
+
+    bound = Quality(error=0.5, kl=0.1)
+
+    class Options(GroupOptions):
+        """The options that `--set name=value` sets."""

@@ -1,0 +1,16 @@
+"""Weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, whatever the batch."""
+
+from __future__ import annotations
+
+from thunder_core.options.quality import Quality
+from thunder_recipes._quantized import QuantizedRecipe
+
+
+class Int8Dynamic(QuantizedRecipe):
+    """Weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, whatever the batch.
+
+    Each row of a weight has a scale, and so has each row of the inputs, which is found as it comes. Inference alone:
+    rounding has no derivative. Add it to a model's recipe: `--recipe hf-llama3 --recipe int8-dynamic`.
+    """
+
+    bound = Quality(error=0.05, kl=0.02)

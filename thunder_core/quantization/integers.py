@@ -1,0 +1,88 @@
+"""Weights as integers: rows in 8 bits with a scale each, groups of a row in 4 bits with a scale and a zero point each.
+
+8 bits are symmetric: `scale = max(|row|) / 127` and `code = round(weight / scale)`. 4 bits are asymmetric over the
+range of the group, zero included: `scale = (max - min) / 15`, and `weight = (code - 8) * scale + zero` (Jacob et al.,
+2018, arXiv:1712.05877, with the zero point as a float as PyTorch's kernel takes it). Scales and zeros are rounded to
+bfloat16, in which PyTorch's kernels for the CPU take them, before weights are divided by them, so that this rounding is
+part of the quantization and not an error beside it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+SMALLEST = 1e-12  # of a scale; a row of zeros has this one
+LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+BLOCK = 64  # rows whose codes are stored together; a byte has those of a row and of the row that is 32 further
+LEVELS = 15  # of 4 bits, above the lowest
+MIDDLE = 8  # the code that stands for the zero point
+
+SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down to two fifths of it
+
+
+def quantized_rows(weight: Tensor, dtype: torch.dtype = torch.int8) -> tuple[Tensor, Tensor]:
+    """Weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,)."""
+    wide = weight.detach().float().contiguous()
+    scales = (wide.abs().amax(1) / LARGEST[dtype]).clamp(min=SMALLEST).bfloat16()
+    codes = (wide / scales.float()[:, None]).clamp(-LARGEST[dtype], LARGEST[dtype])
+    return (codes.round() if dtype == torch.int8 else codes).to(dtype), scales
+
+
+def quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Weights (rows, columns) as 4-bit codes (rows, columns) in uint8, and bfloat16 scales and zeros.
+
+    These are of shape (columns / group_size, rows, 2). With the `importance` of each column (columns,), the mean square
+    of what it is multiplied with, the range of each group is shrunk to that of `SHRINKS` at which the weighted square
+    error is least: fewer weights at the edges are clipped, and all others are rounded less.
+    """
+    groups = weight.detach().float().reshape(len(weight), -1, group_size)
+    low, high = groups.amin(2, keepdim=True).clamp(max=0), groups.amax(2, keepdim=True).clamp(min=0)
+    best = _rounded_to_range(groups, low, high)
+    if importance is not None:
+        weighing = importance.float().clamp(min=SMALLEST).view(-1, group_size)
+        least = _error(groups, *best, weighing)
+        for shrink in SHRINKS[1:]:
+            found = _rounded_to_range(groups, low * shrink, high * shrink)
+            error = _error(groups, *found, weighing)
+            better = error < least
+            best = tuple(torch.where(better, new, old) for new, old in zip(found, best, strict=True))  # type: ignore[assignment]
+            least = torch.where(better, error, least)
+    codes, scales, zeros = best
+    return codes.flatten(1).to(torch.uint8), torch.cat([scales, zeros], 2).transpose(0, 1).bfloat16().contiguous()
+
+
+def _rounded_to_range(groups: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The codes of groups within a range each, with their scales and zeros as bfloat16 has them, all in float32."""
+    scales = ((high - low) / LEVELS).clamp(min=SMALLEST).bfloat16().float()
+    zeros = (low + scales * MIDDLE).bfloat16().float()
+    return ((groups - zeros) / scales + MIDDLE).round().clamp(0, LEVELS), scales, zeros
+
+
+def _error(groups: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, weighing: Tensor) -> Tensor:
+    """The square error of each group, each column by its weight."""
+    difference = (codes - MIDDLE) * scales + zeros - groups
+    return (difference.square() * weighing).sum(2, keepdim=True)
+
+
+def packed(codes: Tensor) -> Tensor:
+    """Codes of 4 bits (rows, columns) as bytes (rows / 64, columns, 32), rows of zeros added up to whole blocks.
+
+    It is the layout that PyTorch's kernel has on processors with AVX-512 (`_convert_weight_to_int4pack_for_cpu`).
+    """
+    padded = torch.nn.functional.pad(codes, (0, 0, 0, -codes.shape[0] % BLOCK))
+    low, high = padded.view(-1, 2, BLOCK // 2, codes.shape[1]).unbind(1)
+    return (low | (high << 4)).transpose(1, 2).contiguous()
+
+
+def unpacked(blocks: Tensor) -> Tensor:
+    """The codes of packed blocks, as (rows, columns) in uint8; the rows of zeros are among them."""
+    halves = torch.stack((blocks & 15, blocks >> 4), 1)  # (blocks, halves, columns, 32)
+    return halves.transpose(2, 3).flatten(0, 2)
+
+
+def weight_of_groups(codes: Tensor, scales_and_zeros: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weights (rows, columns) that codes and their scales and zeros stand for, in `dtype`."""
+    scales, zeros = scales_and_zeros.to(dtype).transpose(0, 1).unsqueeze(2).unbind(3)
+    groups = codes.reshape(*scales.shape[:2], -1).to(dtype)
+    return ((groups - MIDDLE) * scales + zeros).flatten(1)

@@ -1,0 +1,310 @@
+"""Layers with quantized weights, which stand in the place of `torch.nn.Linear` and `torch.nn.Embedding`.
+
+Each computes what the layer of the float weight does, up to what the codes lose, and returns the dtype of the rows that
+it is given, whatever it computes in. The codes, with their scales, are buffers: no optimizer changes them. `weight` is
+the weight that they stand for, for the models that read it, or ask for its dtype.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thunder_core.errors import NotDifferentiable
+from thunder_core.quantization.integers import packed, quantized_groups, quantized_rows, unpacked, weight_of_groups
+from thunder_core.quantization.normal_float import quantized_normal, weight_of_normal
+from thunder_core.quantization.products import IMPLEMENTATIONS
+
+OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
+int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
+normal_product = OPERATIONS["normal_product"]
+SMALLEST = 1e-12  # of a row's scale
+FEW_FOR_CUDA = 17  # rows that `torch._int_mm` wants there, at least
+LARGEST_INT8, LARGEST_FP8 = 127.0, 448.0
+GROUP_SIZES = (64, 32, 16)  # that are tried where none is asked for, in this order
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which scales of inputs are found: float32, or float64 for a reference."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers in the dtype that products are computed in: bfloat16 or, where `dtype` (or its own) is that, float64."""
+    return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """How a layer is quantized: the columns of a group, and rank and scale of an adapter that is trained beside it."""
+
+    group_size: int = GROUP_SIZES[0]
+    rank: int = 8
+    alpha: float = 16.0
+
+
+class QuantizedLayer(torch.nn.Module):
+    """A layer with a weight (rows, columns) in codes; `dtype` is that of the float weight.
+
+    With `is_empty` the buffers have their shapes and no values yet, and the weight is not looked at. `importance` is
+    the mean square of each column's inputs, for what weighs errors by it.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    in_groups: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        weight: Tensor,
+        settings: LayerSettings,
+        *,
+        importance: Tensor | None = None,
+        is_empty: bool = False,
+    ) -> None:
+        super().__init__()
+        self.rows, self.columns = weight.shape
+        self.settings = settings
+        self.dtype = weight.dtype
+        source = weight.detach()
+        for name, tensor in self.quantized(source.to("meta") if is_empty else source, importance).items():
+            self.register_buffer(name, torch.empty_like(tensor, device=weight.device) if is_empty else tensor)
+
+    @abstractmethod
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """The buffers by their names, made of the float weight."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> Tensor:
+        """The weight that the codes stand for, in the dtype that the float one had."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> QuantizedLayer:
+        """Move codes and scales as `fn` does, and leave them their dtypes, which are what is read from memory."""
+        dtypes = {name: tensor.dtype for name, tensor in self.named_buffers(recurse=False)}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dtype in dtypes.items():
+            self._buffers[name] = self.get_buffer(name).to(dtype)
+        self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
+        return self
+
+    def extra_repr(self) -> str:
+        """The sizes of the weight, and of its groups."""
+        groups = f", group_size={self.settings.group_size}" if self.in_groups else ""
+        return f"rows={self.rows}, columns={self.columns}{groups}"
+
+
+class QuantizedLinear(QuantizedLayer):
+    """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which stays as it was."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        settings: LayerSettings,
+        *,
+        importance: Tensor | None = None,
+        is_empty: bool = False,
+    ) -> None:
+        super().__init__(weight, settings, importance=importance, is_empty=is_empty)
+        self.in_features, self.out_features = self.columns, self.rows
+        self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """Rows (n, columns) by the weight, in any floating dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The result (..., rows of the weight), in the dtype of `x`."""
+        result = self.product(x.reshape(-1, self.columns)).to(x.dtype).view(*x.shape[:-1], self.rows)
+        return result if self.bias is None else result + self.bias.to(x.dtype)
+
+
+class _WithScaledRows:
+    """The weight of codes with one scale a row."""
+
+    @property
+    def weight(self: QuantizedLayer) -> Tensor:  # type: ignore[misc]
+        """The codes times the scales of their rows."""
+        return (self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
+
+
+class Int8WeightOnlyLinear(_WithScaledRows, QuantizedLinear):
+    """A weight of 8 bits, with a scale for each row; its inputs stay as they are."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns) and scales (rows,)."""
+        codes, scales = quantized_rows(weight)
+        return {"codes": codes, "scales": scales}
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.int8_product`."""
+        return int8_product(computed(x), self.codes, self.scales)  # type: ignore[no-any-return]
+
+
+class Int8DynamicLinear(Int8WeightOnlyLinear):
+    """Weight and rows in 8 bits each, with a scale a row; that of an input's row is found as it comes.
+
+    Products of integers are exact, and the processor has instructions for them (VNNI, AMX).
+    """
+
+    def product(self, x: Tensor) -> Tensor:
+        """By `torch._int_mm`; raises `NotDifferentiable` where a gradient would go through the rounding."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise NotDifferentiable(
+                "a layer whose inputs are rounded to 8 bits (int8-dynamic) has no derivative",
+                fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
+            )
+        rows = x.to(wide(x.dtype))
+        scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / LARGEST_INT8
+        codes = (rows / scales).round().to(torch.int8)
+        if x.device.type == "cuda":
+            codes = functional.pad(codes, (0, 0, 0, FEW_FOR_CUDA))
+        result = torch._int_mm(codes, self.codes.t())[: rows.shape[0]]
+        return result.to(rows.dtype) * scales * self.scales.float()
+
+
+class FP8Linear(_WithScaledRows, QuantizedLinear):
+    """Weight and rows as 8-bit floats (E4M3), with a scale a row; multiplied by `torch._scaled_mm` on GPUs that can.
+
+    Elsewhere the same codes are multiplied as bfloat16 numbers, which all of them are.
+    """
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns) in float8_e4m3fn, and scales (rows,)."""
+        codes, scales = quantized_rows(weight, torch.float8_e4m3fn)
+        return {"codes": codes, "scales": scales}
+
+    def product(self, x: Tensor) -> Tensor:
+        """Rows are scaled to the range of E4M3, multiplied, and scaled back; raises `NotDifferentiable` likewise."""
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise NotDifferentiable(
+                "a layer whose inputs are rounded to 8-bit floats (fp8) has no derivative",
+                fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
+            )
+        rows = x.to(wide(x.dtype))
+        scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / LARGEST_FP8
+        codes = (rows / scales).clamp(-LARGEST_FP8, LARGEST_FP8).to(torch.float8_e4m3fn)
+        if x.device.type == "cuda" and self.rows % 16 == 0 and self.columns % 16 == 0:
+            result = torch._scaled_mm(
+                codes, self.codes.t(), scales, self.scales.float()[None], out_dtype=torch.bfloat16
+            )
+        else:
+            result = functional.linear(computed(codes, x.dtype), computed(self.codes, x.dtype)).to(rows.dtype)
+            result = result * scales * self.scales.float()
+        return result
+
+
+class Int4WeightOnlyLinear(QuantizedLinear):
+    """A weight of 4 bits, with a scale and a zero point for each group of columns; its inputs stay as they are."""
+
+    scales_and_zeros: Tensor
+    in_groups = True
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """Packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
+        codes, scales_and_zeros = quantized_groups(weight, self.settings.group_size, importance)
+        return {"codes": packed(codes), "scales_and_zeros": scales_and_zeros}
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their groups, and the zeros added."""
+        return weight_of_groups(unpacked(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.int4_product`."""
+        return int4_product(computed(x), self.codes, self.scales_and_zeros)  # type: ignore[no-any-return]
+
+
+class NormalFloatLoRALinear(QuantizedLinear):
+    """A frozen weight in NormalFloat, and beside it two thin matrices that are trained: QLoRA (arXiv:2305.14314).
+
+    The result is `x W' + (alpha / rank) x A' B'`; B is zero at first, so that the sum is the frozen layer.
+    """
+
+    in_groups = True
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        settings: LayerSettings,
+        *,
+        importance: Tensor | None = None,
+        is_empty: bool = False,
+    ) -> None:
+        super().__init__(weight, bias, settings, importance=importance, is_empty=is_empty)
+        generator = torch.Generator(weight.device if weight.device.type != "meta" else "cpu").manual_seed(self.columns)
+        narrow = torch.empty(settings.rank, self.columns, dtype=self.dtype, device=weight.device)
+        bound = (3 / self.columns) ** 0.5  # as LoRA is initialized: the variance of a uniform one is 1 / columns
+        self.lora_a = torch.nn.Parameter(narrow if is_empty else narrow.uniform_(-bound, bound, generator=generator))
+        self.lora_b = torch.nn.Parameter(torch.zeros(self.rows, settings.rank, dtype=self.dtype, device=weight.device))
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns / 2) and scales (rows, groups)."""
+        codes, scales = quantized_normal(weight, self.settings.group_size)
+        return {"codes": codes, "scales": scales}
+
+    @property
+    def weight(self) -> Tensor:
+        """The values of the codes times the scales of their groups; what is trained is not in it."""
+        return weight_of_normal(self.codes, self.scales, self.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.normal_product`, and by the two matrices."""
+        adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
+        frozen: Tensor = normal_product(computed(x), self.codes, self.scales)
+        return frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank)
+
+
+class BFloat16Linear(QuantizedLinear):
+    """A weight in bfloat16, multiplied by rows in bfloat16, whatever the dtype that they come in."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """The rounded weight."""
+        return {"codes": weight.bfloat16()}
+
+    @property
+    def weight(self) -> Tensor:
+        """The rounded weight, in the dtype that it had."""
+        return self.codes.to(self.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """Both in bfloat16, added up as the processor does, and rounded once."""
+        return functional.linear(computed(x), computed(self.codes, x.dtype))
+
+
+class Int8Embedding(_WithScaledRows, QuantizedLayer):
+    """A table in 8 bits, with a scale for each row."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns) and scales (rows,)."""
+        codes, scales = quantized_rows(weight)
+        return {"codes": codes, "scales": scales}
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        return (self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)).to(self.dtype)
+
+
+class BFloat16Embedding(QuantizedLayer):
+    """A table in bfloat16."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """The rounded table."""
+        return {"codes": weight.bfloat16()}
+
+    @property
+    def weight(self) -> Tensor:
+        """The rounded table, in the dtype that it had."""
+        return self.codes.to(self.dtype)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        return self.codes[ids].to(self.dtype)

@@ -1,0 +1,38 @@
+"""NormalFloat in 4 bits: codes of the quantiles of a normal distribution, with the greatest magnitude of each group.
+
+Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023 (arXiv:2305.14314), appendix E has the values.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+VALUES = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+SMALLEST = 1e-12  # of a scale; a group of zeros has this one
+
+
+def quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
+    """Weights (rows, columns) as two codes a byte (rows, columns / 2), and bfloat16 scales (rows, groups).
+
+    A byte has the codes of a column and of the one that is half a row further.
+    """
+    groups = weight.detach().float().reshape(len(weight), -1, group_size)
+    scales = groups.abs().amax(2).clamp(min=SMALLEST).bfloat16()
+    table = torch.tensor(VALUES, device=weight.device)
+    edges = (table[1:] + table[:-1]) / 2
+    codes = torch.bucketize(groups / scales.float().unsqueeze(2), edges).to(torch.uint8).flatten(1)
+    low, high = codes.chunk(2, 1)
+    return low | (high << 4), scales
+
+
+def weight_of_normal(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weights (rows, columns) that codes and scales stand for, in `dtype`."""
+    table = torch.tensor(VALUES, dtype=dtype, device=codes.device)
+    values = table[torch.cat((codes & 15, codes >> 4), 1).int()]
+    groups = values.view(*scales.shape, -1)
+    return (groups * scales.to(dtype).unsqueeze(2)).flatten(1)
