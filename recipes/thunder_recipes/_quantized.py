@@ -1,4 +1,4 @@
-"""What recipes that quantize have in common: their options, and the transform that these describe."""
+"""The base of recipes that quantize: their options, the transform that these describe, and the bound of the loss."""
 
 from __future__ import annotations
 

@@ -18,9 +18,10 @@ from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.report import Report
 from thunder_core.report.number_format import percent
 from thunder_core.validation import OutputReport, ValidationReport
-from thunder_core.validation.report import Evaluation, GenerationReport
+from thunder_core.validation.report import Evaluation, GenerationReport, QuantizationReport
 
 SHOWN_OUTPUTS = 6
+SHOWN_LAYERS = 3
 FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
 WIDE = 100  # columns; below it, mean errors are left out
 LONGEST_NAME, LONG_NAME = 30, 48
@@ -31,6 +32,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     parts = [
         *_speed(report),
         *_validation(report, width),
+        *([quantization_view(report.quantization)] if report.quantization else []),
         *_comparison(report),
         *([evaluation_view(report.evaluation)] if report.evaluation else []),
         *_benchmark(report, width),
@@ -122,6 +124,23 @@ def _judged(output: OutputReport) -> Text:
     if not output.passed:
         return Text("out of tolerance", BAD)
     return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
+
+
+def quantization_view(found: QuantizationReport) -> RenderableType:
+    """The quantized model beside the float one: its bounds, its size, and the layers that lose most."""
+    table = plain_table("measure", "found", "bound")
+    table.add_row(f"error of {found.output}, of its norm", magnitude(found.error), f"at most {found.bound.error:g}")
+    if found.kl is not None and found.top1 is not None:
+        table.add_row("divergence of logits, nats", magnitude(found.kl), f"at most {found.bound.kl:g}")
+        table.add_row("most probable token as in float", percent(found.top1), f"at least {percent(found.bound.top1)}")
+    before = found.layer_bytes + found.saved_bytes
+    table.add_row("size of the layers", size(found.layer_bytes), f"{size(before)} in float")
+    for layer in found.ranked[:SHOWN_LAYERS]:
+        table.add_row(f"error of {layer.name}", "not called" if layer.error is None else magnitude(layer.error), "")
+    skipped = f"; left out: {', '.join(found.skipped)}" if found.skipped else ""
+    calibrated = f"; calibrated with {found.calibrated}" if found.calibrated else ""
+    detail = f"{counted(len(found.layers), 'layer')}, beside the float model on {counted(found.inputs, 'input')}"
+    return titled("Quantization", f"{detail}{calibrated}{skipped}", table)
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quality:
-    """How far a quantized model may be from the float one, on inputs that it was not calibrated with.
+    """The distance that a quantized model may have from the float one, on inputs that it was not calibrated with.
 
     `error`: the Euclidean norm of the difference of the outputs, as a part of that of the float output. `kl`: mean
     Kullback-Leibler divergence of the logits over positions, in nats. `top1`: share of the positions at which the most

@@ -23,9 +23,8 @@ from thunder_core.quantization.products import IMPLEMENTATIONS
 
 OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
-normal_product = OPERATIONS["normal_product"]
+normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
 SMALLEST = 1e-12  # of a row's scale
-FEW_FOR_CUDA = 17  # rows that `torch._int_mm` wants there, at least
 LARGEST_INT8, LARGEST_FP8 = 127.0, 448.0
 GROUP_SIZES = (64, 32, 16)  # that are tried where none is asked for, in this order
 
@@ -40,9 +39,18 @@ def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
 
 
+def bfloat16_of(codes: Tensor) -> Tensor:
+    """Numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits: PyTorch converts them one by one.
+
+    Sign, exponent and fraction are put in their places, which is the number times 2^(7 - 127), the two biases.
+    """
+    bits = codes.view(torch.uint8).to(torch.int16)
+    return ((bits & 128) << 8 | (bits & 127) << 4).view(torch.bfloat16) * 2.0**120
+
+
 @dataclass(frozen=True)
 class LayerSettings:
-    """How a layer is quantized: the columns of a group, and rank and scale of an adapter that is trained beside it."""
+    """The settings of one layer: the columns of a group, and rank and scale of an adapter that is trained beside it."""
 
     group_size: int = GROUP_SIZES[0]
     rank: int = 8
@@ -155,7 +163,7 @@ class Int8DynamicLinear(Int8WeightOnlyLinear):
     """
 
     def product(self, x: Tensor) -> Tensor:
-        """By `torch._int_mm`; raises `NotDifferentiable` where a gradient would go through the rounding."""
+        """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient would be asked for."""
         if torch.is_grad_enabled() and x.requires_grad:
             raise NotDifferentiable(
                 "a layer whose inputs are rounded to 8 bits (int8-dynamic) has no derivative",
@@ -164,9 +172,7 @@ class Int8DynamicLinear(Int8WeightOnlyLinear):
         rows = x.to(wide(x.dtype))
         scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / LARGEST_INT8
         codes = (rows / scales).round().to(torch.int8)
-        if x.device.type == "cuda":
-            codes = functional.pad(codes, (0, 0, 0, FEW_FOR_CUDA))
-        result = torch._int_mm(codes, self.codes.t())[: rows.shape[0]]
+        result: Tensor = integer_product(codes, self.codes)
         return result.to(rows.dtype) * scales * self.scales.float()
 
 
@@ -196,7 +202,8 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
                 codes, self.codes.t(), scales, self.scales.float()[None], out_dtype=torch.bfloat16
             )
         else:
-            result = functional.linear(computed(codes, x.dtype), computed(self.codes, x.dtype)).to(rows.dtype)
+            weight = self.codes.double() if x.dtype == torch.float64 else bfloat16_of(self.codes)
+            result = functional.linear(computed(codes, x.dtype), weight).to(rows.dtype)
             result = result * scales * self.scales.float()
         return result
 

@@ -24,16 +24,19 @@ from thunder_core.quantization.normal_float import weight_of_normal
 
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
 FEW = 16  # rows, at which both ways take equally long on a Xeon with AMX (docs/quantization.md)
+FEW_ON_GPU = 17  # rows that `torch._int_mm` wants there, at least
 WIDENED = 1 << 20  # elements of a block, at least
 
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {}
 
 
-def operation(rows: Callable[..., int | torch.SymInt]) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def operation(
+    rows: Callable[..., int | torch.SymInt], dtype: torch.dtype | None = None
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Define an operation of the name of a function of tensors, which it calls on any device; the function stays.
 
-    `rows` tells from the arguments behind the first how many columns result.
+    `rows` tells from the arguments behind the first how many columns result, in `dtype` or that of the first.
     """
 
     def define(implementation: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -43,7 +46,7 @@ def operation(rows: Callable[..., int | torch.SymInt]) -> Callable[[Callable[...
         LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 
         def metadata(x: Tensor, *given: Tensor) -> Tensor:
-            return x.new_empty((x.shape[0], rows(*given)))
+            return x.new_empty((x.shape[0], rows(*given)), dtype=dtype or x.dtype)
 
         torch.library.register_fake(f"thunder::{name}", metadata, lib=LIBRARY)
         IMPLEMENTATIONS[name] = implementation
@@ -75,6 +78,22 @@ def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], T
         stop = min(start + step, rows)
         result[:, start:stop] = torch.nn.functional.linear(x, weight(start, stop))
     return result
+
+
+@operation(lambda codes: codes.shape[0], torch.int32)
+def integer_product(x: Tensor, codes: Tensor) -> Tensor:
+    """Rows (n, columns) in int8 by a weight (rows, columns) in int8, exactly, in int32 (n, rows).
+
+    `torch._int_mm` on the CPU leaves its result unwritten for a single row whose strides are not (columns, 1), though
+    no step is ever taken along the first; on GPUs it wants more than 16 rows.
+    """
+    count, columns = x.shape
+    if not x.is_cpu and count < FEW_ON_GPU:
+        padded = torch.nn.functional.pad(x, (0, 0, 0, FEW_ON_GPU - count))
+        return torch._int_mm(padded, codes.t())[:count]
+    if not (count and columns):
+        return torch.zeros(count, codes.shape[0], dtype=torch.int32, device=x.device)
+    return torch._int_mm(x.reshape(-1).view(count, columns), codes.t())
 
 
 @operation(lambda codes, _: codes.shape[0])

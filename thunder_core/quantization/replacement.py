@@ -50,7 +50,7 @@ SCHEMES: Mapping[str, Scheme] = {
 
 @dataclass(frozen=True)
 class QuantizationSettings:
-    """What is quantized, and how: a scheme by its name, and patterns of the names of layers (`model.layers.*.mlp.*`).
+    """The settings of a quantization: a scheme by its name, and patterns of names of layers (`model.layers.*.mlp.*`).
 
     A layer is quantized that a pattern of `targets` matches and none of `skip`. `group_size` is the number of columns
     with a scale of their own in 4 bits; 0 is the greatest of `GROUP_SIZES` that divides a layer's columns. With

@@ -242,7 +242,7 @@ class Recipe(Traits, Composable):
 
     @property
     def loosest_quality(self) -> Quality:
-        """How far what the whole sum makes of a model may be from the model: of several recipes the loosest counts."""
+        """The bound of what the whole sum loses of a model by changing it: of several recipes the loosest counts."""
         stated = [found for recipe in self.recipes if (found := recipe.quality()) is not None]
         return functools.reduce(Quality.or_looser, stated) if stated else Quality()
 
@@ -308,7 +308,7 @@ class Recipe(Traits, Composable):
         return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
 
     def quality(self) -> Quality | None:
-        """How far the model that its transforms prepare may be from the given one; None for the usual bound."""
+        """The bound of what a model may lose as its transforms prepare it; None where it says nothing of that."""
         return None
 
     def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:

@@ -12,7 +12,7 @@ from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, s
 from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear, logarithmic
 from thunder_core.report.contents import ExecutorShare, MemoryPoint, OperationCount, StageTime
-from thunder_core.validation.report import OutputReport, ValidationReport
+from thunder_core.validation.report import OutputReport, QuantizationReport, ValidationReport
 
 WIDTH = 520
 LETTER = 6.6  # width of a letter of the labels
@@ -167,6 +167,15 @@ def operation_bars(operations: Sequence[OperationCount]) -> Bars:
     hidden = ranked[MOST_ROWS:]
     rest = f"and {len(hidden)} more, {sum(o.count for o in hidden)} calls together" if hidden else ""
     return _bars("Calls of each operation", [(o.name, o.count, str(o.count)) for o in ranked[:MOST_ROWS]], rest)
+
+
+def layer_errors(quantization: QuantizationReport) -> Bars:
+    """The quantized layers that lose most, by the error of their results."""
+    found = [(layer.name, layer.error) for layer in quantization.ranked if layer.error is not None]
+    hidden = found[MOST_ROWS:]
+    rest = f"and {len(hidden)} more, none of them above {hidden[0][1]:.2g}" if hidden else ""
+    rows = [(name, error, f"{error:.2g}") for name, error in found[:MOST_ROWS]]
+    return _bars("Error of each quantized layer, as a part of the norm of its result", rows, rest)
 
 
 def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars:

@@ -115,6 +115,7 @@ def plots_of(report: Report) -> dict[str, object]:
         "stages": report.stages and plots.stage_bars(report.stages),
         "shares": report.executors and plots.executor_shares(report.executors),
         "operations": report.operations and plots.operation_bars(report.operations),
+        "layers": report.quantization and plots.layer_errors(report.quantization),
         "curve": any(point.bytes for point in report.memory) and plots.memory_curve(report.memory),
     }
     return {name: plot or None for name, plot in drawn.items()}

@@ -48,7 +48,7 @@ class Quantize(Transform):
 
     @property
     def settings(self) -> QuantizationSettings:
-        """What is quantized, and how."""
+        """The settings of the quantization: the fields of this transform."""
         return QuantizationSettings(
             self.scheme, self.targets, self.skip, self.group_size, self.embeddings, self.rank, self.alpha
         )
