@@ -38,6 +38,7 @@ from thunder_core.acquire.lookasides import (
     transformers_attention,
     triton_kernels,
     warned,
+    while_loop,
 )
 from thunder_core.acquire.lookasides.table import (
     LOOKASIDES,
@@ -86,4 +87,5 @@ __all__ = [
     "transformers_attention",
     "triton_kernels",
     "warned",
+    "while_loop",
 ]
