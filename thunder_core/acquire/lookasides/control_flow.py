@@ -166,10 +166,15 @@ def require_carry(results: Any, count: int) -> None:
 
 @higher_order("map_impl")
 def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
-    """Record the function that is mapped, and a loop over the slices of tensors."""
+    """Record the function that is mapped, and a loop over the slices of tensors; None is not stacked."""
     flat = Flattened(acquisition, body)
-    results = over_slices(Subtraces(acquisition, "map"), map_slices, body, flat, (), slices, additional)
-    return tree_unflatten(list(results), flat.structure)
+
+    def tensors(*args: Any) -> list[Any]:
+        return [leaf for leaf in flat(*args) if leaf is not None]
+
+    results = iter(over_slices(Subtraces(acquisition, "map"), map_slices, body, tensors, (), slices, additional))
+    leaves = [None if leaf is None else next(results) for leaf in tree_flatten(flat.results)[0]]
+    return tree_unflatten(leaves, flat.structure)
 
 
 class Flattened:
