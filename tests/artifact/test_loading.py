@@ -375,3 +375,8 @@ def test_a_function_that_another_was_put_in_the_place_of_is_noticed(tmp_path, mo
     with pytest.raises(WrongInputs, match="scale"):
         thunder.load(folder, scaling.program, strict=True)(x)
     del sys.modules["scaling"]
+
+
+def test_a_module_that_is_no_file_is_an_attribute_of_one_that_is():
+    assert import_path(torch.ops.aten) == "torch.ops:aten"
+    assert import_path(torch.nn.functional) == "torch.nn.functional"
