@@ -268,6 +268,15 @@ def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch
     assert find_in_modules([held]) == {}
 
 
+def test_strict_tells_that_a_value_decided(tmp_path):
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
+    compiled = thunder.jit(program)
+    compiled(torch.ones(3))
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), program, strict=True)
+    with pytest.raises(WrongInputs, match="a value that it computes, and that decides how it goes on"):
+        loaded(-torch.ones(3))
+
+
 # ---- fresh processes ------------------------------------------------------------------------------------------
 
 MODEL = """

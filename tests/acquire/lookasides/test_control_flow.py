@@ -14,7 +14,7 @@ from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as map_slices
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent, NotDifferentiable, OperationFailed, WrongInputs
+from thunder_core.errors import DataDependent, NotDifferentiable, OperationFailed
 from thunder_core.ir.trace import Trace
 from thunder_core.recipe import Transform
 from thunder_core.transforms.autocast import Autocast
@@ -296,16 +296,6 @@ def test_an_artifact_holds_the_functions(tmp_path: Path) -> None:
     loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), closures, strict=True)
     for x in (X, -X):
         torch.testing.assert_close(loaded(x), closures(x))
-
-
-def test_an_artifact_tells_that_a_value_decided(tmp_path: Path) -> None:
-    program = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
-    compiled = thunder.jit(program)
-    compiled(X)
-    loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), program, strict=True)
-    torch.testing.assert_close(loaded(X), X[:2] + 1)
-    with pytest.raises(WrongInputs, match="a value that it computes, and that decides how it goes on"):
-        loaded(-X)
 
 
 def counts_with_a_variable(x: Tensor) -> Tensor:
