@@ -389,3 +389,4 @@ def test_a_function_that_another_was_put_in_the_place_of_is_noticed(tmp_path, mo
 def test_a_module_that_is_no_file_is_an_attribute_of_one_that_is():
     assert import_path(torch.ops.aten) == "torch.ops:aten"
     assert import_path(torch.nn.functional) == "torch.nn.functional"
+    assert import_path(torch._C.DispatchKey.Python) == "torch:DispatchKey.Python"

@@ -119,7 +119,7 @@ def import_path(value: Any) -> str | None:
         return f"builtins:{getattr(value, '__name__', '')}"
     if value is types.NoneType:  # which says that it is a builtin
         return "types:NoneType"
-    if isinstance(value, enum.Enum):
+    if isinstance(value, enum.Enum) or _is_native_member(value):
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"
     dotted = dotted_name(value)
@@ -133,6 +133,12 @@ def import_path(value: Any) -> str | None:
     if isinstance(value, types.ModuleType):
         return _module_path(value)
     return f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
+
+
+def _is_native_member(value: Any) -> bool:
+    """Whether an object is a member of an enumeration of C++, as pybind11 makes them."""
+    members = getattr(type(value), "__members__", None)
+    return isinstance(members, dict) and members.get(getattr(value, "name", None)) is value
 
 
 def _module_path(module: types.ModuleType) -> str:

@@ -189,6 +189,9 @@ PROGRAMS: dict[str, Callable[[Operators, Tensor], Any]] = {
     "associative_scan of trees": lambda o, x: o.associative_scan(
         recurrence, {"a": x * W, "b": x * SCALE["by"]}, 0, combine_mode="generic"
     ),
+    "associative_scan of an operator": lambda o, x: o.associative_scan(
+        torch.ops.aten.add.Tensor, x * W, 0, combine_mode="generic"
+    ),
     "associative_scan in cond": lambda o, x: o.cond(
         x.sum() > 0,
         lambda x: o.associative_scan(torch.mul, x * W, 0, reverse=True, combine_mode="generic"),

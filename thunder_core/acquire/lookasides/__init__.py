@@ -39,6 +39,7 @@ from thunder_core.acquire.lookasides import (
     triton_kernels,
     warned,
     while_loop,
+    wrappers,
 )
 from thunder_core.acquire.lookasides.table import (
     LOOKASIDES,
@@ -88,4 +89,5 @@ __all__ = [
     "triton_kernels",
     "warned",
     "while_loop",
+    "wrappers",
 ]
