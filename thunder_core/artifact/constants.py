@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import resolve_name
 
 from thunder_core import plugins
@@ -122,6 +123,10 @@ def import_path(value: Any) -> str | None:
     if isinstance(value, enum.Enum) or _is_native_member(value):
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"
+    if isinstance(value, OpOverloadPacket):
+        return f"torch.ops:{value._qualified_op_name.replace('::', '.')}"
+    if isinstance(value, OpOverload):
+        return f"{import_path(value.overloadpacket)}.{value._overloadname}"
     dotted = dotted_name(value)
     if dotted is None and not isinstance(value, type) and hasattr(value, "__objclass__"):
         owner = import_path(value.__objclass__)
@@ -161,7 +166,7 @@ def is_builtin(value: Any) -> bool:
     """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
     if isinstance(value, type):
         return is_native(value)
-    return isinstance(value, types.BuiltinFunctionType)
+    return isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType)
 
 
 def _torch_name(value: Any) -> tuple[str, str] | None:
