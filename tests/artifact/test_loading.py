@@ -268,6 +268,15 @@ def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch
     assert find_in_modules([held]) == {}
 
 
+def test_strict_tells_that_a_value_decided(tmp_path):
+    program = lambda x: torch.cond(x.sum() > 0, lambda x: x[:2] + 1, lambda x: x + 1, (x,))  # noqa: E731
+    compiled = thunder.jit(program)
+    compiled(torch.ones(3))
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), program, strict=True)
+    with pytest.raises(WrongInputs, match="a value that it computes, and that decides how it goes on"):
+        loaded(-torch.ones(3))
+
+
 # ---- fresh processes ------------------------------------------------------------------------------------------
 
 MODEL = """
@@ -375,3 +384,9 @@ def test_a_function_that_another_was_put_in_the_place_of_is_noticed(tmp_path, mo
     with pytest.raises(WrongInputs, match="scale"):
         thunder.load(folder, scaling.program, strict=True)(x)
     del sys.modules["scaling"]
+
+
+def test_a_module_that_is_no_file_is_an_attribute_of_one_that_is():
+    assert import_path(torch.ops.aten) == "torch.ops:aten"
+    assert import_path(torch.nn.functional) == "torch.nn.functional"
+    assert import_path(torch._C.DispatchKey.Python) == "torch:DispatchKey.Python"

@@ -226,3 +226,20 @@ def test_random_numbers_within_are_recorded_by_autograd() -> None:
     compiled = thunder.jit(program)
     outcome(compiled, X)
     assert "draws random numbers" in thunder.last_backward_reason(compiled)
+
+
+def test_what_is_carried_first_may_be_written_to_afterwards() -> None:
+    def program(x: Tensor, scan: Scan) -> Tensor:
+        first = x[0] * 0.5
+        last, rows = scan(lambda c, y: (c * y + y, c * y), first, x)
+        first.add_(5)
+        return last.sum() + rows.square().sum() + first.sum()
+
+    def in_python(combine: Callable[..., Any], initial: Tensor, slices: Tensor) -> Any:
+        return scan_in_python(combine, initial.clone(), slices)
+
+    gradients = []
+    for run in (thunder.jit(lambda x: program(x, scan)), lambda x: program(x, in_python)):
+        x = X.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(run(x), x))
+    torch.testing.assert_close(*gradients)

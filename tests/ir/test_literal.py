@@ -112,3 +112,9 @@ def test_a_decorated_function_is_found_behind_its_wrapper() -> None:
     managed = torch.nn.utils.stateless._reparametrize_module.__wrapped__  # of `contextlib.contextmanager`
     assert dotted_name(managed) == ("torch.nn.utils.stateless._reparametrize_module.__wrapped__", managed.__module__)
     assert meaning(managed) is managed
+
+
+def test_the_function_of_a_class_method_is_found_behind_the_method() -> None:
+    function = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+    assert dotted_name(function) == ("torch._tensor.Tensor.__torch_function__.__func__", "torch._tensor")
+    assert meaning(function) is function

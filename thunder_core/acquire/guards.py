@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 
 from thunder_core.acquire.paths import Path
 from thunder_core.ir.literal import Scope, literal
@@ -242,8 +244,15 @@ BY_IDENTITY = (
     types.BuiltinFunctionType,
     types.ModuleType,
     types.MethodWrapperType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    operator.itemgetter,
+    operator.attrgetter,
+    operator.methodcaller,
     property,
     classmethod,
+    OpOverload,
+    OpOverloadPacket,
 )
 
 

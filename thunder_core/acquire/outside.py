@@ -37,6 +37,7 @@ from thunder_core.runtime.library.states import has_state, state_of
 WRAPPERS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
+    functools._lru_cache_wrapper: ("__wrapped__",),
 }
 
 NUMBERS = (float, int)  # classes of numbers that may change from call to call

@@ -14,6 +14,7 @@ from thunder_core.capture.autograd_nodes import followed_from_call
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.modes import without_our_functions, without_recording
 from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.transform_levels import is_wrapped
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -57,6 +58,12 @@ class Subtraces:
         with without_our_functions():
             fake = self.recorder.tensors.made_tensor(proxy)
             return followed_from_call(fake) if proxy.requires_grad else fake
+
+    def fake(self, value: Any) -> Any:
+        """Return the physical tensor without data of a tensor that the program sees, and another value as it is."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        return self.recorder.tensors.fake(self.batches.physical(value) if is_wrapped(value) else value)
 
     def record(
         self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]

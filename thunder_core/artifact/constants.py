@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import enum
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import resolve_name
 
 from thunder_core import plugins
@@ -20,6 +22,7 @@ from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.object_paths import Way, code_digest, find_paths, follow
 from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.trust import Trust
+from thunder_core.autodiff.rules import applied, applied_class
 from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
@@ -77,6 +80,9 @@ class Keeper:
             return self._tensor(value)
         if (code := kept_by(value)) is not None:
             return self._region(getattr(value, "__name__", ENTRY), code)
+        if (kind := applied_class(value)) is not None:
+            path = import_path(kind)
+            return None if path is None else ConstantFacts(kind="function", text=path, code=code_place(kind))
         text = write_literal(value)
         if text is not None:
             return ConstantFacts(kind="literal", text=text)
@@ -114,9 +120,13 @@ def import_path(value: Any) -> str | None:
         return f"builtins:{getattr(value, '__name__', '')}"
     if value is types.NoneType:  # which says that it is a builtin
         return "types:NoneType"
-    if isinstance(value, enum.Enum):
+    if isinstance(value, enum.Enum) or _is_native_member(value):
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"
+    if isinstance(value, OpOverloadPacket):
+        return f"torch.ops:{value._qualified_op_name.replace('::', '.')}"
+    if isinstance(value, OpOverload):
+        return f"{import_path(value.overloadpacket)}.{value._overloadname}"
     dotted = dotted_name(value)
     if dotted is None and not isinstance(value, type) and hasattr(value, "__objclass__"):
         owner = import_path(value.__objclass__)
@@ -125,8 +135,24 @@ def import_path(value: Any) -> str | None:
         dotted = _torch_name(value)
     if dotted is None or dotted[1].partition(".")[0] in NAMELESS:
         return None
-    path = f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
-    return path.rstrip(":") if isinstance(value, types.ModuleType) else path
+    if isinstance(value, types.ModuleType):
+        return _module_path(value)
+    return f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
+
+
+def _is_native_member(value: Any) -> bool:
+    """Whether an object is a member of an enumeration of C++, as pybind11 makes them."""
+    members = getattr(type(value), "__members__", None)
+    return isinstance(members, dict) and members.get(getattr(value, "name", None)) is value
+
+
+def _module_path(module: types.ModuleType) -> str:
+    """The name of a module; of one like `torch.ops.aten`, which is no file, as an attribute of one that is."""
+    home, rest = module.__name__, ""
+    while home not in sys.modules and "." in home:
+        home, _, part = home.rpartition(".")
+        rest = f"{part}.{rest}".rstrip(".")
+    return f"{home}:{rest}".rstrip(":")
 
 
 def code_place(value: object) -> str:
@@ -140,7 +166,7 @@ def is_builtin(value: Any) -> bool:
     """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
     if isinstance(value, type):
         return is_native(value)
-    return isinstance(value, types.BuiltinFunctionType)
+    return isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType)
 
 
 def _torch_name(value: Any) -> tuple[str, str] | None:
@@ -214,6 +240,15 @@ class Finder:
         text, *library = (self.content(name) for name in facts.files)
         return MachineCode(text.decode(), b"".join(library), facts.needs).function_at_first_call(facts.text)
 
+    def from_function(self, facts: ConstantFacts) -> object:
+        """From the class of an `autograd.Function`, which is imported: the operation that applies it."""
+        kind = self.trust.imported(facts.text)
+        if not (isinstance(kind, type) and issubclass(kind, torch.autograd.Function)):
+            raise LookupError("it is no `torch.autograd.Function`")
+        if facts.code != code_place(kind):
+            raise LookupError("another class stands in its place")
+        return applied(kind)
+
     def lost(self, facts: ConstantFacts) -> object:
         """Nowhere."""
         raise LookupError(f"{facts.text} could not be kept")
@@ -225,6 +260,7 @@ FINDERS: dict[ConstantKind, Callable[[Finder, ConstantFacts], object]] = {
     "tensor": Finder.from_tensors,
     "way": Finder.from_subject,
     "region": Finder.from_kernels,
+    "function": Finder.from_function,
     "lost": Finder.lost,
 }
 

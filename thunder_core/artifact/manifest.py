@@ -23,7 +23,7 @@ KERNELS = "kernels"
 EXAMPLE = "example.safetensors"
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
 
-ConstantKind = Literal["literal", "import", "tensor", "way", "region", "lost"]
+ConstantKind = Literal["literal", "import", "tensor", "way", "region", "function", "lost"]
 Step = tuple[str, str | int | None]
 ValidationState = Literal["validated", "pending", "off"]
 
@@ -34,8 +34,9 @@ class ConstantFacts(StoredFacts):
     `literal`: from its text; `import`: `module:qualname`, and where its code is, if it has some, `module:qualname` of
     that; `tensor`: from `weights/constants.safetensors` under this key, laid out with these strides; `way`: step by
     step from the subject, where `text` says what is found there and `code` is the digest of its source; `region`:
-    machine code from these `files` (the Python, and the library that it calls), which `needs` these instruction sets
-    of the CPU; `lost`: it cannot be had again, which only traces that do not run may hold.
+    machine code from these `files` (the Python, and the library that it calls), which `needs` these instruction sets of
+    the CPU; `function`: the application of the `torch.autograd.Function` at `module:qualname`; `lost`: it cannot be had
+    again, which only traces that do not run may hold.
     """
 
     kind: ConstantKind

@@ -124,4 +124,4 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code
         return refusal_reason(program, error)
-    return "it does take them"
+    return "a value that it computes, and that decides how it goes on, is another than when it was traced"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ Operation = Callable[..., Any]
 SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 _rules: dict[Operation, Operation] = {}
+_applied_classes: dict[Operation, type[torch.autograd.Function]] = {}
 
 
 def register_derivative(
@@ -105,7 +107,13 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
 
     function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
     OWN_DERIVATIVES.add(function)
+    _applied_classes[function] = kind
     return function
+
+
+def applied_class(operation: object) -> type[torch.autograd.Function] | None:
+    """Return the `torch.autograd.Function` that an operation applies, or None for another operation."""
+    return _applied_classes.get(operation) if isinstance(operation, FunctionType) else None
 
 
 def target_of(bsym: BoundSymbol) -> Operation:

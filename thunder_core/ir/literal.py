@@ -90,7 +90,8 @@ def followed(dotted: str) -> Any:
 def dotted_name(value: Any) -> tuple[str, str] | None:
     """(`module.qualname`, module) where importing the module and following the names leads to this very object.
 
-    A function that was decorated by `functools.wraps` is found as `module.qualname.__wrapped__`.
+    A function that was decorated by `functools.wraps` is found as `module.qualname.__wrapped__`, and that of a class
+    method as `module.qualname.__func__`.
     """
     if isinstance(value, types.ModuleType):
         return (value.__name__, value.__name__) if followed(value.__name__) is value else None
@@ -101,6 +102,8 @@ def dotted_name(value: Any) -> tuple[str, str] | None:
         qualname = value.__name__
     name = f"{module}.{qualname}"
     found = followed(name)
+    if isinstance(found, types.MethodType) and found is not value:
+        found, name = found.__func__, f"{name}.__func__"
     while found is not value and hasattr(found, "__wrapped__"):  # a decorator has put another function in its place
         found, name = found.__wrapped__, f"{name}.__wrapped__"
     return (name, module) if found is value else None

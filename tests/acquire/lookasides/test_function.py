@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import NotDifferentiable
+from thunder_core.errors import ArtifactForeign, CannotReplay, NotDifferentiable
 from thunder_core.transforms.functionalize import Functionalize
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -78,3 +80,32 @@ def test_a_backward_of_the_users_own_is_used_where_memory_is_written_to(
 def test_a_derivative_through_a_write_with_a_backward_of_its_own_is_refused() -> None:
     with pytest.raises(NotDifferentiable, match=r"DoubledInPlace.*writes to a tensor that needs a gradient"):
         thunder.grad(result_used)(X)
+
+
+class Local(Shown):
+    """A function that another one takes the place of."""
+
+
+def shown(x: Tensor) -> Tensor:
+    return (Local.apply(x * 1) * 2).sum()
+
+
+def test_an_artifact_has_the_function_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(shown)
+    expected = torch.autograd.grad(compiled(x := X.clone().requires_grad_()), x)
+    kept = thunder.save(compiled, tmp_path / "kept")
+    torch.testing.assert_close(torch.autograd.grad(thunder.load(kept, shown, strict=True)(x), x), expected)
+    for other in (Tensor, Shown):
+        monkeypatch.setattr(sys.modules[__name__], "Local", other)
+        with pytest.raises(ArtifactForeign, match="is not to be had here"):
+            thunder.load(kept, shown, strict=True)(x)
+
+
+def test_a_function_that_nothing_imports_is_not_kept(tmp_path: Path) -> None:
+    class Hidden(Shown):
+        pass
+
+    compiled = thunder.jit(lambda x: Hidden.apply(x * 1))
+    compiled(X)
+    with pytest.raises(CannotReplay, match="cannot be kept in a file"):
+        thunder.save(compiled, tmp_path / "kept")

@@ -38,6 +38,8 @@ from thunder_core.acquire.lookasides import (
     transformers_attention,
     triton_kernels,
     warned,
+    while_loop,
+    wrappers,
 )
 from thunder_core.acquire.lookasides.table import (
     LOOKASIDES,
@@ -86,4 +88,6 @@ __all__ = [
     "transformers_attention",
     "triton_kernels",
     "warned",
+    "while_loop",
+    "wrappers",
 ]

@@ -1,13 +1,12 @@
-"""`torch.cond`, `while_loop`, `scan` and `map`: the functions that they take become sub-traces of one bound symbol.
+"""`torch.cond`, `scan` and `map`: the functions that they take become sub-traces of one bound symbol.
 
 What a function reads besides its arguments is an operand of the call. PyTorch's entry functions have checked the
 arguments by then, and its rules hold for the functions: they change nothing that they have not made, and return memory
 of their own. Branches whose results differ in shape or in numbers are told apart by the value of the predicate, which
-is guarded, and loops that carry numbers run in Python.
+is guarded.
 
 Within `torch.vmap` the functions are called with logical tensors, and the operator once with physical ones (`batches`).
-A predicate that is batched itself chooses between the results of both branches, element by element of the batch. A loop
-runs while its condition holds for any element, and changes only those for which it holds.
+A predicate that is batched itself chooses between the results of both branches, element by element of the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from thunder_core.acquire.subtraces import Subtraces
 from thunder_core.capture.modes import without_our_functions
 from thunder_core.capture.transform_levels import is_wrapped
 from thunder_core.ir.proxy import TensorProxy, slice_proxy
-from thunder_core.runtime.library.control_flow import cond, map_slices, scan, while_loop
+from thunder_core.runtime.library.control_flow import cond, map_slices, scan
 
 PAIR = 2
 SAME_NUMBERS = "let both branches return tensors, or the same numbers"
@@ -120,69 +119,19 @@ def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
     return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
 
 
-@higher_order("while_loop")
-def loop(
-    acquisition: Any,
-    condition: Callable[..., Any],
-    body: Callable[..., Any],
-    carried: tuple[Any, ...],
-    additional: tuple[Any, ...] = (),
-) -> Any:
-    """Record the condition and the body, and a loop that runs while the condition holds of the carried tensors."""
-    call = acquisition.machine.call
-    subtraces = Subtraces(acquisition, "torch.while_loop")
-    batches = subtraces.batches
-    if not all(isinstance(value, torch.Tensor) for value in carried):
-        while call(bool, call(condition, *carried, *additional)):
-            carried = tuple(call(body, *carried, *additional))
-        return carried
-    proxies = [subtraces.recorder.proxy_of(batches.physical(value)) for value in carried]
-    given = [subtraces.placeholder(proxy) for proxy in proxies]
-    inputs = subtraces.to_program(given)
-
-    def test() -> list[torch.Tensor]:
-        predicate = call(condition, *inputs, *additional)
-        return [call(torch.any, batches.physical_predicate(predicate)) if batches.dimensions else predicate]
-
-    def turn() -> list[torch.Tensor]:
-        results = [batches.physical(value) for value in call(body, *inputs, *additional)]
-        if not batches.dimensions:
-            return results
-        check_carried(subtraces, results, given, "body_fn_output", "carried_inputs")
-        # Elements for which the condition holds no more keep their values.
-        predicate = batches.physical_predicate(call(condition, *inputs, *additional))
-        return [batches.where(predicate, *pair) for pair in zip(results, given, strict=True)]
-
-    tested = subtraces.record(condition, test, given)
-    turned = subtraces.record(body, turn, given)
-    check_carried(subtraces, turned.results, given, "body_fn_output", "carried_inputs")
-    read = subtraces.operands((tested, turned), given)
-    names = [subtraces.recorder.proxy_of(tensor) for tensor in given]
-    traces = [
-        subtraces.trace(recording, name, names, read)
-        for recording, name in ((tested, "condition"), (turned, "body"))
-    ]  # fmt: skip
-    results = [subtraces.like(one, requires_grad=are_followed(subtraces, (*proxies, *read))) for one in turned.results]
-    subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
-    return subtraces.to_program(results)
-
-
-def check_carried(
-    subtraces: Subtraces, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], name: str, of: str
-) -> None:
-    """Raise as PyTorch does for carried tensors whose metadata differ from those that the function was given."""
-    fakes = [subtraces.recorder.tensors.fake(result) for result in results]
-    require_alike(fakes, given, name, of)
-    if any(one.stride() != other.stride() for one, other in zip(fakes, given, strict=True)):
+def check_carried(subtraces: Subtraces, results: Sequence[Any], given: Sequence[Any], name: str, of: str) -> None:
+    """Raise as PyTorch does for carried values with other types or metadata than those that the function was given."""
+    fakes, others = ([subtraces.fake(value) for value in values] for values in (results, given))
+    require_alike(fakes, others, name, of)
+    pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
+    if any(one.stride() != other.stride() for one, other in pairs):
         raise subtraces.refuse(
             "returns a carried tensor with other strides than it was given", "return `x.contiguous()`"
         )
 
 
-def require_alike(
-    results: Sequence[torch.Tensor], others: Sequence[torch.Tensor], name: str, name_of_others: str
-) -> None:
-    """Raise as PyTorch does for tensors that differ in shape, dtype or device."""
+def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name_of_others: str) -> None:
+    """Raise as PyTorch does for values that differ in number, type, shape, dtype or device."""
     with without_our_functions():
         check_meta_consistency(list(results), list(others), name, name_of_others, include_contiguity=False)
 
@@ -217,10 +166,15 @@ def require_carry(results: Any, count: int) -> None:
 
 @higher_order("map_impl")
 def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
-    """Record the function that is mapped, and a loop over the slices of tensors."""
+    """Record the function that is mapped, and a loop over the slices of tensors; None is not stacked."""
     flat = Flattened(acquisition, body)
-    results = over_slices(Subtraces(acquisition, "map"), map_slices, body, flat, (), slices, additional)
-    return tree_unflatten(list(results), flat.structure)
+
+    def tensors(*args: Any) -> list[Any]:
+        return [leaf for leaf in flat(*args) if leaf is not None]
+
+    results = iter(over_slices(Subtraces(acquisition, "map"), map_slices, body, tensors, (), slices, additional))
+    leaves = [None if leaf is None else next(results) for leaf in tree_flatten(flat.results)[0]]
+    return tree_unflatten(leaves, flat.structure)
 
 
 class Flattened:

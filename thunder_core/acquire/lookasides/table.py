@@ -27,6 +27,7 @@ NATIVE_MODULES = (
     "torch._VF",
     "torch.autograd.profiler",
     "torch._dynamo",
+    "torch._inductor.compiler_bisector",
     "torch._jit_internal",
     "torch._ops",
     "torch._subclasses",

@@ -38,8 +38,9 @@ def scan(
     """Combine carried tensors with the slices of others along their first dimension, one after the other.
 
     Returns the tensors that are carried in the end, and of each further result of `combine` a contiguous stack of all.
+    What is carried first is copied where autograd may save it, so that a program may write to it afterwards.
     """
-    carried, rows = tuple(initial), []
+    carried, rows = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial), []
     for place in range(slices[0].shape[0]):
         results = combine(*carried, *(tensor[place] for tensor in slices), *operands)
         carried = results[: len(initial)]
