@@ -163,7 +163,7 @@ class Int8DynamicLinear(Int8WeightOnlyLinear):
     """
 
     def product(self, x: Tensor) -> Tensor:
-        """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient would be asked for."""
+        """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient is asked for."""
         if torch.is_grad_enabled() and x.requires_grad:
             raise NotDifferentiable(
                 "a layer whose inputs are rounded to 8 bits (int8-dynamic) has no derivative",
