@@ -1,0 +1,123 @@
+"""Quantized layers: near the float ones, the same whatever the number of rows, in every dtype, and saved small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.errors import BadQuantization, NotDifferentiable
+from thunder_core.quantization.integers import packed, quantized_groups, unpacked, weight_of_groups
+from thunder_core.quantization.layers import bfloat16_of
+from thunder_core.quantization.products import integer_product
+from thunder_core.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
+from thunder_core.transforms.quantize import Quantize
+
+LOSS = {"int8-dynamic": 0.02, "int8-weight-only": 0.02, "int4-weight-only": 0.15, "fp8": 0.06, "nf4-lora": 0.15}
+LOSS["bf16"] = 0.01
+
+
+def small_model() -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 30)).eval()
+
+
+def loss(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("rows", [(1,), (2, 3), (40,)])
+def test_a_quantized_model_is_near_the_float_one(scheme: str, rows: tuple[int, ...]) -> None:
+    model = small_model()
+    x = torch.randn(*rows, 64)
+    with torch.no_grad():
+        quantized = quantized_model(model, QuantizationSettings(scheme))
+        expected, found = model(x), quantized(x)
+    assert found.dtype == torch.float32
+    assert 0 < loss(found, expected) < LOSS[scheme]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")  # fp8 without a GPU
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_compiled_one_is_saved_and_loaded(scheme: str, tmp_path: Path) -> None:
+    model, x = small_model(), torch.randn(3, 64)
+    compiled = thunder.compile(model, ["default", scheme])
+    with torch.no_grad():
+        expected = compiled(x)
+        thunder.save(compiled, tmp_path / "artifact", include_weights=True)
+        loaded = thunder.load(tmp_path / "artifact", small_model(), strict=True, weights=True)
+        assert torch.equal(loaded(x), expected)
+
+
+def test_codes_of_4_bits_are_packed_and_unpacked() -> None:
+    codes = torch.randint(0, 16, (70, 32), dtype=torch.uint8)
+    assert torch.equal(unpacked(packed(codes))[:70], codes)
+
+
+def test_calibration_loses_less_where_it_matters() -> None:
+    torch.manual_seed(0)
+    weight, importance = torch.randn(64, 64), torch.logspace(-2, 2, 64)
+    errors = []
+    for given in (None, importance):
+        codes, scales_and_zeros = quantized_groups(weight, 32, given)
+        difference = weight_of_groups(codes, scales_and_zeros, torch.float32) - weight
+        errors.append((difference.square() * importance).sum())
+    assert errors[1] < 0.95 * errors[0]
+
+
+def test_8_bit_floats_are_converted_by_their_bits() -> None:
+    every = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    numbers = every[~every.float().isnan()]
+    assert torch.equal(bfloat16_of(numbers).float(), numbers.float())
+
+
+@pytest.mark.parametrize("strides", [(64, 1), (1, 1), (0, 1)])
+def test_a_single_row_is_multiplied_whatever_its_strides(strides: tuple[int, int]) -> None:
+    x = torch.randint(-127, 128, (1, 64), dtype=torch.int8).as_strided((1, 64), strides)
+    weight = torch.randint(-127, 128, (32, 64), dtype=torch.int8)
+    assert torch.equal(integer_product(x, weight), x.int() @ weight.int().t())
+
+
+def test_adapters_alone_are_trained() -> None:
+    compiled = thunder.compile(small_model(), ["default", "nf4-lora"])
+    compiled(torch.randn(5, 64)).sum().backward()
+    assert thunder.last_backward_reason(compiled) == ""
+    trained = {name for name, parameter in compiled.named_parameters() if parameter.grad is not None}
+    assert trained == {f"{layer}.lora_{half}" for layer in (0, 2) for half in "ab"}
+
+
+def test_tied_layers_share_their_codes() -> None:
+    model = torch.nn.ModuleList([torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)])
+    model[1].weight = model[0].weight
+    quantized = quantized_model(model, QuantizationSettings("int8-weight-only"))
+    assert quantized[0].codes is quantized[1].codes
+
+
+def test_a_model_without_values_gets_the_structure_alone() -> None:
+    settings = Quantize("int4-weight-only")
+    whole, empty = settings.prepare(small_model()), settings.restructure(small_model())
+    described = [{n: (t.shape, t.dtype) for n, t in one.state_dict().items()} for one in (whole, empty)]
+    assert described[0] == described[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (QuantizationSettings("int8-dynamic", targets=("attention.*",)), "no layer's name matches targets"),
+        (QuantizationSettings("int8-dynamic", skip=("nothing",)), "no layer's name matches skip"),
+        (QuantizationSettings("int4-weight-only", group_size=48), "group_size=48 does not divide the 64 columns of 0"),
+        (QuantizationSettings("int8-dynamic", skip=("*",)), "leaves out all layers"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings: QuantizationSettings, message: str) -> None:
+    with pytest.raises(BadQuantization, match=message):
+        quantized_model(small_model(), settings)
+
+
+def test_a_gradient_through_rounding_is_refused() -> None:
+    compiled = thunder.compile(small_model(), ["default", "int8-dynamic"])
+    with pytest.raises(NotDifferentiable, match="has no derivative"):
+        compiled(torch.randn(2, 64, requires_grad=True))
