@@ -38,7 +38,9 @@ class QuantizedRecipe(Default):
     """A recipe that quantizes by the scheme of its name, with the bound of that scheme."""
 
     bound: ClassVar[Quality] = Quality()
-    Options: ClassVar[type[RecipeOptions]] = QuantizationOptions
+
+    class Options(QuantizationOptions):
+        """The options that `--set name=value` sets."""
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """The exchange of layers for quantized ones, by the options."""
