@@ -48,6 +48,8 @@ require-speedup = 1.25
 input = "inputs.npz"
 eval = "samples.jsonl"
 metric = "accuracy"
+calibrate = "16"
+skip-layers = "auto"
 
 [set]
 speed = "high"
@@ -82,6 +84,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.require_speedup == 1.25
     assert (request.input, request.evaluate) == (Path("inputs.npz"), Path("samples.jsonl"))
     assert request.metric == "accuracy"
+    assert (request.calibrate, request.skip_layers) == ("16", "auto")
     assert request.out == Path("result")
     assert request.sign_key == Path("~/key").expanduser()
     assert request.options == {"speed": "high"}
