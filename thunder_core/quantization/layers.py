@@ -17,21 +17,38 @@ from torch import Tensor
 from torch.nn import functional
 
 from thunder_core.errors import NotDifferentiable
-from thunder_core.quantization.integers import packed, quantized_groups, quantized_rows, unpacked, weight_of_groups
+from thunder_core.quantization.integers import (
+    LARGEST,
+    SMALLEST,
+    packed,
+    quantized_groups,
+    quantized_rows,
+    unpacked,
+    weight_of_groups,
+)
 from thunder_core.quantization.normal_float import quantized_normal, weight_of_normal
 from thunder_core.quantization.products import IMPLEMENTATIONS
 
 OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
 normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
-SMALLEST = 1e-12  # of a row's scale
-LARGEST_INT8, LARGEST_FP8 = 127.0, 448.0
 GROUP_SIZES = (64, 32, 16)  # that are tried where none is asked for, in this order
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which scales of inputs are found: float32, or float64 for a reference."""
-    return torch.promote_types(dtype, torch.float32)
+def scaled_rows(x: Tensor, largest: float, rounded: str) -> tuple[Tensor, Tensor]:
+    """Rows (n, columns) divided by scales (n, 1), so that the greatest magnitude of each is `largest`, and the scales.
+
+    Both are in float32, or in float64 for a reference. Raises `NotDifferentiable` where a gradient is asked for: what
+    comes of the rows is `rounded`.
+    """
+    if torch.is_grad_enabled() and x.requires_grad:
+        raise NotDifferentiable(
+            f"a layer whose inputs are rounded {rounded} has no derivative",
+            fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
+        )
+    rows = x.to(torch.promote_types(x.dtype, torch.float32))
+    scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / largest
+    return rows / scales, scales
 
 
 def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -134,22 +151,24 @@ class QuantizedLinear(QuantizedLayer):
         return result if self.bias is None else result + self.bias.to(x.dtype)
 
 
-class _WithScaledRows:
-    """The weight of codes with one scale a row."""
+class _WithScaledRows(QuantizedLayer):
+    """A weight of codes with one scale a row."""
+
+    code_dtype: ClassVar[torch.dtype] = torch.int8
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns) and scales (rows,)."""
+        codes, scales = quantized_rows(weight, self.code_dtype)
+        return {"codes": codes, "scales": scales}
 
     @property
-    def weight(self: QuantizedLayer) -> Tensor:  # type: ignore[misc]
+    def weight(self) -> Tensor:
         """The codes times the scales of their rows."""
         return (self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
 
 
 class Int8WeightOnlyLinear(_WithScaledRows, QuantizedLinear):
     """A weight of 8 bits, with a scale for each row; its inputs stay as they are."""
-
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns) and scales (rows,)."""
-        codes, scales = quantized_rows(weight)
-        return {"codes": codes, "scales": scales}
 
     def product(self, x: Tensor) -> Tensor:
         """By the operation `thunder.int8_product`."""
@@ -164,15 +183,8 @@ class Int8DynamicLinear(Int8WeightOnlyLinear):
 
     def product(self, x: Tensor) -> Tensor:
         """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient is asked for."""
-        if torch.is_grad_enabled() and x.requires_grad:
-            raise NotDifferentiable(
-                "a layer whose inputs are rounded to 8 bits (int8-dynamic) has no derivative",
-                fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
-            )
-        rows = x.to(wide(x.dtype))
-        scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / LARGEST_INT8
-        codes = (rows / scales).round().to(torch.int8)
-        result: Tensor = integer_product(codes, self.codes)
+        rows, scales = scaled_rows(x, LARGEST[torch.int8], "to 8 bits (int8-dynamic)")
+        result: Tensor = integer_product(rows.round().to(torch.int8), self.codes)
         return result.to(rows.dtype) * scales * self.scales.float()
 
 
@@ -182,21 +194,13 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
     Elsewhere the same codes are multiplied as bfloat16 numbers, which all of them are.
     """
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns) in float8_e4m3fn, and scales (rows,)."""
-        codes, scales = quantized_rows(weight, torch.float8_e4m3fn)
-        return {"codes": codes, "scales": scales}
+    code_dtype = torch.float8_e4m3fn
 
     def product(self, x: Tensor) -> Tensor:
         """Rows are scaled to the range of E4M3, multiplied, and scaled back; raises `NotDifferentiable` likewise."""
-        if torch.is_grad_enabled() and x.requires_grad:
-            raise NotDifferentiable(
-                "a layer whose inputs are rounded to 8-bit floats (fp8) has no derivative",
-                fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
-            )
-        rows = x.to(wide(x.dtype))
-        scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / LARGEST_FP8
-        codes = (rows / scales).clamp(-LARGEST_FP8, LARGEST_FP8).to(torch.float8_e4m3fn)
+        largest = LARGEST[torch.float8_e4m3fn]
+        rows, scales = scaled_rows(x, largest, "to 8-bit floats (fp8)")
+        codes = rows.clamp(-largest, largest).to(torch.float8_e4m3fn)
         if x.device.type == "cuda" and self.rows % 16 == 0 and self.columns % 16 == 0:
             result = torch._scaled_mm(
                 codes, self.codes.t(), scales, self.scales.float()[None], out_dtype=torch.bfloat16
@@ -270,8 +274,8 @@ class NormalFloatLoRALinear(QuantizedLinear):
         return frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank)
 
 
-class BFloat16Linear(QuantizedLinear):
-    """A weight in bfloat16, multiplied by rows in bfloat16, whatever the dtype that they come in."""
+class _InBFloat16(QuantizedLayer):
+    """A weight in bfloat16."""
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """The rounded weight."""
@@ -282,35 +286,25 @@ class BFloat16Linear(QuantizedLinear):
         """The rounded weight, in the dtype that it had."""
         return self.codes.to(self.dtype)
 
+
+class BFloat16Linear(_InBFloat16, QuantizedLinear):
+    """A weight in bfloat16, multiplied by rows in bfloat16, whatever the dtype that they come in."""
+
     def product(self, x: Tensor) -> Tensor:
         """Both in bfloat16, added up as the processor does, and rounded once."""
         return functional.linear(computed(x), computed(self.codes, x.dtype))
 
 
-class Int8Embedding(_WithScaledRows, QuantizedLayer):
+class Int8Embedding(_WithScaledRows):
     """A table in 8 bits, with a scale for each row."""
-
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns) and scales (rows,)."""
-        codes, scales = quantized_rows(weight)
-        return {"codes": codes, "scales": scales}
 
     def forward(self, ids: Tensor) -> Tensor:
         """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
         return (self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)).to(self.dtype)
 
 
-class BFloat16Embedding(QuantizedLayer):
+class BFloat16Embedding(_InBFloat16):
     """A table in bfloat16."""
-
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """The rounded table."""
-        return {"codes": weight.bfloat16()}
-
-    @property
-    def weight(self) -> Tensor:
-        """The rounded table, in the dtype that it had."""
-        return self.codes.to(self.dtype)
 
     def forward(self, ids: Tensor) -> Tensor:
         """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
