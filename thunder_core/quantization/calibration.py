@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -46,9 +46,7 @@ def watched_inputs(
 
         return before
 
-    handles = [model.get_submodule(name).register_forward_pre_hook(hook(name)) for name in names]
-    try:
+    with ExitStack() as hooks:
+        for name in names:
+            hooks.enter_context(model.get_submodule(name).register_forward_pre_hook(hook(name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

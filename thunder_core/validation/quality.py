@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -99,12 +99,10 @@ def _compared_layers(
 
         return after
 
-    handles = [original.get_submodule(name).register_forward_hook(hook(name)) for name in layers]
-    try:
+    with ExitStack() as hooks:
+        for name in layers:
+            hooks.enter_context(original.get_submodule(name).register_forward_hook(hook(name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _judged(
