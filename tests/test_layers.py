@@ -58,6 +58,7 @@ FLOORS = {
             "thunder_core.benchmark",
         ),
         ("thunder_core.validation",),
+        ("thunder_core.fault_localization",),
         ("thunder_core.report",),
         ("thunder_core.artifact",),
     ),

@@ -14,6 +14,8 @@ from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
+PART_VIEWS = "part views"  # makes a computation without the returned views, which a tail makes
+
 
 def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     """Split a trace into a body without returned views, and the tail that makes them; None if there are no views.
@@ -37,8 +39,8 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
         if name not in defined and name not in inputs and not isinstance(proxy, NumberProxy)
     )
     inputs_read = tuple(proxy for proxy in trace.inputs if proxy.name in read)
-    body = trace.having(views.remaining(bases), made_by="part views", output=bases)
-    ends = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, "part views", trace.origins)
+    body = trace.having(views.remaining(bases), made_by=PART_VIEWS, output=bases)
+    ends = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, PART_VIEWS, trace.origins)
     return body, ends
 
 

@@ -139,6 +139,7 @@ class ReverseSweep:
     requires_grad_names: set[str]
     _names: Iterator[str]
     _no_grad_views: set[str] = field(default_factory=set)  # views, made with grad mode off, of what requires grad
+    _cotangents: dict[str, str] = field(default_factory=dict)  # the whole gradients of the latest backward, by tensors
 
     @classmethod
     def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
@@ -226,11 +227,22 @@ class ReverseSweep:
         origins = _gradient_labels(
             [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, input_gradients, strict=True))]
         )
-        return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(input_gradients), MADE_BY, origins)
+        pairs = zip(requires_grad_inputs, input_gradients, strict=True)
+        ends = {proxy.name: gradient.name for proxy, gradient in pairs if gradient is not None}
+        return Trace(
+            "backward",
+            tuple(inputs.values()),
+            tuple(bsyms),
+            tuple(input_gradients),
+            MADE_BY,
+            origins,
+            cotangents={**self._cotangents, **ends},
+        )
 
     def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
         """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
         gradients = dict(cotangents)
+        self._cotangents.clear()
         bsyms: list[BoundSymbol] = []
         for step in reversed(self.steps):
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
@@ -241,6 +253,8 @@ class ReverseSweep:
         """Append the backward of one step to `bsyms`, and accumulate its results in `gradients`."""
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
+        pairs = zip(step.results, incoming, strict=True)
+        self._cotangents |= {proxy.name: cotangent.name for proxy, cotangent in pairs if cotangent is not None}
         accumulated = [gradients.get(proxy.name) for proxy in step.differentiated_inputs]
         try:
             vjp, contains_accumulated = _vjp_with_accumulation(step.derivation, incoming, accumulated)

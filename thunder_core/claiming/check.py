@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.comparison import Difference, metadata_difference, value_difference
+from thunder_core.claiming.comparison import Difference, Exact, Measured, metadata_difference, value_difference
+from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.errors import WrongResult
 from thunder_core.ir.evaluate import bindings, evaluate
 from thunder_core.ir.proxy import Proxy
@@ -20,19 +21,41 @@ FIX = "leave the executor {0!r} out, or its claim to this operation, and report 
 Values = dict[str, Any]
 
 
+class Judge:
+    """The judge of what checks find: this one raises `WrongResult` at the first result that is wrong."""
+
+    def is_due(self, check: Check) -> bool:  # noqa: ARG002
+        """Whether a call is compared at all."""
+        return True
+
+    def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+        """The difference in values of a result and eager PyTorch's, and whether it is more than rounding."""
+        return value_difference(actual, expected, exact)
+
+    def accept(self, check: Check, name: str, measured: Measured) -> None:
+        """Take note of a result that is right."""
+
+    def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:  # noqa: ARG002
+        """Raise `WrongResult` for a result that is wrong, `what` being that in words and `name` its proxy's."""
+        raise wrong_result(check, what, difference)
+
+
 @dataclass(eq=False)
 class Check:
     """A callable in the place of what an executor claimed, `claimed`, which `reference` is in eager PyTorch.
 
     It counts the calls that were `compared` and the largest difference of values among those that were right. A check
-    that is `left_out`, with its reason, calls what was claimed and compares nothing.
+    that is `left_out`, with its reason, calls what was claimed and compares nothing. Of results that are
+    `uninitialized` memory the metadata are compared alone. The `judge` says what is wrong, and what becomes of it.
     """
 
     claimed: BoundSymbol
     reference: tuple[BoundSymbol, ...]
     left_out: str = ""
+    uninitialized: frozenset[str] = frozenset()
     compared: int = 0
     largest: float = field(default=0.0)
+    judge: Judge = field(default_factory=Judge)
 
     @property
     def __name__(self) -> str:
@@ -43,7 +66,7 @@ class Check:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run what was claimed; raises `WrongResult` where it is not what eager PyTorch gives."""
         target = self.claimed.symbol.target
-        if self.left_out:
+        if self.left_out or not self.judge.is_due(self):
             return target(*args, **kwargs)
         given = list(leaves((args, kwargs)))
         names = list(leaves((self.claimed.args, dict(self.claimed.kwargs))))
@@ -68,15 +91,14 @@ class Check:
         same_draws = drawn.equal(RandomStates.now(inputs))
         drawn.restore()
         if not same_draws:
-            self._refuse("the random numbers", Difference("drawn are others, or more or fewer, than in eager PyTorch"))
-
-        def exact(name: str) -> torch.Tensor | None:
-            return self._exact(name, before, states, drawn)
-
+            text = "drawn are others, or more or fewer, than in eager PyTorch"
+            self.judge.refuse(self, "the random numbers", Difference(text))
         try:
             outputs = {proxy.name: value for proxy, value in bindings(self._output(), result)}
         except ValueError as error:
-            self._refuse("the result", Difference(f"has another structure: {error}"))
+            self.judge.refuse(self, "the result", Difference(f"has another structure: {error}"))
+            return
+        exact = ExactValues(self.reference, before, states, drawn)
         for name, value in {**inputs, **outputs}.items():
             is_result = name in outputs or name in self.claimed.mutates
             self._require_same(name, value, expected[name], is_result, exact)
@@ -92,46 +114,96 @@ class Check:
         evaluate(self.reference, values)
         return values
 
-    def _exact(self, name: str, before: Values, states: RandomStates, drawn: RandomStates) -> torch.Tensor | None:
-        """A value of the reference computed in float64, or None where that cannot be done."""
-        values = {key: in_float64(value) for key, value in copied(before).items()}
-        try:
-            result = self._evaluated(values, states)[name]
-        except (RuntimeError, TypeError, ValueError):
-            return None  # an operation that takes no float64, or tensors that are no longer of one dtype
-        finally:
-            drawn.restore()
-        return result if isinstance(result, torch.Tensor) else None
-
-    def _require_same(
-        self, name: str, actual: Any, expected: Any, is_result: bool, exact: Callable[[str], torch.Tensor | None]
-    ) -> None:
+    def _require_same(self, name: str, actual: Any, expected: Any, is_result: bool, exact: ExactValues) -> None:
         what = f"`{name}`" if is_result else f"the input `{name}`, which eager PyTorch does not write to,"
         if (difference := metadata_difference(actual, expected)) is not None:
-            self._refuse(what, difference)
-        if isinstance(expected, torch.Tensor):
-            found, largest = value_difference(actual, expected, lambda: exact(name) if is_result else None)
-            if found is not None or (largest and not is_result):
-                self._refuse(what, found or Difference("is another than before", largest))
-            self.largest = max(self.largest, largest)
+            self.judge.refuse(self, what, difference, name)
+        elif isinstance(expected, torch.Tensor) and name not in self.uninitialized:
+            self._require_same_values(name, what, actual, expected, exact if is_result else None)
+
+    def _require_same_values(
+        self, name: str, what: str, actual: torch.Tensor, expected: torch.Tensor, exact: ExactValues | None
+    ) -> None:
+        measured = self.judge.measure(actual, expected, exact.of(name) if exact is not None else no_exact_value)
+        difference = measured.difference
+        if exact is None and measured.largest:
+            difference = difference or Difference("is another than before", measured.largest)
+        self.largest = max(self.largest, measured.largest)
+        if difference is not None:
+            self.judge.refuse(self, what, difference, name)
+        elif exact is not None:
+            self.judge.accept(self, name, measured)
 
     def _require_memory_of_its_own(self, name: str, actual: Any, inputs: Values, expected: Values) -> None:
         """Refuse a result that lies in the memory of an input where eager PyTorch's does not."""
         for other, value in inputs.items():
             if shares_memory(actual, value) and not shares_memory(expected[name], expected[other]):
-                self._refuse(f"`{name}`", Difference(f"lies in the memory of the input `{other}`"))
+                self.judge.refuse(self, f"`{name}`", Difference(f"lies in the memory of the input `{other}`"), name)
 
-    def _refuse(self, what: str, difference: Difference) -> None:
-        largest = f", the largest difference is {difference.largest:.3g}" if difference.largest else ""
-        operations = ", ".join(dict.fromkeys(one.symbol.name for one in self.reference))
-        module = f" in `{self.claimed.module}`" if self.claimed.module else ""
-        raise WrongResult(
-            f"the executor {self.claimed.executor} computes {operations:.200}{module} wrongly: "
-            f"{what} {difference.what}".rstrip()
-            + largest,
-            fix=FIX.format(self.claimed.executor),
-            where=self.claimed.source,
-        )
+
+@dataclass(eq=False)
+class ExactValues:
+    """The values of a reference computed in float64, once, when the first is asked for."""
+
+    reference: tuple[BoundSymbol, ...]
+    before: Values
+    states: RandomStates
+    drawn: RandomStates
+    _values: dict[bool, Values | None] = field(default_factory=dict)
+
+    def of(self, name: str) -> Exact:
+        """A function that returns a value in float64, or None where that cannot be done.
+
+        With `perturbed`, as it is where the last digit of each input is another one.
+        """
+        return lambda perturbed=False: self._value(name, perturbed=perturbed)
+
+    def _value(self, name: str, *, perturbed: bool) -> torch.Tensor | None:
+        if perturbed not in self._values:
+            self._values[perturbed] = self._computed(perturbed=perturbed)
+        result = (self._values[perturbed] or {}).get(name)
+        return result if isinstance(result, torch.Tensor) else None
+
+    def _computed(self, *, perturbed: bool) -> Values | None:
+        change = perturb if perturbed else in_float64
+        values = {key: change(value) for key, value in copied(self.before).items()}
+        try:
+            self.states.restore()
+            evaluate_in_double(self.reference, values)
+        except (RuntimeError, TypeError, ValueError):
+            return None  # an operation that takes no float64, or tensors that are no longer of one dtype
+        finally:
+            self.drawn.restore()
+        return values
+
+
+def no_exact_value(perturbed: bool = False) -> None:
+    """Stand in for a value in float64 where there is to be none."""
+
+
+def perturb(value: Any) -> Any:
+    """A floating-point tensor in float64 whose elements are one unit in the last place larger or smaller; else itself.
+
+    Which of the two alternates from element to element.
+    """
+    if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+        return value
+    signs = (torch.arange(value.numel(), device=value.device) % 2 * 2 - 1).view(value.shape)
+    return in_float64(value) * (1 + signs * torch.finfo(value.dtype).eps)
+
+
+def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult:
+    """The error that tells of a wrong result of a check."""
+    largest = f", the largest difference is {difference.largest:.3g}" if difference.largest else ""
+    operations = ", ".join(dict.fromkeys(one.symbol.name for one in check.reference))
+    module = f" in `{check.claimed.module}`" if check.claimed.module else ""
+    return WrongResult(
+        f"the executor {check.claimed.executor} computes {operations:.200}{module} wrongly: "
+        f"{what} {difference.what}".rstrip()
+        + largest,
+        fix=FIX.format(check.claimed.executor),
+        where=check.claimed.source,
+    )
 
 
 @dataclass(eq=False)
@@ -150,10 +222,10 @@ class LaterCheck(Check):
 
     def __call__(self, *args: Any) -> Any:
         """Compare; raises `WrongResult` where the results are not what eager PyTorch gives."""
-        if self.left_out:
+        if self.left_out or not self.judge.is_due(self):
             return
         if self.effect:
-            self._refuse(self.effect, Difference(""))
+            self.judge.refuse(self, self.effect, Difference(""))
         read = tuple({proxy.name: proxy for part in self.reference for proxy in part.inputs}.values())
         inputs = {proxy.name: value for proxy, value in zip(read, args, strict=False)}
         if (reason := next(filter(None, map(not_copied, inputs.values())), None)) is not None:
@@ -217,11 +289,6 @@ def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
     copy.set_(storages[storage._cdata], value.storage_offset(), value.shape, value.stride())
     copy = copy.conj() if value.is_conj() else copy
     return copy._neg_view() if value.is_neg() else copy
-
-
-def in_float64(value: Any) -> Any:
-    """A floating-point tensor in float64; other values as they are."""
-    return value.to(torch.float64) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def shares_memory(one: Any, other: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -28,6 +29,32 @@ class Difference:
 
     what: str
     largest: float = 0.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The values of a result beside eager PyTorch's: the largest difference, and what is wrong, if anything.
+
+    Where the same computation was done in float64, `error` is the largest difference from that, `eager_error` eager
+    PyTorch's own, and `allowed` what was allowed; all are absolute. `scale` is the largest value.
+    """
+
+    difference: Difference | None
+    largest: float
+    error: float = 0.0
+    eager_error: float = 0.0
+    allowed: float = 0.0
+    scale: float = 0.0
+
+
+class Exact(Protocol):
+    """A function that computes a result in float64, or gives None where that cannot be done.
+
+    With `perturbed`, as it is where the last digit of each input is another one.
+    """
+
+    def __call__(self, perturbed: bool = False) -> torch.Tensor | None:
+        """Compute it."""
 
 
 def metadata_difference(actual: object, expected: object) -> Difference | None:
@@ -59,27 +86,27 @@ def strides_that_count(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
 
 
-def value_difference(
-    actual: torch.Tensor, expected: torch.Tensor, exact: Callable[[], torch.Tensor | None]
-) -> tuple[Difference | None, float]:
-    """The difference in values of two tensors of one shape and dtype, if it is more than rounding, and the largest one.
-
-    `exact` computes the result once more in float64, or gives None where that cannot be done.
-    """
+def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+    """The difference in values of two tensors of one shape and dtype, and whether it is more than rounding."""
     largest = largest_difference(actual, expected)
     if largest == 0.0:
-        return None, 0.0
+        return Measured(None, 0.0)
     if expected.is_floating_point() or expected.is_complex():
         scale = largest_value(expected)
         if largest <= ROUNDING.get(expected.dtype, EIGHT_BITS) * scale:
-            return None, largest
+            return Measured(None, largest, scale=scale)
         reference = exact()
         if reference is not None and reference.shape == expected.shape:
             own = largest_difference(expected, reference)
             if largest_difference(actual, reference) <= TIMES_EAGER * own:
-                return None, largest
+                return Measured(None, largest, scale=scale)
+    return Measured(different_at(actual, expected, largest), largest)
+
+
+def different_at(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
+    """The difference of two tensors in words: where it is largest, and the values there."""
     place, one, other = worst_place(actual, expected)
-    return Difference(f"is {one} at {place}, and {other} in eager PyTorch", largest), largest
+    return Difference(f"is {one} at {place}, and {other} in eager PyTorch", largest)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

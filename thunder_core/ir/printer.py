@@ -129,13 +129,13 @@ def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE)
         code=linecache.getline(source.filename, source.lineno).strip() if source else "",
         reads=tuple(proxy.name for proxy in bsym.inputs),
         makes=tuple(value_of(proxy, origins) for proxy in bsym.defines),
-        derives=_plain(bsym.derives) if bsym.derives else "",
+        derives=bound_symbol_text(bsym.derives) if bsym.derives else "",
         definitions=tuple(_listing(function, scope, parts=False) for function in bsym.functions),
     )
 
 
-def _plain(bsym: BoundSymbol) -> str:
-    """A bound symbol of another trace as a comment: many are derivatives of one, which is printed many times."""
+def bound_symbol_text(bsym: BoundSymbol) -> str:
+    """A bound symbol as a trace prints it, by itself: many are derivatives of one, which is printed many times."""
     if bsym not in _texts:
         _texts[bsym] = statement(bsym, Scope())
     return _texts[bsym]

@@ -41,6 +41,7 @@ class Trace(Definition):
     names that are made within a checkpointed function, with the number of its call: a backward makes them once more
     instead of having them saved, but for the results of `kept_operations`: aten operations, by the names that their
     bound symbols define. `attentions` says of results of flex attention what the bound symbols that make them compute.
+    In a backward, `cotangents` has the names of the whole gradients of the forward's tensors, by the names of these.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Trace(Definition):
     blocks: Mapping[str, int] = field(default_factory=dict)
     kept_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     attentions: Mapping[str, FlexAttention] = field(default_factory=dict)
+    cotangents: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return print_trace(self).text

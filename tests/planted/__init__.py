@@ -1,0 +1,1 @@
+"""Faults planted into programs, each of which has to be caught and named."""

@@ -1,0 +1,42 @@
+"""Evaluation in float64: bound symbols on floating-point values in double precision, whatever dtypes they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+import torch
+
+from thunder_core.ir.evaluate import evaluate
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import replace_leaves
+
+NARROWER = frozenset({torch.float32, torch.bfloat16, torch.float16})
+CASTS = frozenset({"float", "half", "bfloat16"})  # methods of tensors that name a dtype by their own name
+
+
+def in_float64(value: Any) -> Any:
+    """A floating-point tensor in float64; other values as they are."""
+    return value.to(torch.float64) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any]) -> None:
+    """Run bound symbols as `evaluate` does, with float64 wherever they name a narrower floating-point dtype.
+
+    The floating-point tensors among `values` are to be in float64. Raises what the calls raise: some operations take no
+    float64, and some programs look at dtypes.
+    """
+    evaluate(bsyms, values, call_in_double)
+
+
+def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call what a bound symbol means, without its casts to narrower floating-point dtypes."""
+    if bsym.symbol.short_name in CASTS and len(args) == 1 and not kwargs:
+        return args[0].to(torch.float64)
+    args, kwargs = replace_leaves((args, kwargs), widened_dtype)
+    return replace_leaves(bsym.symbol.target(*args, **kwargs), in_float64)
+
+
+def widened_dtype(leaf: Any) -> Any:
+    """Float64 for a narrower floating-point dtype; other leaves as they are."""
+    return torch.float64 if isinstance(leaf, torch.dtype) and leaf in NARROWER else leaf

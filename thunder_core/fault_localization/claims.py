@@ -1,0 +1,56 @@
+"""Claimed lines beside eager PyTorch: each bound symbol and region that an executor runs, on what it really reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.fault_localization.judgement import Deadline, Findings, judged_by
+from thunder_core.fault_localization.recording import settings_kept
+from thunder_core.ir.evaluate import evaluate
+from thunder_core.ir.trace import Trace
+from thunder_core.validation.inside import CheckedLines, Fault, NotCompared
+
+
+@dataclass(frozen=True)
+class ClaimFindings:
+    """The findings of a claimed trace: its wrong lines, the measured ones, and those that were left out."""
+
+    faults: tuple[Fault, ...]
+    lines: tuple[CheckedLines, ...]
+    not_compared: tuple[NotCompared, ...]
+
+
+def examine_claims(
+    claimed: Trace, unclaimed: Trace, inputs: Values, states: RandomStates, deadline: Deadline
+) -> ClaimFindings:
+    """Evaluate a claimed trace on copies of inputs, and compare each line of an executor with what it stands for.
+
+    A line reads what the lines before have really computed, so that one mistake is found at one line alone.
+    """
+    checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
+    judge = Findings(claimed.name, deadline)
+    checks = judged_by(judge, checked)
+    values = {**copied(inputs), **claimed.constants}
+    with torch.no_grad(), settings_kept(claimed.bound_symbols):
+        states.restore()
+        for bsym, dying in zip(checked.bound_symbols, last_reads(checked), strict=True):
+            evaluate((bsym,), values)
+            for name in dying:
+                values.pop(name, None)
+    return ClaimFindings(tuple(judge.faults), tuple(judge.lines()), tuple(judge.not_compared(checks)))
+
+
+def last_reads(trace: Trace) -> Iterator[frozenset[str]]:
+    """For each bound symbol the names that no later one reads, and the trace does not return."""
+    live = {proxy.name for proxy in trace.outputs}
+    dying: list[frozenset[str]] = []
+    for bsym in reversed(trace.bound_symbols):
+        names = {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
+        dying.append(frozenset(names - live))
+        live |= names
+    return reversed(dying)

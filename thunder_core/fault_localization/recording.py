@@ -1,0 +1,85 @@
+"""Recordings: the values of all names of a trace in one evaluation by eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.capture.settings import settings_of
+from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.double_precision import call_in_double, in_float64
+from thunder_core.ir.evaluate import bindings, call_target, evaluate_one
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves, replace_leaves
+
+AT_THE_END = " at the end"
+
+
+@dataclass
+class Recording:
+    """The values of names when they are defined, of tensors behind each write: `x after 1 writes`, and of inputs that
+    may have been written to: `x at the end`.
+
+    `final` has the values of all names at the end, and `outputs` are what the trace returns.
+    """
+
+    values: Values = field(default_factory=dict)
+    final: Values = field(default_factory=dict)
+    outputs: tuple[Any, ...] = ()
+
+
+def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: bool = False) -> Recording:
+    """Evaluate a trace on copies of inputs, from these states of the random numbers, and record all values.
+
+    `in_double` evaluates it in float64. Raises what the calls raise.
+    """
+    values = copied(inputs)
+    if in_double:
+        values = {name: in_float64(value) for name, value in values.items()}
+    values |= trace.constants
+    call = call_in_double if in_double else call_target
+    recording, writes = Recording(), dict[str, int]()
+    keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
+    with torch.no_grad(), settings_kept(trace.bound_symbols):
+        states.restore()
+        for bsym in trace.bound_symbols:
+            result = evaluate_one(bsym, values, call)
+            for proxy, value in bindings(bsym.output, result):
+                values[proxy.name] = value
+            for proxy in bsym.defines:
+                recording.values[proxy.name] = _kept(values[proxy.name], keeps_copies)
+            for name in bsym.mutates:
+                writes[name] = writes.get(name, 0) + 1
+                recording.values[f"{name} after {writes[name]} writes"] = _kept(values[name], keeps_copies)
+    if keeps_copies:
+        recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
+    recording.final = values
+    returned = replace_leaves(trace.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
+    recording.outputs = tuple(leaves(returned))
+    return recording
+
+
+def _kept(value: Any, as_copy: bool) -> Any:
+    return value.clone() if as_copy and isinstance(value, torch.Tensor) and value.layout is torch.strided else value
+
+
+@contextmanager
+def settings_kept(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
+    """Put the settings of PyTorch that bound symbols change back behind the block."""
+    restores = [setting.keep() for setting in settings_of(bsyms)]
+    try:
+        yield
+    finally:
+        for restore in restores:
+            restore()
+
+
+def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
+    """The values of a trace's inputs by their names."""
+    return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}

@@ -1,0 +1,95 @@
+"""Rounding: whether two computations of one result differ by more than floating-point arithmetic explains.
+
+A result may be as far from the computation in float64 as eager PyTorch's is, times a factor, plus some units in the
+last place. Where that is not enough, float64 is computed once more from inputs whose last digits are others: what
+these change is rounding, too. So a fault of 1e-4 in float32 is told from rounding, at whatever depth it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from thunder_core.claiming.comparison import Exact, Measured, different_at, largest_difference, largest_value, widened
+
+TIMES_EAGER = 2.0
+TIMES_INPUTS = 4.0  # of what the last digits of inputs change
+UNITS: Mapping[torch.dtype, float] = {torch.bfloat16: 2.0, torch.float16: 2.0}  # in the last place of each element
+USUAL_UNITS = 4.0
+MEAN_UNITS = 0.5  # in the root of the mean square of all errors
+WITHOUT_REFERENCE: Mapping[torch.dtype, float] = {torch.bfloat16: 2e-2, torch.float16: 3e-3}
+USUALLY_WITHOUT_REFERENCE = 1e-5
+
+
+def rounding_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+    """The difference of a result from eager PyTorch's, of one shape and dtype, and whether it is more than rounding.
+
+    Integers and booleans are to be equal, but where eager PyTorch's are not those of float64 either.
+    """
+    largest = largest_difference(actual, expected)
+    if not largest:
+        return Measured(None, 0.0)
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return _counted(actual, expected, exact, largest)
+    reference = exact()
+    if reference is None or reference.shape != expected.shape:
+        scale = largest_value(expected)
+        allowed = WITHOUT_REFERENCE.get(expected.dtype, USUALLY_WITHOUT_REFERENCE) * scale
+        wrong = different_at(actual, expected, largest) if largest > allowed else None
+        return Measured(wrong, largest, largest, 0.0, allowed, scale)
+    measured = _beside(reference, actual, expected, largest)
+    if measured.difference is not None and (perturbed := exact(perturbed=True)) is not None:
+        measured = _beside(reference, actual, expected, largest, (perturbed - reference).abs())
+    return measured
+
+
+def _counted(actual: torch.Tensor, expected: torch.Tensor, exact: Exact, largest: float) -> Measured:
+    """Integers: as many may be others than in float64 as of eager PyTorch's are, which rounding has decided."""
+    reference = exact()
+    own = others = 0
+    if reference is not None and reference.shape == expected.shape:
+        own, others = (int(torch.ne(one, reference).sum()) for one in (expected, actual))
+    wrong = not own or others > TIMES_EAGER * own
+    return Measured(different_at(actual, expected, largest) if wrong else None, largest, largest, 0.0, 0.0)
+
+
+def _beside(
+    reference: torch.Tensor,
+    actual: torch.Tensor,
+    expected: torch.Tensor,
+    largest: float,
+    changed: torch.Tensor | None = None,
+) -> Measured:
+    """Both beside the reference; `changed` is what the last digits of inputs change."""
+    ours, theirs, exact = widened(actual), widened(expected), widened(reference)
+    finite = theirs.isfinite() & exact.isfinite()
+    size = exact.abs().where(finite, 0.0)
+    mistake = (ours - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf)
+    eager_mistake = (theirs - exact).abs().where(finite, 0.0)
+    slack = torch.zeros_like(size) if changed is None else changed.where(finite, 0.0).nan_to_num(nan=0.0)
+    information = torch.finfo(expected.dtype)
+    unit, smallest = information.eps, information.tiny
+    allowed = (
+        TIMES_EAGER * eager_mistake.max()
+        + TIMES_INPUTS * slack.max()
+        + UNITS.get(expected.dtype, USUAL_UNITS) * unit * size
+        + smallest
+    )
+    allowed_mean = TIMES_EAGER * (_mean(eager_mistake) + _mean(slack)) + MEAN_UNITS * unit * _mean(size) + smallest
+    same_non_finite = bool(((ours == theirs) | (ours.isnan() & theirs.isnan()) | finite).all())
+    few = expected.numel() < 64  # a mean over so few elements says nothing that the largest does not
+    right = same_non_finite and bool((mistake <= allowed).all()) and (few or bool(_mean(mistake) <= allowed_mean))
+    return Measured(
+        None if right else different_at(actual, expected, largest),
+        largest,
+        float(mistake.max()),
+        float(eager_mistake.max()),
+        float(allowed.max()),
+        float(size.max()),
+    )
+
+
+def _mean(values: torch.Tensor) -> torch.Tensor:
+    """The root of the mean square."""
+    return values.square().mean().sqrt()

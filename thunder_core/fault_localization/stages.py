@@ -1,0 +1,169 @@
+"""Stages beside each other: the values of all names behind a transform, and those before it.
+
+Transforms keep the names of what they leave as it is. So the first name that has another value behind a transform
+stands at the line where it went wrong, or behind lines of names that only the transform knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.claiming.claim import EAGER
+from thunder_core.claiming.comparison import Difference, Exact, metadata_difference
+from thunder_core.fault_localization.line_faults import line_fault, of_result
+from thunder_core.fault_localization.recording import AT_THE_END, Recording
+from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.ir.printer import bound_symbol_text
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves
+from thunder_core.validation.inside import Fault, FaultKind
+
+RESULT = "result {}"  # names what a trace returns at a place
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A stage and the recording of its evaluation; of the first stage also that in float64, where there is one.
+
+    Another one in float64, `perturbed`, is from inputs whose last digits are others.
+    """
+
+    trace: Trace
+    recording: Recording
+    exact: Recording | None = None
+    perturbed: Recording | None = None
+
+
+def changes_dtypes(before: Recording, after: Recording) -> bool:
+    """Whether a transform has given values other dtypes, as autocast does: rounding then explains all differences."""
+    shared = before.values.keys() & after.values.keys()
+    return any(dtype_of(before.values[name]) != dtype_of(after.values[name]) for name in shared)
+
+
+def dtype_of(value: Any) -> torch.dtype | None:
+    """The dtype of a tensor; None for other values."""
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def first_difference(before: Evaluated, after: Evaluated) -> Fault | None:
+    """The line of the later stage at which a value is another one than before; None where all are the same."""
+    names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
+    old, new = named_values(before.recording), named_values(after.recording)
+    for name in names:
+        if name not in old:
+            continue
+        difference = value_fault(name, old[name], new[name], before)
+        if difference is not None:
+            return stage_fault(name, difference, before.trace, after.trace)
+    return None
+
+
+def named_values(recording: Recording) -> dict[str, Any]:
+    """The values of a recording by names, and those that are returned by their places."""
+    returned = {RESULT.format(place): value for place, value in enumerate(recording.outputs)}
+    return {**recording.values, **returned}
+
+
+def value_fault(name: str, old: Any, new: Any, before: Evaluated) -> Difference | None:
+    """The difference of a value behind a transform, if it is more than rounding."""
+    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+        return metadata_difference(new, old)
+    if old.dtype != new.dtype or old.shape != new.shape:
+        return metadata_difference(new, old)
+    if old.layout is not torch.strided or not old.numel():
+        return None
+    return rounding_difference(new, old, exact_value(name, before)).difference
+
+
+def exact_value(name: str, before: Evaluated) -> Exact:
+    """The function that gives a value of the first stage in float64."""
+
+    def exact(perturbed: bool = False) -> torch.Tensor | None:
+        recording = before.perturbed if perturbed else before.exact
+        value = None if recording is None else named_values(recording).get(name)
+        return value if isinstance(value, torch.Tensor) else None
+
+    return exact
+
+
+def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
+    """The fault at a name: at the line that defines it, or at the first line that it is computed from and is new."""
+    bsym, told = culprit(name, before, after), of_result(name, difference)
+    if bsym is None:
+        returned = ", ".join(map(str, leaves(after.output)))
+        return Fault(
+            kind="transform",
+            by=after.made_by,
+            trace=after.name,
+            line=f"return ({returned})",
+            result=name,
+            difference=told.what,
+            error=told.largest,
+        )
+    executor = bsym.executor if bsym.executor != EAGER else ""
+    kind: FaultKind = "executor" if executor else "transform"
+    return line_fault(kind, executor or after.made_by, after.name, bsym, name, told)
+
+
+def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
+    """The bound symbol to blame for a value of the later stage; None where only what is returned is to blame."""
+    made_by = definitions(after)
+    if name.startswith("result "):
+        place = int(name.removeprefix("result "))
+        old, new = list(leaves(before.output))[place], list(leaves(after.output))[place]
+        if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
+            return None
+        name = getattr(new, "name", "")
+    if name.endswith(AT_THE_END):
+        written = name.removesuffix(AT_THE_END)
+        return lost_write(before, after) or next((one for one in writes_of(after) if written in one.mutates), None)
+    written, _, count = name.partition(" after ")
+    if count:
+        writes = [bsym for bsym in after.bound_symbols if written in bsym.mutates]
+        return writes[min(int(count.split()[0]), len(writes)) - 1] if writes else None
+    bsym = made_by.get(name)
+    if bsym is None:
+        return None
+    old = definitions(before).get(name)
+    if old is None or bound_symbol_text(old) != bound_symbol_text(bsym):
+        return newest_origin(bsym, before, made_by) if old is not None and same_but_inputs(old, bsym) else bsym
+    return lost_write(before, after) or bsym
+
+
+def definitions(trace: Trace) -> dict[str, BoundSymbol]:
+    """The bound symbol that defines each name."""
+    return {proxy.name: bsym for bsym in trace.bound_symbols for proxy in bsym.defines}
+
+
+def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
+    """Whether two bound symbols call one thing, and differ in the names that they read at the most."""
+    if old.symbol.name != new.symbol.name or len(old.inputs) != len(new.inputs):
+        return False
+    names = dict(zip((proxy.name for proxy in old.inputs), new.inputs, strict=True))
+    return bound_symbol_text(old.renamed(names)) == bound_symbol_text(new)
+
+
+def newest_origin(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, BoundSymbol]) -> BoundSymbol:
+    """The bound symbol, or that of the names it reads which only the later stage knows, however far back."""
+    known = definitions(before)
+    for proxy in bsym.inputs:
+        maker = made_by.get(proxy.name)
+        if maker is not None and proxy.name not in known:
+            return newest_origin(maker, before, made_by)
+    return bsym
+
+
+def lost_write(before: Trace, after: Trace) -> BoundSymbol | None:
+    """The first write of the earlier stage that the later one does not have."""
+    kept = {bound_symbol_text(bsym) for bsym in after.bound_symbols if bsym.has_effect}
+    return next((one for one in writes_of(before) if bound_symbol_text(one) not in kept), None)
+
+
+def writes_of(trace: Trace) -> Iterator[BoundSymbol]:
+    """The bound symbols that write to tensors."""
+    return (bsym for bsym in trace.bound_symbols if bsym.mutates)
