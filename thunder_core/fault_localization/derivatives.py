@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from thunder_core.autodiff.vjp import derive
-from thunder_core.claiming.check import RandomStates, Values, copied, perturb
+from thunder_core.autodiff.derivation import Derivation
+from thunder_core.autodiff.step import Step
+from thunder_core.claiming.check import RandomStates, Values, copied, no_exact_value, perturb
 from thunder_core.claiming.comparison import Difference, Exact
 from thunder_core.claiming.double_precision import call_in_double, in_float64
 from thunder_core.fault_localization.line_faults import line_fault
 from thunder_core.fault_localization.recording import Recording, settings_kept
 from thunder_core.fault_localization.rounding import rounding_difference
-from thunder_core.ir.evaluate import bindings, call_target, evaluate_one
-from thunder_core.ir.printer import bound_symbol_text
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.fault_localization.stages import difference_in_double
+from thunder_core.ir.evaluate import bindings, call_target, evaluate, evaluate_one
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.validation.inside import Fault
@@ -92,7 +92,9 @@ def gradients_of(
     return {name: gradient for name, gradient in zip(followed, gradients, strict=True) if gradient is not None}
 
 
-def wrong_gradient(backward: Trace, recording: Recording, expected: AutogradGradients) -> tuple[str, Difference] | None:
+def wrong_gradient(
+    backward: Trace, recording: Recording, in_double: Recording | None, expected: AutogradGradients
+) -> tuple[str, Difference] | None:
     """The first tensor of the forward, in the order of the backward, whose gradient is not autograd's."""
     order = {name: place for place, name in enumerate(recording.values)}
     names = sorted(backward.cotangents.items(), key=lambda pair: order.get(pair[1], -1))
@@ -102,6 +104,10 @@ def wrong_gradient(backward: Trace, recording: Recording, expected: AutogradGrad
             continue
         if value.shape != reference.shape or value.dtype != reference.dtype:
             return name, Difference(f"is {describe(value)}, and {describe(reference)} in eager PyTorch")
+        if in_double is not None and expected.exact is not None and name in expected.exact:
+            difference = difference_in_double(expected.exact[name], in_double.values[cotangent])
+            if difference is not None:
+                return name, difference
         measured = rounding_difference(value, reference, expected.exact_of(name))
         if measured.difference is not None:
             return name, measured.difference
@@ -113,68 +119,70 @@ def describe(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def gradient_fault(name: str, difference: Difference, body: Trace, backward: Trace) -> Fault:
-    """The fault of a wrong gradient: at the line of the backward that is not what PyTorch derives, or that makes it."""
+def gradient_fault(
+    name: str,
+    difference: Difference,
+    steps: Sequence[Step],
+    backward: Trace,
+    values: Values,
+    expected: AutogradGradients,
+) -> Fault:
+    """The fault of a wrong gradient: at the line of the forward whose derivative is wrong, or that makes the sum."""
     cotangent = backward.cotangents[name]
-    bsym = next((one for one in backward.bound_symbols if cotangent in {p.name for p in one.defines}), None)
-    groups = [group_of(one, backward) for one in body.bound_symbols if name in {p.name for p in one.inputs}]
-    other = next((found for group in groups if (found := not_derived(group)) is not None), None)
     told = Difference(f"the gradient of `{name}`, `{cotangent}`, {difference.what}", difference.largest)
-    bsym = other or bsym
-    if bsym is None:
-        return Fault(
-            kind="differentiation",
-            by=backward.made_by,
-            trace=backward.name,
-            line="return",
-            result=cotangent,
-            difference=told.what,
-            error=told.largest,
-        )
+    consumers = [step for step in steps if name in {proxy.name for proxy in step.differentiated_inputs}]
+    wrong = next((step for step in consumers if is_wrongly_derived(step, values, expected)), None)
+    makers = [bsym for bsym in backward.bound_symbols if cotangent in {proxy.name for proxy in bsym.defines}]
+    bsym = makers[0] if wrong is None and makers else (wrong or consumers[-1]).bsym
     operations = () if bsym.derives is None else (bsym.derives,)
     return line_fault("differentiation", backward.made_by, backward.name, bsym, cotangent, told, operations)
 
 
-def group_of(bsym: BoundSymbol, backward: Trace) -> list[BoundSymbol]:
-    """The lines of a backward that compute the derivative of a bound symbol of the forward."""
-    names = {proxy.name for proxy in bsym.defines}
-    return [
-        one
-        for one in backward.bound_symbols
-        if one.derives is not None and names & {proxy.name for proxy in one.derives.defines}
-    ]
-
-
-def not_derived(group: Sequence[BoundSymbol]) -> BoundSymbol | None:
-    """The first line of the derivative of a bound symbol whose operation PyTorch's own derivation does not have."""
-    if not group or group[0].derives is None:
-        return None
-    wanted = list(derived_operations(group[0].derives))
-    for place, bsym in enumerate(group):
-        if place >= len(wanted) or wanted[place] != signature_of(bsym):
-            return bsym if wanted else None
-    return None
-
-
-def derived_operations(bsym: BoundSymbol) -> Iterator[tuple[Any, ...]]:
-    """The operations, with their constants, that PyTorch derives for the backward of a bound symbol, anew."""
-    followed = frozenset(proxy.name for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad)
+def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) -> bool:
+    """Whether the derivative of one line of the forward is not autograd's, for the gradients that autograd has."""
+    derivation, bsym = step.derivation, step.bsym
+    if derivation is None or any(proxy.name not in expected.plain for proxy in step.results):
+        return False
+    cotangents = [expected.plain[proxy.name] for proxy in step.results]
+    inputs = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
+    names = [proxy.name for proxy in step.differentiated_inputs]
     try:
-        derivation = derive(bsym, followed)
-    except Exception:  # whatever keeps it from being derived alone: the line that makes the gradient is named then
-        return
-    if derivation is None:
-        return
-    for one in derivation.vjp(list(derivation.results)).bsyms:
-        yield signature_of(one)
+        theirs = local_gradients(bsym, inputs, names, [proxy.name for proxy in step.results], cotangents)
+        ours = derived_gradients(
+            derivation, {old: inputs[new.name] for old, new in step.names.items() if new.name in inputs}, cotangents
+        )
+    except (RuntimeError, TypeError, ValueError, KeyError):
+        return False  # what cannot be differentiated alone is named by the line that makes the sum
+    return any(
+        one is not None and other is not None and rounding_difference(one, other, no_exact_value).difference is not None
+        for one, other in zip(ours, theirs, strict=True)
+    )
 
 
-def signature_of(bsym: BoundSymbol) -> tuple[Any, ...]:
-    """The operation of a bound symbol with its constants, without the names that it reads."""
-    renamed = {
-        proxy.name: proxy.named("x") for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)
-    }
-    return (bound_symbol_text(bsym.renamed(renamed)),)
+def local_gradients(
+    bsym: BoundSymbol, inputs: Values, names: Sequence[str], results: Sequence[str], cotangents: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """The gradients of a line's inputs by autograd, for cotangents of its results."""
+    with torch.enable_grad():
+        leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
+        values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}}
+        made = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+        return list(
+            torch.autograd.grad([made[name] for name in results], list(leaves.values()), cotangents, allow_unused=True)
+        )
+
+
+def derived_gradients(
+    derivation: Derivation, values: Values, cotangents: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """The gradients of a line's inputs by the derivation of its derivative."""
+    vjp = derivation.vjp(list(derivation.results))
+    known = dict(values)
+    with torch.no_grad():
+        evaluate(derivation.bsyms, known)
+        known |= {proxy.name: one for proxy, one in zip(vjp.cotangents, cotangents, strict=True) if proxy is not None}
+        evaluate(vjp.bsyms, known)
+    return [None if proxy is None else known[proxy.name] for proxy in vjp.gradients]
 
 
 def random_cotangents(results: Mapping[str, Any], names: Iterable[str], seed: int) -> dict[str, torch.Tensor]:

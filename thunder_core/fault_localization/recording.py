@@ -83,3 +83,11 @@ def settings_kept(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
 def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
     """The values of a trace's inputs by their names."""
     return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}
+
+
+def recorded_in_double(trace: Trace, inputs: Values, states: RandomStates) -> Recording | None:
+    """The recording of a trace in float64; None for one with an operation that takes no float64."""
+    try:
+        return record(trace, inputs, states, in_double=True)
+    except (RuntimeError, TypeError, ValueError):
+        return None

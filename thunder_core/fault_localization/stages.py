@@ -1,19 +1,30 @@
 """Stages beside each other: the values of all names behind a transform, and those before it.
 
 Transforms keep the names of what they leave as it is. So the first name that has another value behind a transform
-stands at the line where it went wrong, or behind lines of names that only the transform knows.
+stands at the line where it went wrong, or behind lines of names that only the transform knows. Both are evaluated in
+float64, too, where what a transform computes in another order agrees to many more digits than a mistake does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from thunder_core.claiming.check import perturb
 from thunder_core.claiming.claim import EAGER
-from thunder_core.claiming.comparison import Difference, Exact, metadata_difference
+from thunder_core.claiming.comparison import (
+    Difference,
+    Exact,
+    differences,
+    different_at,
+    largest_difference,
+    largest_value,
+    metadata_difference,
+)
+from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.fault_localization.line_faults import line_fault, of_result
 from thunder_core.fault_localization.recording import AT_THE_END, Recording
 from thunder_core.fault_localization.rounding import rounding_difference
@@ -24,13 +35,14 @@ from thunder_core.ir.tree import leaves
 from thunder_core.validation.inside import Fault, FaultKind
 
 RESULT = "result {}"  # names what a trace returns at a place
+SAME_IN_DOUBLE = 1e-9  # of the largest value: what another order of operations changes in float64, and much more
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A stage and the recording of its evaluation; of the first stage also that in float64, where there is one.
+    """A stage and the recording of its evaluation, and one in float64 where its operations take that.
 
-    Another one in float64, `perturbed`, is from inputs whose last digits are others.
+    Another one in float64, `perturbed`, is of the first stage from inputs whose last digits are others.
     """
 
     trace: Trace
@@ -54,10 +66,15 @@ def first_difference(before: Evaluated, after: Evaluated) -> Fault | None:
     """The line of the later stage at which a value is another one than before; None where all are the same."""
     names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
     old, new = named_values(before.recording), named_values(after.recording)
+    made_by = {} if writes_of(after.trace) else definitions(after.trace)
+    in_double = differences_in_double(before, after)
     for name in names:
         if name not in old:
             continue
-        difference = value_fault(name, old[name], new[name], before)
+        exact = exact_value(name, before)
+        if name in made_by and reads_the_same(made_by[name], before.recording, after.recording):
+            exact = exact_locally(name, before)
+        difference = in_double.get(name) or value_fault(old[name], new[name], exact)
         if difference is not None:
             return stage_fault(name, difference, before.trace, after.trace)
     return None
@@ -69,7 +86,7 @@ def named_values(recording: Recording) -> dict[str, Any]:
     return {**recording.values, **returned}
 
 
-def value_fault(name: str, old: Any, new: Any, before: Evaluated) -> Difference | None:
+def value_fault(old: Any, new: Any, exact: Exact) -> Difference | None:
     """The difference of a value behind a transform, if it is more than rounding."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return metadata_difference(new, old)
@@ -77,7 +94,7 @@ def value_fault(name: str, old: Any, new: Any, before: Evaluated) -> Difference 
         return metadata_difference(new, old)
     if old.layout is not torch.strided or not old.numel():
         return None
-    return rounding_difference(new, old, exact_value(name, before)).difference
+    return rounding_difference(new, old, exact).difference
 
 
 def exact_value(name: str, before: Evaluated) -> Exact:
@@ -86,6 +103,61 @@ def exact_value(name: str, before: Evaluated) -> Exact:
     def exact(perturbed: bool = False) -> torch.Tensor | None:
         recording = before.perturbed if perturbed else before.exact
         value = None if recording is None else named_values(recording).get(name)
+        return value if isinstance(value, torch.Tensor) else None
+
+    return exact
+
+
+def differences_in_double(before: Evaluated, after: Evaluated) -> dict[str, Difference]:
+    """The differences of values in float64, by names."""
+    if before.exact is None or after.exact is None:
+        return {}
+    old, new = named_values(before.exact), named_values(after.exact)
+    pairs = {name: (old[name], new[name]) for name in new if name in old}
+    found = {name: difference_in_double(*pair) for name, pair in pairs.items()}
+    return {name: difference for name, difference in found.items() if difference is not None}
+
+
+def difference_in_double(old: Any, new: Any) -> Difference | None:
+    """The difference of a value in float64, if it is more than another order of operations explains."""
+    dense = all(isinstance(one, torch.Tensor) and one.layout is torch.strided for one in (old, new))
+    if not dense or old.shape != new.shape or old.dtype != new.dtype or not old.numel():
+        return None
+    largest = largest_difference(new, old)
+    rounds = old.is_floating_point() or old.is_complex()
+    allowed = SAME_IN_DOUBLE * largest_value(old) if rounds else 0.0
+    return different_at(new, old, largest) if largest > allowed else None
+
+
+def reads_the_same(bsym: BoundSymbol, before: Recording, after: Recording) -> bool:
+    """Whether all that a line reads has the same bits as before, so that the line alone is to be compared."""
+    names = [proxy.name for proxy in bsym.inputs]
+    return all(name in before.final and is_equal(before.final[name], after.final[name]) for name in names)
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two values are the same, NaN included."""
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return bool(one == other)
+    if one.shape != other.shape or one.dtype != other.dtype or one.layout is not other.layout:
+        return False
+    return torch.equal(one, other) or not differences(one, other).any()
+
+
+def exact_locally(name: str, before: Evaluated) -> Exact:
+    """The function that computes one line of the earlier stage in float64, from what it has read."""
+    bsym = definitions(before.trace).get(name)
+
+    def exact(perturbed: bool = False) -> torch.Tensor | None:
+        if bsym is None or before.exact is None:
+            return None
+        change = perturb if perturbed else in_float64
+        values = {proxy.name: change(before.recording.final[proxy.name]) for proxy in bsym.inputs}
+        try:
+            evaluate_in_double((bsym,), values)
+        except (RuntimeError, TypeError, ValueError):
+            return None  # an operation that takes no float64
+        value = values[name]
         return value if isinstance(value, torch.Tensor) else None
 
     return exact
@@ -164,6 +236,6 @@ def lost_write(before: Trace, after: Trace) -> BoundSymbol | None:
     return next((one for one in writes_of(before) if bound_symbol_text(one) not in kept), None)
 
 
-def writes_of(trace: Trace) -> Iterator[BoundSymbol]:
+def writes_of(trace: Trace) -> list[BoundSymbol]:
     """The bound symbols that write to tensors."""
-    return (bsym for bsym in trace.bound_symbols if bsym.mutates)
+    return [bsym for bsym in trace.bound_symbols if bsym.mutates]

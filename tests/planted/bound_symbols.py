@@ -1,0 +1,106 @@
+"""Faults of transforms: one bound symbol of a trace that is another one than it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.recipe import Transform
+
+
+def with_other_constant(bsym: BoundSymbol) -> BoundSymbol:
+    """The bound symbol with each float among its arguments a little larger, in what it consists of too."""
+
+    def change(leaf: Any) -> Any:
+        return leaf * 1.01 if type(leaf) is float and leaf not in (0.0, float("inf"), -float("inf")) else leaf
+
+    args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), change)
+    return replace(bsym, args=args, kwargs=kwargs, subsymbols=tuple(map(with_other_constant, bsym.subsymbols)))
+
+
+def with_swapped_operands(bsym: BoundSymbol) -> BoundSymbol:
+    """The bound symbol with its first two tensors of one shape in each other's place."""
+    tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
+    pairs = ((a, b) for n, a in enumerate(tensors) for b in tensors[n + 1 :] if alike(a, b))
+    pair = next(pairs, None)
+    return bsym if pair is None else bsym.renamed({pair[0].name: pair[1], pair[1].name: pair[0]})
+
+
+def alike(one: TensorProxy, other: TensorProxy) -> bool:
+    """Whether two tensors have the same shape, strides and dtype."""
+    return (one.shape, one.stride, one.dtype) == (other.shape, other.stride, other.dtype)
+
+
+def reading_another(bsym: BoundSymbol, earlier: list[TensorProxy]) -> BoundSymbol:
+    """The bound symbol with another tensor, of the same metadata, in the place of one that it reads."""
+    for proxy in bsym.inputs:
+        if isinstance(proxy, TensorProxy):
+            other = next((one for one in reversed(earlier) if one.name != proxy.name and alike(one, proxy)), None)
+            if other is not None:
+                return bsym.renamed({proxy.name: other})
+    return bsym
+
+
+def changed(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
+    """Each way to change one line of a trace: the kind, the name that the line defines, and the changed trace."""
+    earlier = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
+    for place, bsym in enumerate(trace.bound_symbols):
+        if bsym.tensors and not bsym.has_effect:
+            yield from changes_of(trace, place, earlier)
+        earlier += bsym.tensors
+
+
+def changes_of(trace: Trace, place: int, earlier: list[TensorProxy]) -> Iterator[tuple[str, str, Trace]]:
+    """Each way to change the line at a place."""
+    bsym = trace.bound_symbols[place]
+    others = {
+        "another constant": with_other_constant(bsym),
+        "swapped operands": with_swapped_operands(bsym),
+        "reads another": reading_another(bsym, earlier),
+    }
+    for kind, other in others.items():
+        if other.args != bsym.args or dict(other.kwargs) != dict(bsym.kwargs):
+            yield kind, bsym.tensors[0].name, with_line(trace, place, other)
+    source = next(
+        (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and alike(proxy, bsym.tensors[0])), None
+    )
+    if source is not None and len(bsym.tensors) == 1:
+        yield "left out", bsym.tensors[0].name, without_line(trace, place, source)
+
+
+def with_line(trace: Trace, place: int, bsym: BoundSymbol) -> Trace:
+    """The trace with another line at a place."""
+    bsyms = (*trace.bound_symbols[:place], bsym, *trace.bound_symbols[place + 1 :])
+    return trace.having(bsyms, made_by="planted")
+
+
+def without_line(trace: Trace, place: int, source: TensorProxy) -> Trace:
+    """The trace without a line, and what it reads in the place of what it defines."""
+    name = trace.bound_symbols[place].tensors[0].name
+    rest = (bsym.renamed({name: source}) for bsym in trace.bound_symbols[place + 1 :])
+    output = replace_leaves(
+        trace.output, lambda leaf: source if isinstance(leaf, Proxy) and leaf.name == name else leaf
+    )
+    return trace.having((*trace.bound_symbols[:place], *rest), made_by="planted", output=output)
+
+
+@dataclass(frozen=True)
+class Planted(Transform):
+    """Makes the change of a number among all that there are."""
+
+    before: ClassVar[tuple[str, ...]] = ("cse", "dce")
+    number: int = 0
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with the change; itself where there are fewer."""
+        return next((one for place, (_, _, one) in enumerate(changed(trace)) if place == self.number), trace)
+
+
+__all__ = ["Planted", "changed", "leaves", "torch"]

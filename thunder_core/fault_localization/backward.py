@@ -1,0 +1,132 @@
+"""The examination of a backward: its gradients beside autograd's, its stages, and its claimed lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from thunder_core.autodiff.program_derivative import ProgramDerivative
+from thunder_core.autodiff.reverse_mode import ReverseSweep
+from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.double_precision import in_float64
+from thunder_core.fault_localization.derivatives import (
+    Cotangents,
+    autograd_gradients,
+    gradient_fault,
+    random_cotangents,
+    wrong_gradient,
+)
+from thunder_core.fault_localization.judgement import OUT_OF_TIME
+from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.fault_localization.stages import Evaluated, first_difference
+from thunder_core.fault_localization.trace_examination import Examination, without_freed
+from thunder_core.ir.trace import Trace
+from thunder_core.validation.inside import Fault, NotCompared
+
+
+@dataclass(frozen=True)
+class BackwardInputs:
+    """The values that a backward may read: those of the forward, and cotangents; in float64, too, where there are."""
+
+    plain: Values
+    exact: Values | None
+    cotangents: Cotangents
+
+    def of(self, trace: Trace, *, in_double: bool = False) -> Values | None:
+        """The values of the inputs of a backward."""
+        values = self.exact if in_double else self.plain
+        return None if values is None else {proxy.name: values[proxy.name] for proxy in trace.inputs}
+
+
+def examine_backward(examination: Examination, inputs: Values, states: RandomStates, seed: int) -> None:
+    """Compare the backward with autograd, its stages with each other, and its claimed lines with eager PyTorch.
+
+    It is the one that was compiled last, or, where none was yet, that for the gradients of all results. The cotangents
+    are random numbers from a seed.
+    """
+    derivative = examination.program.derivative
+    if not isinstance(derivative, ProgramDerivative):
+        return
+    if examination.deadline.is_over:
+        examination.not_compared.append(NotCompared(what="backward", count=1, reason=OUT_OF_TIME))
+        return
+    derivative.complete()
+    stages = examination.program.stages_of("backward")
+    given = stages[-1].given
+    *traces, claimed = without_freed([stage.trace for stage in stages if stage.given == given])
+    values = backward_inputs(derivative, given, inputs, states, seed)
+    taken = values.of(traces[0])
+    assert taken is not None
+    fault = unlike_autograd(derivative, traces[0], given, values, inputs, states)
+    examination.stages.append(traces[0].made_by)
+    examination.faults += [] if fault is None else [fault]
+    examination.claims(claimed, traces, taken, states)
+    examination.compare_stages(traces, taken, states)
+
+
+def backward_inputs(
+    derivative: ProgramDerivative, given: tuple[bool, ...], inputs: Values, states: RandomStates, seed: int
+) -> BackwardInputs:
+    """The values of the forward, and random cotangents of the results that gradients are given for."""
+    forward = derivative.differentiated.forward
+    plain = record(forward, inputs, states).final
+    drew = not RandomStates.now(inputs).equal(states)  # the random numbers of another dtype are others
+    recording = None if drew else recorded_in_double(forward, inputs, states)
+    names = [derivative.body.output[place].name for place in derivative.differentiated.results]
+    chosen = [name for name, is_given in zip(names, given, strict=True) if is_given]
+    cotangents = random_cotangents(plain, chosen, seed)
+    named = {f"grad_{name}": cotangent for name, cotangent in cotangents.items()}
+    wide = {name: in_float64(cotangent) for name, cotangent in named.items()}
+    return BackwardInputs({**plain, **named}, None if recording is None else {**recording.final, **wide}, cotangents)
+
+
+def unlike_autograd(
+    derivative: ProgramDerivative,
+    backward: Trace,
+    given: tuple[bool, ...],
+    values: BackwardInputs,
+    inputs: Values,
+    states: RandomStates,
+) -> Fault | None:
+    """The fault of a backward whose gradients are not those of autograd."""
+    body = derivative.body
+    followed = [body.inputs[place].name for place in derivative.differentiated.requires_grad_inputs]
+    expected = autograd_gradients(body, inputs, followed, values.cotangents, states)
+    recorded, exact = evaluated(backward, values, states)
+    found = wrong_gradient(backward, recorded, exact, expected)
+    if found is None:
+        return None
+    plain = Evaluated(backward, recorded, exact)
+    return unlike_derived(derivative, plain, given, values, states) or gradient_fault(
+        *found, derivative.differentiated.sweep.steps, backward, values.plain, expected
+    )
+
+
+def evaluated(backward: Trace, values: BackwardInputs, states: RandomStates) -> tuple[Recording, Recording | None]:
+    """The recordings of a backward, in its own dtypes and in float64."""
+    taken, wide = values.of(backward), values.of(backward, in_double=True)
+    assert taken is not None
+    return record(backward, taken, states), None if wide is None else recorded_in_double(backward, wide, states)
+
+
+def unlike_derived(
+    derivative: ProgramDerivative,
+    actual: Evaluated,
+    given: tuple[bool, ...],
+    values: BackwardInputs,
+    states: RandomStates,
+) -> Fault | None:
+    """The first line of a backward that is not what is derived when the computation is differentiated anew."""
+    sweep = ReverseSweep.of(derivative.differentiated.sweep.trace)
+    derived = sweep.backward([True] * len(given))
+    derived = derived if all(given) else sweep.backward(given)
+    read = {proxy.name: proxy for bsym in derived.bound_symbols for proxy in bsym.inputs}
+    made = {proxy.name for bsym in derived.bound_symbols for proxy in bsym.defines}
+    if not all(name in values.plain for name in read.keys() - made):
+        return None
+    inputs = tuple(proxy for name, proxy in read.items() if name not in made)
+    derived = replace(derived, inputs=inputs)
+    with torch.no_grad():
+        fault = first_difference(Evaluated(derived, *evaluated(derived, values, states)), actual)
+    return None if fault is None else fault.model_copy(update={"kind": "differentiation"})

@@ -1,0 +1,120 @@
+"""An examination: the stages of a trace beside each other, and its claimed lines beside eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from thunder_core.autodiff.output_aliases import PART_VIEWS
+from thunder_core.claiming.check import RandomStates, Values, perturb
+from thunder_core.fault_localization.claims import examine_claims
+from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
+from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.fault_localization.stages import Evaluated, changes_dtypes, first_difference
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.program import Program
+from thunder_core.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
+
+FREED = "free after last use"
+CHANGES_DTYPES = "it gives values other dtypes, whose rounding decides"
+
+
+@dataclass
+class Examination:
+    """An examination of one program on one input: what was found until now, and when it has to end."""
+
+    program: Program
+    deadline: Deadline
+    faults: list[Fault] = field(default_factory=list)
+    lines: list[CheckedLines] = field(default_factory=list)
+    not_compared: list[NotCompared] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
+
+    def report(self) -> InsideReport:
+        """The findings, as plain data."""
+        return InsideReport(
+            lines=tuple(self.lines),
+            stages=tuple(self.stages),
+            faults=tuple(self.faults),
+            not_compared=tuple(self.not_compared),
+            seconds=self.deadline.passed,
+            budget=self.deadline.seconds,
+        )
+
+    def examine_computation(self, inputs: Values, states: RandomStates) -> None:
+        """Compare the stages of the computation with each other, and its claimed lines with eager PyTorch."""
+        *stages, claimed = without_freed(self.program.traces("computation"))
+        self.claims(claimed, stages, inputs, states)
+        self.compare_stages(stages, inputs, states)
+
+    def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare the claimed lines of a trace with eager PyTorch."""
+        findings = examine_claims(claimed, unclaimed_of(stages), inputs, states, self.deadline)
+        self.faults += findings.faults
+        self.lines += findings.lines
+        self.not_compared += findings.not_compared
+
+    def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare each stage with the one before it, by the values of names."""
+        first = Evaluated(stages[0], *first_recordings(stages[0], inputs, states))
+        before = first
+        for stage in stages[1:]:
+            if self.deadline.is_over:
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
+                continue
+            if is_same(before.trace, stage):
+                continue
+            recording = record(stage, inputs, states)
+            exact = None if before.exact is None else recorded_in_double(stage, inputs, states)
+            after = Evaluated(stage, recording, exact, before.perturbed)
+            if changes_dtypes(before.recording, recording):
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
+            else:
+                self.stages.append(stage.made_by)
+                fault = first_difference(before, self.joined(after, states))
+                if fault is not None and not self.is_known(fault):
+                    self.faults.append(fault)
+            before = after
+
+    def joined(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
+        """The evaluation of a computation without the views that it returned, with the results of its tail."""
+        tail = getattr(self.program.derivative, "tail", None)
+        if tail is None or evaluated.trace.made_by != PART_VIEWS:
+            return evaluated
+        outputs = record(tail, evaluated.recording.final, states).outputs
+        plain, exact = replace(evaluated.recording, outputs=outputs), evaluated.exact
+        if exact is not None:
+            exact = replace(exact, outputs=record(tail, exact.final, states, in_double=True).outputs)
+        return replace(evaluated, recording=plain, exact=exact)
+
+    def is_known(self, fault: Fault) -> bool:
+        """Whether an executor's line was found to be wrong already."""
+        return fault.kind == "executor" and any(one.kind == "executor" for one in self.faults)
+
+
+def first_recordings(
+    trace: Trace, inputs: Values, states: RandomStates
+) -> tuple[Recording, Recording | None, Recording | None]:
+    """The recordings of the first stage: in its own dtypes, in float64, and so from inputs that differ a little."""
+    plain = record(trace, inputs, states)
+    drawn = RandomStates.now(inputs)
+    if not drawn.equal(states):
+        return plain, None, None  # the random numbers of another dtype are others
+    exact = recorded_in_double(trace, inputs, states)
+    perturbed = {name: perturb(value) for name, value in inputs.items()}
+    return plain, exact, None if exact is None else recorded_in_double(trace, perturbed, states)
+
+
+def without_freed(traces: Sequence[Trace]) -> list[Trace]:
+    """The stages without the last, which only says when memory is given back."""
+    return [trace for trace in traces if trace.made_by != FREED]
+
+
+def unclaimed_of(stages: Sequence[Trace]) -> Trace:
+    """The latest stage of which no executor has claimed anything."""
+    return next(trace for trace in reversed(stages) if not any(bsym.executor for bsym in trace.bound_symbols))
+
+
+def is_same(before: Trace, after: Trace) -> bool:
+    """Whether a stage has the bound symbols of the one before."""
+    return before.bound_symbols == after.bound_symbols and before.output == after.output
