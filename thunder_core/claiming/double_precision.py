@@ -32,9 +32,12 @@ def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str,
 def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call what a bound symbol means, without its casts to narrower floating-point dtypes."""
     if bsym.symbol.short_name in CASTS and len(args) == 1 and not kwargs:
-        return args[0].to(torch.float64)
-    args, kwargs = replace_leaves((args, kwargs), widened_dtype)
-    return replace_leaves(bsym.symbol.target(*args, **kwargs), in_float64)
+        result = args[0].to(torch.float64)
+    else:
+        args, kwargs = replace_leaves((args, kwargs), widened_dtype)
+        result = replace_leaves(bsym.symbol.target(*args, **kwargs), in_float64)
+    is_cast_to_itself = isinstance(result, torch.Tensor) and result is args[0] if args else False
+    return result.view_as(result) if is_cast_to_itself and bsym.defines else result
 
 
 def widened_dtype(leaf: Any) -> Any:

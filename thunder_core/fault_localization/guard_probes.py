@@ -25,7 +25,7 @@ ROOTS = {"module": "subject", "args": "args", "kwargs": "kwargs"}
 OTHERS: Mapping[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
-    float: lambda value: value * 2 + 1,
+    float: lambda value: value / 2 + 0.25,
     str: lambda value: f"{value}_",
 }
 
