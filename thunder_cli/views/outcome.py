@@ -32,6 +32,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     parts = [
         *_speed(report),
         *_validation(report, width),
+        *_inside(report),
         *([quantization_view(report.quantization)] if report.quantization else []),
         *_comparison(report),
         *([evaluation_view(report.evaluation)] if report.evaluation else []),
@@ -63,6 +64,11 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text.assemble(("Validation", HEAD), "  ", told)
         return
     yield validation_view(validation, wide=width >= WIDE)
+
+
+def _inside(report: Report) -> Iterator[RenderableType]:
+    if report.inside is not None:
+        yield Text.assemble(("Inside", HEAD), "  ", report.inside.summary)
 
 
 def _comparison(report: Report) -> Iterator[RenderableType]:

@@ -67,9 +67,14 @@ class WrongResult(ValidationError):
     how much. Results have to be as near as rounding allows, of the same dtype, shape and strides, and no input may be
     written to that eager PyTorch leaves alone. Leave the executor out, or its claim to that operation, and report it to
     its author.
+
+    A validation looks inside the program, too, on one input: at each line that an executor runs, forward and backward,
+    at each transform and at the derivatives, in float64 where they go. A line that is wrong there is refused, although
+    the outputs agree: random weights hide much. `thunder debug` finds more out about it.
     """
 
     code = "TH0406"
+    report: object = None  # the report of the validation, for whoever catches the error
 
 
 class QualityLost(ValidationError):

@@ -11,6 +11,7 @@ import torch
 from thunder_core.claiming.check import RandomStates, copied
 from thunder_core.fault_localization.acquisition import RecordCalls, first_wrong_call
 from thunder_core.fault_localization.backward import examine_backward
+from thunder_core.fault_localization.captures import Capture
 from thunder_core.fault_localization.epilogue import misplaced_results, names_of_results
 from thunder_core.fault_localization.guard_probes import Call, first_unequal, wrong_guards
 from thunder_core.fault_localization.judgement import Deadline
@@ -55,6 +56,18 @@ def examine(
             examination.faults += wrong_outside(program, call, prepared, outside, states)
         if probe_guards and not examination.faults:
             examination.faults += wrong_guards(program, call, examination.deadline)
+    return examination.report()
+
+
+def examine_computation(capture: Capture, *, seconds: float = 0.0) -> InsideReport:
+    """Examine the computation of a program on inputs that were captured, for at most so many seconds."""
+    examination = Examination(capture.program, Deadline(seconds))
+    if capture.inputs is not None:
+        states = RandomStates.now(capture.inputs)
+        try:
+            examination.examine_computation(capture.inputs, capture.states)
+        finally:
+            states.restore()
     return examination.report()
 
 

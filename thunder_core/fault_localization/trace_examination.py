@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from thunder_core.autodiff.output_aliases import PART_VIEWS
 from thunder_core.claiming.check import RandomStates, Values, perturb
@@ -56,8 +57,7 @@ class Examination:
 
     def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare each stage with the one before it, by the values of names."""
-        first = Evaluated(stages[0], *first_recordings(stages[0], inputs, states))
-        before = first
+        before = first_evaluated(stages[0], inputs, states)
         for stage in stages[1:]:
             if self.deadline.is_over:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
@@ -92,17 +92,17 @@ class Examination:
         return fault.kind == "executor" and any(one.kind == "executor" for one in self.faults)
 
 
-def first_recordings(
-    trace: Trace, inputs: Values, states: RandomStates
-) -> tuple[Recording, Recording | None, Recording | None]:
-    """The recordings of the first stage: in its own dtypes, in float64, and so from inputs that differ a little."""
+def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evaluated:
+    """The first stage, evaluated in its own dtypes and in float64."""
     plain = record(trace, inputs, states)
-    drawn = RandomStates.now(inputs)
-    if not drawn.equal(states):
-        return plain, None, None  # the random numbers of another dtype are others
-    exact = recorded_in_double(trace, inputs, states)
-    perturbed = {name: perturb(value) for name, value in inputs.items()}
-    return plain, exact, None if exact is None else recorded_in_double(trace, perturbed, states)
+    if not RandomStates.now(inputs).equal(states):
+        return Evaluated(trace, plain)  # the random numbers of another dtype are others
+
+    @cache
+    def perturbed() -> Recording | None:
+        return recorded_in_double(trace, {name: perturb(value) for name, value in inputs.items()}, states)
+
+    return Evaluated(trace, plain, recorded_in_double(trace, inputs, states), perturbed)
 
 
 def without_freed(traces: Sequence[Trace]) -> list[Trace]:
@@ -111,8 +111,9 @@ def without_freed(traces: Sequence[Trace]) -> list[Trace]:
 
 
 def unclaimed_of(stages: Sequence[Trace]) -> Trace:
-    """The latest stage of which no executor has claimed anything."""
-    return next(trace for trace in reversed(stages) if not any(bsym.executor for bsym in trace.bound_symbols))
+    """The latest stage of which no executor has claimed anything, or the first, whose unclaimed lines count then."""
+    unclaimed = (one for one in reversed(stages) if not any(bsym.executor for bsym in one.bound_symbols))
+    return next(unclaimed, stages[0])
 
 
 def is_same(before: Trace, after: Trace) -> bool:

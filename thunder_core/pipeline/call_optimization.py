@@ -23,6 +23,7 @@ from thunder_core.pipeline.build_report import Results
 from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.dynamic import arguments_of
 from thunder_core.pipeline.executor_comparison import comparing_executors, comparison_facts
+from thunder_core.pipeline.inside import look_inside, naming_the_line, timed, with_inside
 from thunder_core.pipeline.planning import Plan
 from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.program_time import TimeShares, program_shares
@@ -33,6 +34,7 @@ from thunder_core.pipeline.sizes import require_images
 from thunder_core.report import ComparisonFacts
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
+from thunder_core.validation.inside import InsideReport
 from thunder_core.validation.report import Evaluation
 
 
@@ -120,13 +122,21 @@ class CallOptimization:
     def _validated(self) -> ValidationReport:
         self.clock.begin("validate")
         request = self.plan.request
-        return self.session.validation_report(
-            self.plan.size,
-            request.inputs,
-            others=self.plan.points[1:],
-            allow_non_finite=request.allow_non_finite,
-            advance=self.clock.advance,
-        )
+
+        def look(seconds: float) -> InsideReport | None:
+            return look_inside(self.session, self.example, seconds=seconds)
+
+        with naming_the_line(look):
+            report, seconds = timed(
+                lambda: self.session.validation_report(
+                    self.plan.size,
+                    request.inputs,
+                    others=self.plan.points[1:],
+                    allow_non_finite=request.allow_non_finite,
+                    advance=self.clock.advance,
+                )
+            )
+        return with_inside(report, look, seconds)
 
     def _evaluated(self) -> Evaluation | None:
         if self.plan.judged_by is None:

@@ -28,6 +28,7 @@ from thunder_core.pipeline.generation_calls import EagerGenerator, inputs_of, ob
 from thunder_core.pipeline.generation_coverage import GenerationCoverage
 from thunder_core.pipeline.generation_findings import generation_report
 from thunder_core.pipeline.generation_speed import Contender, measure_generation
+from thunder_core.pipeline.inside import look_inside_calls, naming_the_line, timed, with_inside
 from thunder_core.pipeline.planning import Plan
 from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.program_time import TimeShares
@@ -36,6 +37,7 @@ from thunder_core.pipeline.range_coverage import shortfalls_expected
 from thunder_core.pipeline.session import Session
 from thunder_core.report import ComparisonFacts
 from thunder_core.runtime.program import Program
+from thunder_core.validation.inside import InsideReport
 from thunder_core.validation.report import GenerationReport
 
 ROUNDS, WARMUP = 6, 1  # at most: each is as many samples of a token as there are new ones
@@ -106,11 +108,19 @@ class GenerationOptimization:
     def _validated(self) -> GenerationReport:
         self.clock.begin("validate")
         accepts = self.plan.request.allow_non_finite
-        found = generation_report(
-            self.session, self.lengths, self.session.seed, allow_non_finite=accepts, advance=self.clock.advance
-        )
-        GenerationCoverage(self.session, self.lengths).require_all_served()
-        return found
+        coverage = GenerationCoverage(self.session, self.lengths)
+
+        def look(seconds: float) -> InsideReport | None:
+            return look_inside_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
+
+        with naming_the_line(look):
+            found, seconds = timed(
+                lambda: generation_report(
+                    self.session, self.lengths, self.session.seed, allow_non_finite=accepts, advance=self.clock.advance
+                )
+            )
+        coverage.require_all_served()
+        return with_inside(found, look, seconds)
 
     def _measured(self) -> tuple[GenerationBenchmark, ...]:
         """The measurement of the longest prompts, alone and in the largest batch."""

@@ -10,13 +10,14 @@ from pydantic import AwareDatetime, Field
 
 from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.benchmark.report import BenchmarkReport
+from thunder_core.validation.inside import InsideReport
 from thunder_core.validation.report import (
     Evaluation,
     GenerationReport,
     QuantizationReport,
-    ReportFacts,
     ValidationReport,
 )
+from thunder_core.validation.report_facts import ReportFacts
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -245,6 +246,13 @@ class Report(ReportFacts):
     """The measurements at other sizes of the ranges."""
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     """The measurements of `generate`, one for each size of a batch."""
+
+    @property
+    def inside(self) -> InsideReport | None:
+        """The programs line by line beside eager PyTorch, as validation has looked into them."""
+        found = self.generation or self.validation
+        return None if found is None else found.inside
+
     comparison: ComparisonFacts | None = None
     """The comparison of each executor with eager PyTorch; None where no executor of the recipe does that."""
     quantization: QuantizationReport | None = None

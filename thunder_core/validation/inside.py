@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from thunder_core.validation.report import ReportFacts
+from thunder_core.validation.report_facts import ReportFacts
 
 FaultKind = Literal[
     "executor", "transform", "differentiation", "acquisition", "unpacking", "guard", "epilogue", "nondeterminism"
@@ -111,10 +111,35 @@ class InsideReport(ReportFacts):
     budget: float = 0.0
     """The seconds that it might have taken; 0 for as long as it takes."""
 
+    def joined(self, other: InsideReport) -> InsideReport:
+        """The report of this program and of others."""
+        return InsideReport(
+            lines=(*self.lines, *other.lines),
+            stages=tuple(dict.fromkeys((*self.stages, *other.stages))),
+            faults=(*self.faults, *other.faults),
+            not_compared=(*self.not_compared, *other.not_compared),
+            seconds=self.seconds + other.seconds,
+            budget=self.budget + other.budget,
+        )
+
     @property
     def compared(self) -> int:
         """The lines of executors that were compared."""
         return sum(one.compared for one in self.lines)
+
+    @property
+    def worst(self) -> CheckedLines | None:
+        """The lines that used most of what is allowed."""
+        return max(self.lines, key=lambda one: one.used, default=None)
+
+    @property
+    def summary(self) -> str:
+        """The number of lines and steps that were compared, and the worst line, in words."""
+        lines = f"{self.compared} line{'' if self.compared == 1 else 's'} of executors compared"
+        steps = f", {len(self.stages)} steps" if self.stages else ""
+        worst = f"; the worst used {self.worst.used:.0%} of what rounding explains" if self.worst else ""
+        left_out = sum(one.count for one in self.not_compared)
+        return f"{lines}{steps}{worst}{f'; {left_out} left out' if left_out else ''}"
 
     @property
     def ranked(self) -> list[CheckedLines]:

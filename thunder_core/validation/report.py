@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from thunder_core.options.quality import Quality
 from thunder_core.options.tolerance import Tolerance
+from thunder_core.validation.inside import InsideReport
+from thunder_core.validation.report_facts import ReportFacts
 
 LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the end of those of gradients
 AFTER_CALL = " after the call"  # the end of the names of buffers, attributes and inputs that a call changed
-
-
-class ReportFacts(BaseModel):
-    """Frozen data that refuses unknown keys; infinities and NaN survive JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Errors(ReportFacts):
@@ -164,6 +158,8 @@ class GenerationReport(ReportFacts):
     tolerance: Tolerance
     prompts: tuple[PromptReport, ...]
     notes: tuple[str, ...] = ()
+    inside: InsideReport | None = None
+    """The programs line by line, each on the inputs of one call; None where their traces are not at hand."""
 
     @property
     def tokens(self) -> int:
@@ -254,6 +250,8 @@ class ValidationReport(ReportFacts):
     """Whether none of the inputs had been traced; False where that is not known."""
     points: tuple[PointReport, ...] = ()
     """Each size by itself, where there were several."""
+    inside: InsideReport | None = None
+    """The program line by line on one input; None where its traces are not at hand."""
 
     @property
     def inputs_in_words(self) -> str:

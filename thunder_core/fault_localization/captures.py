@@ -1,0 +1,46 @@
+"""Captures: copies of what the computations of programs are given, as calls that nobody describes run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.generate import rewritten
+from thunder_core.runtime.program import Program
+
+
+@dataclass(eq=False)
+class Capture:
+    """The first inputs that a program's computation was given, by name, and the random states at that call."""
+
+    program: Program
+    inputs: Values | None = None
+    states: RandomStates = field(default_factory=lambda: RandomStates({}))
+
+    def __call__(self, *values: Any) -> None:
+        """Copy the inputs of the first call."""
+        if self.inputs is None:
+            self.inputs = copied(inputs_by_name(self.program.last("computation"), values))
+            self.states = RandomStates.now(self.inputs)
+
+
+@contextmanager
+def captured_inputs(programs: Iterable[Program]) -> Iterator[list[Capture]]:
+    """While this lasts, the first call of each program has its computation's inputs captured."""
+    captures = {id(program.last("computation")): Capture(program) for program in programs}
+
+    def capturing(trace: Trace) -> Trace:
+        capture = captures.get(id(trace))
+        if capture is None:
+            return trace
+        first = BoundSymbol(Symbol("capture_inputs", capture), trace.inputs, {}, None, ordered=True)
+        return trace.having((first, *trace.bound_symbols), made_by=trace.made_by)
+
+    with rewritten(capturing):
+        yield list(captures.values())

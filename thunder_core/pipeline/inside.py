@@ -1,0 +1,148 @@
+"""The look inside the programs of a session: each line beside eager PyTorch, as a part of validation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, TypeVar
+
+import torch
+
+from thunder_core.compiler import last_program, specializations_of
+from thunder_core.errors import (
+    NotComparable,
+    OtherRandomNumbers,
+    OutOfTolerance,
+    ValidationError,
+    WrongInputs,
+    WrongResult,
+)
+from thunder_core.fault_localization.captures import captured_inputs
+from thunder_core.fault_localization.examination import examine, examine_computation
+from thunder_core.models.inputs import Inputs
+from thunder_core.pipeline.session import Session
+from thunder_core.runtime.library.objects import GuardFailed
+from thunder_core.runtime.program import Program
+from thunder_core.validation.inside import Fault, InsideReport
+from thunder_core.validation.report import GenerationReport, ValidationReport
+
+SHARE = 0.5  # of the time that comparing outputs takes, for looking inside as well
+AT_LEAST = 0.5  # seconds
+AFTER_FAILURE = 60.0  # seconds
+Report = TypeVar("Report", ValidationReport, GenerationReport)
+
+
+def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> InsideReport | None:
+    """Examine the program that serves inputs, for at most so many seconds (0: for all it takes).
+
+    None where there is none with traces: a stored one, or what was acquired through Dynamo.
+    """
+    with torch.set_grad_enabled(session.purpose.train):
+        session.call(inputs)
+        session.release()
+        program = program_with_traces(session)
+        try:
+            return None if program is None else examine(program, session.model, (), dict(inputs), seconds=seconds)
+        except GuardFailed:
+            return None  # the model changes itself at each call
+
+
+def program_with_traces(session: Session) -> Program | None:
+    """The program of the latest call, if the stages that led to it are at hand."""
+    try:
+        program = last_program(session.compiled)
+    except WrongInputs:
+        return None
+    return program if has_traces(program) else None
+
+
+def has_traces(program: Any) -> bool:
+    """Whether the stages of a program are at hand, as they are where it was compiled."""
+    return isinstance(program, Program) and len(program.stages) > 1 and len(program.traces("computation")) > 1
+
+
+def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: float = 0.0) -> InsideReport | None:
+    """Examine the computation of each program that a run calls, on what it is given there."""
+    programs = [one for one in specializations_of(session.compiled).programs if has_traces(one)]
+    if not programs:
+        return None
+    with captured_inputs(programs) as captures:
+        run()
+    called = [capture for capture in captures if capture.inputs is not None]
+    with torch.no_grad():
+        reports = [examine_computation(capture, seconds=seconds / len(called)) for capture in called]
+    return reduce(InsideReport.joined, reports) if reports else None
+
+
+@contextmanager
+def naming_the_line(look: Callable[[float], InsideReport | None]) -> Iterator[None]:
+    """Have the error of a failed validation name the line that is wrong, where a look inside finds one."""
+    try:
+        yield
+    except (OutOfTolerance, NotComparable, OtherRandomNumbers) as error:
+        found = inside_after_failure(look)
+        if found is not None and found.faults:
+            name_fault(error, found.faults)
+        raise
+
+
+def inside_after_failure(look: Callable[[float], InsideReport | None]) -> InsideReport | None:
+    """The findings of a look inside, behind a validation that failed; None where the look fails, too."""
+    try:
+        return look(AFTER_FAILURE)
+    except Exception:  # the error of the validation is the one to tell
+        return None
+
+
+def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
+    """Add the first wrong line to an error, and how to leave it out."""
+    error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{others(faults)}"
+    error.fix = f"{advice(faults[0])}; {error.fix}"
+
+
+def with_inside(report: Report, look: Callable[[float], InsideReport | None], seconds: float) -> Report:
+    """The report of a validation that took so many seconds, with a look inside that takes half of that.
+
+    Raises `WrongResult` for a line that is wrong, which the outputs have hidden.
+    """
+    found = look(max(AT_LEAST, SHARE * seconds))
+    told = report.model_copy(update={"inside": found})
+    if found is not None and found.faults:
+        error = WrongResult(
+            f"the outputs agree, and a line inside does not: {in_words(found.faults[0])}{others(found.faults)}",
+            fix=advice(found.faults[0]),
+        )
+        error.report = told
+        raise error
+    return told
+
+
+def in_words(fault: Fault) -> str:
+    """A fault as a phrase: the line, where it stands, what differs and why."""
+    module = f" in `{fault.module}`" if fault.module else ""
+    source = f" ({fault.source})" if fault.source else ""
+    return f"`{fault.line:.300}` of the {fault.trace}{module}{source}: {fault.difference}; {fault.reason}"
+
+
+def others(faults: Sequence[Fault]) -> str:
+    """The number of other wrong lines, in words."""
+    return f" ({len(faults) - 1} more lines are wrong)" if faults[1:] else ""
+
+
+def advice(fault: Fault) -> str:
+    """The way to leave out what makes a line wrong, in words."""
+    module = f":{fault.module}" if fault.module and fault.kind == "executor" else ""
+    if fault.kind == "executor":
+        return f"leave it out there with --without {fault.by}{module}, and look closer with `thunder debug`"
+    if fault.kind == "transform":
+        return f"leave out the transform that says `{fault.by}`, and look closer with `thunder debug`"
+    return "look closer with `thunder debug`, which writes what reproduces it, and report it"
+
+
+def timed(run: Callable[[], Report]) -> tuple[Report, float]:
+    """The report that a run returns, and the seconds that it takes."""
+    start = time.perf_counter()
+    report = run()
+    return report, time.perf_counter() - start
