@@ -63,6 +63,7 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     examination.faults += [] if fault is None else [fault]
     examination.claims(claimed, traces, taken, states)
     examination.compare_stages(traces, taken, states)
+    examination.run_again(claimed, taken, states)
 
 
 def backward_inputs(

@@ -9,6 +9,7 @@ from functools import cache
 from thunder_core.autodiff.output_aliases import PART_VIEWS
 from thunder_core.claiming.check import RandomStates, Values, perturb
 from thunder_core.fault_localization.claims import examine_claims
+from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
 from thunder_core.fault_localization.stages import Evaluated, changes_dtypes, first_difference
@@ -47,6 +48,14 @@ class Examination:
         *stages, claimed = without_freed(self.program.traces("computation"))
         self.claims(claimed, stages, inputs, states)
         self.compare_stages(stages, inputs, states)
+        self.run_again(claimed, inputs, states)
+
+    def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
+        """Run a claimed trace twice on the same inputs, which is to give the same bits."""
+        if self.deadline.is_over or self.faults:
+            return
+        fault = first_unsteady(claimed, inputs, states)
+        self.faults += [] if fault is None else [fault]
 
     def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare the claimed lines of a trace with eager PyTorch."""

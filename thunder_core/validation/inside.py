@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from thunder_core.validation.report_facts import ReportFacts
 
 FaultKind = Literal[
@@ -68,6 +70,23 @@ class Fault(ReportFacts):
         """The line with its module and who made it so: `inductor in layers.0.mlp: t5 = torch.tanh(t4)`."""
         place = f" in {self.module}" if self.module else ""
         return f"{self.by or self.kind}{place}: {self.line}"
+
+
+class NonFiniteLine(ReportFacts):
+    """The line at which NaN, or an infinity, first appears among values that were finite."""
+
+    kind: str
+    """`NaN` or `infinity`."""
+    run_by: str
+    """`eager PyTorch` or `thunder`."""
+    line: str
+    count: int
+    """How many elements of its result are such."""
+    module: str = ""
+    source: str = ""
+    inputs: tuple[TensorFacts, ...] = ()
+    largest: dict[str, float] = Field(default_factory=dict)
+    """The largest magnitude of each floating-point tensor that it reads."""
 
 
 class CheckedLines(ReportFacts):
