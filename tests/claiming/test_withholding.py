@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -178,6 +179,18 @@ def test_a_program_of_symbolic_sizes_is_withheld_alike() -> None:
     assert "mine" not in executors_in(trace, ONE)
     assert "mine" in executors_in(trace, "layers.0.mlp")
     assert counted(trace) == {"mine": 2}
+
+
+@pytest.mark.parametrize("without", [(), ("mine:layers",)])
+def test_what_is_withheld_is_not_decided_by_sizes(without: tuple[str, ...]) -> None:
+    mine = thunder.OperatorExecutor("mine")
+    mine.implements(functional.silu, supports=lambda bsym: bsym.output.shape[0] > 4)(plain_silu)
+    _, compiled = compiled_stack(mine, cache="symbolic values", without=without)
+    with torch.no_grad():
+        for size in (8, 3):
+            compiled(torch.ones(size, 4))
+    assert thunder.cache_misses(compiled) == (1 if without else 2)
+    assert counted(thunder.last_traces(compiled)[-1]) == ({"mine": 2} if without else {})
 
 
 def test_within_a_branch() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from thunder_core.capture.moves import at_hints
 from thunder_core.claiming.claim import EAGER
 from thunder_core.claiming.executor import Executor
+from thunder_core.ir.proxy import environment_of
 from thunder_core.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_core.options.left_out import covers, patterns_of
@@ -90,12 +92,16 @@ class WithholdingExecutor(Executor):
         return frozenset(place for place, bsym in bsyms if is_offered(bsym) and is_within(bsym, self.patterns))
 
     def _count(self, turn: Turn) -> int:
-        """The number of bound symbols that the executor could have taken, alone or in a match, of what is withheld."""
+        """The number of bound symbols that the executor could have taken, alone or in a match, of what is withheld.
+
+        It is asked with the sizes that symbolic ones had while tracing, so that nothing is decided by these.
+        """
         trace, places = turn.original, turn.places
         matches = matched_positions(trace, self.name, self.executor.replacements) if places else ()
         taken = {place for positions in matches if positions & places for place in positions}
         bsyms = trace.bound_symbols
-        taken |= {place for place in places if bsyms[place].is_resolved and self.executor.takes(bsyms[place])}
+        offered = [place for place in places - taken if bsyms[place].is_resolved]
+        taken |= {place for place in offered if self.executor.takes(with_traced_sizes(bsyms[place]))}
         return len(taken)
 
 
@@ -141,6 +147,15 @@ def is_within(bsym: BoundSymbol, patterns: Sequence[str]) -> bool:
         return True
     others = bsym.subsymbols if bsym.derives is None else (*bsym.subsymbols, bsym.derives)
     return any(is_within(other, patterns) for other in others)
+
+
+def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
+    """The bound symbol with the values that sizes and numbers had while tracing in place of symbolic ones."""
+    if environment_of((*bsym.inputs, *bsym.outputs)) is None:
+        return bsym
+    args, kwargs, output = at_hints((bsym.args, dict(bsym.kwargs), bsym.output))
+    parts = tuple(map(with_traced_sizes, bsym.subsymbols))
+    return replace(bsym, args=args, kwargs=kwargs, output=output, subsymbols=parts)
 
 
 def with_refused(trace: Trace, executor: str, count: int) -> Trace:
