@@ -76,6 +76,37 @@ thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving asks for memory_b
 
 ```
 
+## Leaving parts out
+
+`--without NAME` leaves a transform or an executor out, by its file or its class, those that clean up each program too.
+`--without NAME:MODULE` leaves an executor out of one module and all that the module contains, forward and backward:
+the others may still take what is there, and eager PyTorch runs the rest. It is how a wrong or slow kernel is avoided
+until it is mended.
+
+    thunder optimize MODEL --without inductor:layers.3.mlp --without cse
+    thunder optimize MODEL --without "inductor:layers.*.self_attn"
+    thunder recipes explain default --without inductor
+
+A pattern is one of `fnmatch`, for the path of a module or the end of it: `mlp` is every module of that name, and
+`layers.3` is in `model.layers.3` as well as in `encoder.layers.3`. A match of a pattern of several operations is left
+alone where any of them is in the module; of a region the rest is still fused. The report counts what an executor could
+have taken under "Refused", and an artifact obeys it where it traces anew. A name that the recipe or the model has not
+is an error, and so is a part that another one needs.
+
+In Python it is a setting, which recipes may state in `setup_config`; what several parts leave out adds up:
+
+```python
+>>> less = Default().with_(without=["inductor", "cse"]) + Default().with_(without=["sdpa"])
+>>> less.name, less.composition.without
+('default + without=cse + without=inductor + without=sdpa', ('cse', 'inductor', 'sdpa'))
+>>> less.all_executors()
+('torch',)
+>>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU())
+>>> torch.equal(thunder.compile(net, "default", without=["inductor:1"])(x), net(x))
+True
+
+```
+
 A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), or comes with an installed package by an entry point
 (`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`). Where two packages have
 one of the same name, that name is refused (`AmbiguousName`), and the full name of either is taken:

@@ -83,6 +83,7 @@ MODEL_SETTINGS = (
     "set",
     "add-transform",
     "add-executor",
+    "without",
     "compiler",
     "trust-recipe",
     "train",

@@ -36,6 +36,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "data_dependent": ("retrace", "error"),
     "memory_budget": (0.25, 0, 1, 4096, 1 << 40),
     "max_programs": (1, 1000),
+    "without": (("dce",), ("cse", "dce")),
     "symbolic": ((SymbolicArgument("x.size(0)", 2, 8),), (SymbolicArgument("x.size(-1)", None, None),)),
 }
 SCALE = 3.0
@@ -225,7 +226,12 @@ def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refus
         loaded(torch.ones(7, 4))
 
 
-LATER_OPTIONS = {3: ("max_programs", "symbolic"), 4: ("symbolic",), 5: ("symbolic",)}  # what a schema did not have
+LATER_OPTIONS = {  # what a schema did not have
+    3: ("max_programs", "symbolic", "without"),
+    4: ("symbolic", "without"),
+    5: ("symbolic", "without"),
+    11: ("without",),
+}
 
 
 @pytest.mark.parametrize("schema", LATER_OPTIONS)
@@ -240,7 +246,8 @@ def test_an_artifact_of_an_earlier_schema_has_the_options_that_were_in_force_the
     path.write_text(json.dumps({**content, "digest": digest}, indent=1, ensure_ascii=False) + "\n")
     loaded = thunder.load(artifact, model)
     assert torch.equal(loaded(x), model(x))
-    assert (options_of(loaded).max_programs, options_of(loaded).symbolic) == (64, ())
+    options = options_of(loaded)
+    assert (options.max_programs, options.symbolic, options.without) == (64, (), ())
 
 
 @pytest.mark.parametrize("schema", [1, 2])

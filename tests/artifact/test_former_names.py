@@ -50,7 +50,8 @@ def as_schema_4(folder: Path) -> Path:
         (folder / name).write_bytes(text)
         content["files"][name] = {"size": len(text), "digest": digest_of(text)}
     del content["digest"]
-    del content["compiler"]["options"]["symbolic"]
+    for option in ("symbolic", "without"):
+        del content["compiler"]["options"][option]
     content = json.loads(formerly(json.dumps({**content, "schema_version": 4})))
     digest = digest_of((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
     (folder / MANIFEST).write_text(json.dumps({**content, "digest": digest}, indent=1, ensure_ascii=False) + "\n")

@@ -29,6 +29,7 @@ OPTIONS = {
     "memory_budget": 1.0,
     "max_programs": 64,
     "symbolic": (),
+    "without": (),
 }
 
 

@@ -15,6 +15,7 @@ model = "folder"
 recipe = "hf-llama"
 add-transform = ["cse"]
 add-executor = "sdpa"
+without = ["inductor:layers.3.mlp", "cse"]
 compiler = "jit"
 trust-recipe = true
 out = "result"
@@ -71,6 +72,7 @@ def test_a_file_may_hold_everything(tmp_path):
     request = settings.request()
     assert (request.cache, request.height, request.width) == (8, 32, 48)
     assert (request.recipe, request.add_transform, request.add_executor) == (("hf-llama",), ("cse",), ("sdpa",))
+    assert request.without == ("inductor:layers.3.mlp", "cse")
     assert (request.batch, request.seq, request.runs, request.warmup) == (2, 64, 10, 1)
     assert (request.model.model, request.model.dtype, request.model.seed) == ("folder", "bfloat16", 7)
     assert request.model.random_weights

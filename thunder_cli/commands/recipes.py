@@ -81,6 +81,14 @@ def explain(
         list[str] | None,
         typer.Option(metavar="NAME", help="An executor to add; may be repeated.", autocompletion=complete_executor),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:MODULE]",
+            help="A transform or an executor to leave out, or an executor in a module; may be repeated.",
+            autocompletion=complete_executor,
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -91,7 +99,10 @@ def explain(
     from thunder_core.pipeline.request import Request
 
     request = Request(
-        recipe=tuple(names), add_transform=tuple(add_transform or ()), add_executor=tuple(add_executor or ())
+        recipe=tuple(names),
+        add_transform=tuple(add_transform or ()),
+        add_executor=tuple(add_executor or ()),
+        without=tuple(without or ()),
     )
     require_values(request)
     with quiet_libraries(debug=debug), importing(stderr()):
@@ -108,6 +119,7 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
     """The composition of a recipe as plain data: its parts, its steps in their order with the reasons, its settings."""
     from thunder_core.compiler import CLEANUP_TRANSFORMS
     from thunder_core.recipe.composition import reasons
+    from thunder_core.recipe.settings import WITHOUT
 
     steps = reasons(recipe.composition, CLEANUP_TRANSFORMS)
     return {
@@ -116,7 +128,8 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
         "options": {name: str(value) for name, value in recipe.options.items()},
         "steps": [{"kind": kind, "name": name, "reasons": list(why)} for kind, name, why in steps],
         "lookasides": [one.name for one in recipe.all_lookasides()],
-        "settings": {name: str(value) for name, value in recipe.composition.settings.items()},
+        "settings": {name: str(value) for name, value in recipe.composition.settings.items() if name != WITHOUT},
+        "without": list(recipe.composition.without),
     }
 
 
@@ -129,6 +142,8 @@ def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
         why = "; ".join(step["reasons"]) or "nothing orders it but its name"
         table.add_row(str(number), step["kind"], Text(step["name"], "bold"), Text(why))
     rows: list[Text | Table] = [Text(explained["name"], "bold"), Text(), table]
+    if explained["without"]:
+        rows += [Text(), Text(f"without: {', '.join(explained['without'])}")]
     for matter in ("options", "settings"):
         told = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
         rows += [Text(), Text(f"{matter}: {told}")] if told else []

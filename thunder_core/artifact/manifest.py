@@ -13,7 +13,7 @@ from thunder_core.runtime.autograd_signature import AutogradSignature, Dimension
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[11] = 11  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[12] = 12  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"

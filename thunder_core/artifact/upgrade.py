@@ -126,6 +126,14 @@ def without_prepared_models(content: Content) -> Content:
     return content
 
 
+def without_left_out_parts(content: Content) -> Content:
+    """Schema 11 did not keep what a recipe was told to leave out, which was nothing."""
+    compiler = content["compiler"]
+    if "without" in compiler["options"]:
+        raise ValueError("schema 11 has no such option: without")
+    return {**content, "compiler": {**compiler, "options": {**compiler["options"], "without": []}}}
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
@@ -137,4 +145,5 @@ UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     8: without_methods,
     9: without_operators,
     10: without_prepared_models,
+    11: without_left_out_parts,
 }

@@ -85,6 +85,10 @@ class Executor(Traits, ABC):
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """The bound symbol as this executor runs it, or None if it cannot."""
 
+    def takes(self, bsym: BoundSymbol) -> bool:
+        """Whether it could take a bound symbol, alone or with others."""
+        return self.claim(bsym) is not None
+
     def claim_all(self, trace: Trace) -> Trace:
         """The trace with all that this executor takes, of what nobody has claimed yet.
 

@@ -33,6 +33,7 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
+from thunder_core.claiming.withholding import withholding
 from thunder_core.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
 from thunder_core.compiler.nested import CallsByLine
 from thunder_core.compiler.stage_log import StageLog
@@ -43,6 +44,7 @@ from thunder_core.errors import (
     SpecializationWarning,
     UnknownName,
 )
+from thunder_core.extension.leaving_out import remaining
 from thunder_core.extension.lookaside import Lookaside
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.dump import Dump, NoSink, Sink, asked_dump
@@ -84,6 +86,11 @@ class Compiler:
     def settings(self) -> Compiler:
         """The settings by which it compiles: these."""
         return self
+
+    @property
+    def claimants(self) -> tuple[Executor, ...]:
+        """The executors, each kept from the modules that it is left out of."""
+        return withholding(self.executors, self.options.without)
 
     @property
     def replaces_calls(self) -> bool:
@@ -237,7 +244,7 @@ class Compiler:
     ) -> Trace:
         """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
         if derivative is None:
-            return with_number_inputs(log.note(with_rules(claim(trace, self.executors), underivable)))
+            return with_number_inputs(log.note(with_rules(claim(trace, self.claimants), underivable)))
         for step in derivative.steps:
             log.note(check_trace(step))
         if derivative.tail:
@@ -253,8 +260,8 @@ class Compiler:
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            budget = self.options.memory_budget
-            return differentiate_program(trace, self.executors, CLEANUP_TRANSFORMS, budget, sink), "", None
+            budget, cleanup = self.options.memory_budget, remaining(CLEANUP_TRANSFORMS, self.options.without)
+            return differentiate_program(trace, self.claimants, cleanup, budget, sink), "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
 

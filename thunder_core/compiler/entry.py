@@ -6,16 +6,20 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from thunder_core.acquire.named import require_parameters
 from thunder_core.autodiff.rules import register_derivative
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.operator import Operator
 from thunder_core.compiler.compiler import CLEANUP_TRANSFORMS, Compiler, compiled_by
 from thunder_core.errors import WrongInputs
+from thunder_core.extension.leaving_out import remaining, require_modules, require_parts
 from thunder_core.extension.lookaside import Lookaside, require_distinct
 from thunder_core.extension.transform import Transform, order_transforms
 from thunder_core.ir.dump import asked_dump
 from thunder_core.options.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
+from thunder_core.options.left_out import left_out_texts
 from thunder_core.options.symbolic_arguments import Given, symbolic_arguments
 
 
@@ -32,6 +36,7 @@ def jit(
     max_programs: int = MAX_PROGRAMS,
     symbolic: Given = (),
     lookasides: Sequence[Lookaside] = (),
+    without: Sequence[str] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
@@ -67,12 +72,17 @@ def jit(
 
     `lookasides` are functions that are called in place of others, wherever the program calls these.
 
+    `without` names transforms and executors that are left out (`"cse"`, `"inductor"`), and executors that are left out
+    of some modules: `"inductor:layers.3.mlp"` leaves that module, and all that it contains, to the other executors,
+    forward and backward. The pattern is one of `fnmatch` for a module's path or the end of it.
+
     `dump` is a folder in which each program gets a folder of its own, with every stage of its traces as a file, written
     as soon as it is there. `THUNDER_LOGS` in the environment asks for that without a change of code.
 
     Raises `BadSymbolicArgument` for names and ranges in `symbolic` that cannot be, here or at a call that has nothing
-    of that name, `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called,
-    and `RecipeConflict` for transforms that exclude each other and for two lookasides for one function.
+    of that name, `UnknownName` for an executor that does not exist, and for a name in `without` that nothing has,
+    `WrongInputs` for a subject that cannot be called, and `RecipeConflict` for transforms that exclude each other and
+    for two lookasides for one function.
     """
     if isinstance(executors, str | Executor):
         raise WrongInputs(f"executors={executors!r:.80} is one, not several", fix="write executors=[...]")
@@ -86,9 +96,13 @@ def jit(
         memory_budget=memory_budget,
         max_programs=max_programs,
         symbolic=symbolic_arguments(symbolic),
+        without=left_out_texts(without),
     )
     ordered = order_transforms((*transforms, *CLEANUP_TRANSFORMS))
-    return compile_in_order(subject, ordered, tuple(map(find_executor, executors)), options, lookasides, dump)
+    claiming = tuple(map(find_executor, executors))
+    require_parts(options.without, ordered, claiming)
+    left = remaining(ordered, options.without), remaining(claiming, options.without)
+    return compile_in_order(subject, *left, options, lookasides, dump)
 
 
 def compile_in_order(
@@ -101,6 +115,8 @@ def compile_in_order(
 ) -> Any:
     """Compile a function or a module as `jit` does, by transforms that are in order, those for cleaning up included."""
     require_parameters(subject, options.symbolic)
+    if isinstance(subject, torch.nn.Module) and not isinstance(subject, torch.fx.GraphModule):
+        require_modules(options.without, subject)
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
     replaced = require_distinct(lookasides)
     dumped = asked if dump is not None else None

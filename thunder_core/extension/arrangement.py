@@ -64,6 +64,16 @@ class Arrangement(Generic[Kind]):
             if frozenset(edge) not in decided:
                 self.edge_reasons.setdefault(edge, reason)
 
+    def keeping(self, parts: Sequence[Kind]) -> Arrangement[Kind]:
+        """The order of the members that are among these parts."""
+        kept = {id(part) for part in parts}
+        return Arrangement([member for member in self.members if id(member.part) in kept], self.stated_orders)
+
+    @property
+    def parts(self) -> tuple[Kind, ...]:
+        """The parts, by their keys."""
+        return tuple(member.part for member in self.members)
+
     def placements(self) -> tuple[Placement[Kind], ...]:
         """The parts in their order, each with the reasons why it stands behind others."""
         order = self._sorted()

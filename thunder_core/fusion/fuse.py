@@ -41,6 +41,10 @@ class FusionExecutor(Executor):
         """Return None: an executor of regions claims no single bound symbol."""
         return None
 
+    def takes(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol could be part of a region."""
+        return bool(bsym.operations) and not bsym.ordered and self.fuses(bsym)
+
     def claim_all(self, trace: Trace) -> Trace:
         """The trace with each region that the executor compiles as one bound symbol."""
         return fuse(trace, self)

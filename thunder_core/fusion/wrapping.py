@@ -12,6 +12,7 @@ from thunder_core.analysis.aliasing import AliasSets, alias_sets
 from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import free_after_last_use
+from thunder_core.claiming.withholding import WITHHELD
 from thunder_core.fusion.machine_code import ENTRY, MachineCode
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing, Value
@@ -42,6 +43,10 @@ class WrappingExecutor(Executor):
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
         """Nothing: who runs a bound symbol is for the others to say."""
         return None
+
+    def takes(self, bsym: BoundSymbol) -> bool:
+        """Whether a claimed bound symbol could be part of what is wrapped."""
+        return bool(bsym.executor) and not bsym.ordered and self.wraps(bsym)
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """The trace with each run of bound symbols that the executor takes as one."""
@@ -115,7 +120,7 @@ def unwrapped(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 def is_free(bsym: BoundSymbol, memory: WrittenMemory) -> bool:
     """Whether a bound symbol makes tensors of tensors alone, and writes to memory that is held or to none."""
-    if bsym.ordered or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
+    if bsym.executor == WITHHELD or bsym.ordered or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
     proxies = (*bsym.inputs, *bsym.outputs)
     return all(isinstance(proxy, TensorProxy) and proxy.name not in memory.apart for proxy in proxies)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from thunder_core.errors import BadOption
+from thunder_core.options.left_out import left_out_texts
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 
 CacheMode = Literal["constant values", "symbolic values", "same input", "no caching"]
@@ -39,6 +40,7 @@ class CompileOptions:
     memory_budget: int | float
     max_programs: int
     symbolic: tuple[SymbolicArgument, ...]
+    without: tuple[str, ...]
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -46,6 +48,7 @@ class CompileOptions:
         require_budget(self.memory_budget)
         require_limit(self.max_programs)
         require_names(self.symbolic)
+        require_texts(self.without)
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -74,3 +77,9 @@ def require_names(symbolic: object) -> None:
     """Raise `BadOption` for what are no symbolic arguments; `symbolic_arguments` makes them of names and ranges."""
     if not isinstance(symbolic, tuple) or not all(isinstance(one, SymbolicArgument) for one in symbolic):
         raise BadOption(f"symbolic={symbolic!r:.80} are no symbolic arguments", fix="use symbolic_arguments(names)")
+
+
+def require_texts(without: object) -> None:
+    """Raise `BadOption` for what does not name, in order and once each, what is left out."""
+    if not isinstance(without, tuple) or left_out_texts(without) != without:
+        raise BadOption(f"without={without!r:.80} are not in order", fix="use left_out_texts(without)")

@@ -54,6 +54,20 @@ def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replaceme
     return trace.having(kept, made_by=trace.made_by, refused=(*trace.refused, *lost))
 
 
+def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Iterator[frozenset[int]]:
+    """Yield the positions of each match that could be taken; symbolic sizes are those that they had while tracing."""
+    index = TraceIndex(trace) if replacements else None
+    for replacement in replacements:
+        assert index is not None
+        for anchor in anchors(replacement.pattern, index):
+            for candidate in candidates(replacement.pattern, index, anchor) if index.free[anchor] else ():
+                constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
+                try:
+                    yield _checked(replacement, constant, index, executor, AT_HINTS).match.positions
+                except NoMatch:
+                    continue
+
+
 def _apply_everywhere(replacement: Replacement, index: TraceIndex, executor: str) -> Iterator[RefusedOperations]:
     """Replace all matches; yields those that are taken for the sizes of a call, and not for symbolic ones."""
     for anchor in anchors(replacement.pattern, index):

@@ -13,6 +13,7 @@ from thunder_core.acquire.named import parameters_of
 from thunder_core.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
 from thunder_core.dynamo.entry import acquired_by_dynamo, for_graphs
 from thunder_core.errors import BadSymbolicArgument, DegradedWarning
+from thunder_core.extension.leaving_out import require_modules
 from thunder_core.extension.transform import prepared_model
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
@@ -31,6 +32,7 @@ def compile(  # noqa: A001 - the word of the field
     *,
     max_programs: int | None = None,
     symbolic: Given | None = None,
+    without: Sequence[str] = (),
     **options: object,
 ) -> Module:
     """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
@@ -41,18 +43,21 @@ def compile(  # noqa: A001 - the word of the field
     machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
     `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`, whatever the recipe
     says. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them:
-    `symbolic={"seq": (1, 8192)}`.
+    `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, and executors in some modules, as in
+    `jit`, beside what the recipe leaves out.
 
     Raises BadSymbolicArgument as `jit` does, and for a dimension that the model has not; UnknownName for a recipe that
-    does not exist, BadOption or UnknownName for options that it does not take, RecipeMismatch if it is for another
-    family of models, and RecipeConflict for parts that cannot stand together.
+    does not exist, and for a name in `without` that nothing has; BadOption or UnknownName for options that it does not
+    take, RecipeMismatch if it is for another family of models, and RecipeConflict for parts that cannot stand together.
     """
     device = device_of(model)
     if asks_for_choice(recipe):
         model_type = getattr(getattr(model, "config", None), "model_type", None)
         recipe = with_choice(recipe, choose_recipe(model_type, device))
     chosen = find_recipe(recipe, options)
-    chosen.composition.require_whole()
+    chosen = chosen.with_(without=without) if without else chosen
+    chosen.composition.require_whole(CLEANUP_TRANSFORMS)
+    require_modules(chosen.composition.without, model)
     chosen.validate_all(model)
     named = candidates(chosen.all_executors(), device=device)
     for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):

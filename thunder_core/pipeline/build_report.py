@@ -172,4 +172,5 @@ def recipe_facts(plan: Plan) -> RecipeFacts:
         transforms=tuple(transform_name(transform) for transform in prepared.transforms),
         lookasides=tuple(lookaside.name for lookaside in prepared.recipe.all_lookasides()),
         executors=tuple(one.name for one in prepared.executors if one.executor is not None),
+        without=prepared.recipe.composition.without,
     )

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.claiming.executor import Executor, find_executor
+from thunder_core.claiming.withholding import LEFT_OUT
 from thunder_core.errors import EnvironmentLacks, UnknownName
 from thunder_core.extension.requirement import Degradation
 from thunder_core.fusion.fuse import FusionExecutor
@@ -74,7 +75,7 @@ def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
     What is refused for reasons of its own, beside what is fused, is no loss: the report lists it.
     """
     running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
-    refused = [one for trace in traces for one in trace.refused]
+    refused = [one for trace in traces for one in trace.refused if one.reason != LEFT_OUT]
     offered = [one for one in refused if not one.lasting or one.executor not in running]
     for executor in dict.fromkeys(one.executor for one in offered):
         of_executor = [one for one in offered if one.executor == executor]

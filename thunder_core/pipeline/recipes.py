@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from thunder_core import plugins
+from thunder_core.compiler import CLEANUP_TRANSFORMS
 from thunder_core.errors import BadOption, BadRecipe, ThunderError
 from thunder_core.models.request import SampleModel
 from thunder_core.models.sample_models import SAMPLES
@@ -27,6 +28,7 @@ from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Plugin, Recipe, Transform, lacks
 from thunder_core.recipe.options import hyphenated, require_option_names
 from thunder_core.recipe.plugin import as_composable, composed
+from thunder_core.recipe.recipe import without_parts
 
 Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
@@ -112,13 +114,16 @@ def options_by_recipe(
 
 
 def requested_recipe(request: Request) -> Recipe:
-    """Return the recipe of a request, with the transforms and executors that it adds; raises as `find_recipe` does."""
+    """Return the recipe of a request, with what it adds and leaves out.
+
+    Raises as `find_recipe` and `Composition.require_whole` do.
+    """
     given: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     transforms = map(named_transform, request.add_transform)
     executors = (Plugin(name, executors=(name,)) for name in request.add_executor)
-    added = [*transforms, *executors]
+    added = [*transforms, *executors, *without_parts(request.without)]
     recipe = find_recipe((*given, *added) if added or len(given) > 1 else given[0], request.options)
-    recipe.composition.require_whole()
+    recipe.composition.require_whole(CLEANUP_TRANSFORMS)
     return recipe.acquired_by(request.compiler) if request.compiler else recipe
 
 

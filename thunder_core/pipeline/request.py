@@ -13,6 +13,7 @@ from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.names import is_generation
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
+from thunder_core.options.left_out import parse_left_out
 from thunder_core.options.target import parse_target
 from thunder_core.pipeline.part_names import require_recipe_name, require_transform_name
 from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
@@ -106,6 +107,15 @@ class Request:
         help="An executor to add to the recipe; its traits decide when it may claim. May be repeated.",
         completion="executors",
         check=lambda _, name: plugins.source_of("executors", name),
+    )
+    without: tuple[str, ...] = option(
+        (),
+        metavar="NAME[:MODULE]",
+        repeats=True,
+        help="A transform or an executor to leave out of the recipe, or an executor to leave out of one module and all "
+        "that it contains, such as `inductor:layers.3.mlp`; `*` stands for anything. May be repeated.",
+        completion="executors",
+        check=lambda _, text: parse_left_out(text),
     )
     compiler: str = option(
         "",

@@ -16,6 +16,7 @@ from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.report import size_in_words
+from thunder_core.extension.leaving_out import require_modules
 from thunder_core.extension.transform import prepared_model
 from thunder_core.models.batches import IDS
 from thunder_core.models.dataset import Dataset
@@ -172,11 +173,13 @@ def open_model(
     """Open a session of a model that a recipe compiles; `begin` is called as the recipe begins to check the model.
 
     The model is prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`,
-    `RecipeMismatch`, and what transforms raise for a model that they cannot prepare.
+    `RecipeMismatch`, what transforms raise for a model that they cannot prepare, and `UnknownName` for an executor that
+    is left out of modules that the model has not.
     """
     loaded = load_model(prepared.model)
     begin(CHECK_RECIPE)
     prepared.recipe.validate_all(loaded.model)
+    require_modules(prepared.recipe.composition.without, loaded.model)
     return Session(
         loaded.prepared_as(prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)),
         purpose,

@@ -11,14 +11,13 @@ from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import EnvironmentLacks, RecipeConflict, UnknownName
 from thunder_core.extension.arrangement import Arrangement, Member, StatedOrder
 from thunder_core.extension.declaration import returned
+from thunder_core.extension.leaving_out import FALLBACK, remaining, require_parts
 from thunder_core.extension.lookaside import Lookaside, require_distinct
 from thunder_core.extension.requirement import Requirement
 from thunder_core.extension.traits import Part, require_compatible
 from thunder_core.extension.transform import Transform, arranged_transforms, require_known
 from thunder_core.recipe.plugin import Composable, ExecutorRank
-from thunder_core.recipe.settings import merged_settings, settings_of
-
-FALLBACK = "torch"  # the executor that runs whatever no other one claims; it comes last
+from thunder_core.recipe.settings import WITHOUT, merged_settings, settings_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,12 @@ class Composition:
         return tuple((transform, (one,)) for one, row in rows for transform in row)
 
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """The transforms in their order, with others that come with every program."""
+        """The transforms in their order, with others that come with every program, but for those that are left out."""
+        every = self.every_transform(more)
+        return every.keeping(remaining(every.parts, self.without))
+
+    def every_transform(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
+        """The transforms in their order, those that are left out among them."""
         return arranged_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
 
     @cached_property
@@ -87,12 +91,17 @@ class Composition:
 
     @cached_property
     def executors(self) -> Arrangement[ListedExecutor]:
-        """The executors in the order in which they may claim, but for eager PyTorch, which comes last.
+        """The executors in the order in which they may claim, but for eager PyTorch and those that are left out.
 
         Where a recipe or a plug-in lists two, its row decides, and else their traits; where these leave a choice,
         operators come first, then what plug-ins list, then what recipes list. Raises `RecipeConflict` for two objects
         of one name, and for rows that differ.
         """
+        return self.every_executor.keeping(remaining(self.every_executor.parts, self.without))
+
+    @cached_property
+    def every_executor(self) -> Arrangement[ListedExecutor]:
+        """The executors but for eager PyTorch, which comes last, those that are left out among them."""
         members: dict[str, Member[ListedExecutor]] = {}
         orders = []
         for one in self.components:
@@ -122,6 +131,12 @@ class Composition:
         """The settings of `jit` that the parts ask for; raises `RecipeConflict` where two ask for different values."""
         return merged_settings([(one.title, settings_of(one)) for one in self.components])
 
+    @property
+    def without(self) -> tuple[str, ...]:
+        """The transforms and executors that are left out, and the executors that are left out of some modules."""
+        without: Any = self.settings.get(WITHOUT, ())
+        return tuple(without)
+
     @cached_property
     def requirements(self) -> tuple[tuple[str, Requirement], ...]:
         """The requirements that recipes and plug-ins have of the machine, each with the part that does."""
@@ -132,8 +147,12 @@ class Composition:
         """The recipes and plug-ins, and their transforms and executors."""
         return (*self.components, *self.transforms().ordered(), *self.executors.ordered())
 
-    def require_whole(self) -> None:
-        """Raise `RecipeConflict` for parts that exclude or lack others, `UnknownName` for traits that name nothing."""
+    def require_whole(self, more: Sequence[Transform] = ()) -> None:
+        """Raise `RecipeConflict` for parts that exclude or lack others, `UnknownName` for traits that name nothing.
+
+        Raises as `require_parts` does for what is left out of these, and of the transforms that come with each program.
+        """
+        require_parts(self.without, self.every_transform(more).parts, self.every_executor.parts, self.components)
         for part in self.parts:
             require_known(part, self.parts)
         require_compatible(self.parts)

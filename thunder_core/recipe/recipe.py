@@ -18,6 +18,7 @@ from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.requirement import Cuda, Degradation, Package, Requirement
 from thunder_core.extension.traits import TRAITS, Traits
 from thunder_core.extension.transform import Transform, order_transforms
+from thunder_core.options.left_out import left_out_texts
 from thunder_core.options.quality import Quality
 from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
 from thunder_core.options.tolerance import Tolerance
@@ -25,7 +26,7 @@ from thunder_core.recipe.composition import Composition, name_of
 from thunder_core.recipe.dimensions import DIMENSIONS
 from thunder_core.recipe.options import RecipeOptions, hyphenated, parsed_options
 from thunder_core.recipe.plugin import Composable, ExecutorRank, Plugin, as_composable, composed
-from thunder_core.recipe.settings import settings_of
+from thunder_core.recipe.settings import WITHOUT, settings_of
 
 __all__ = [
     "Cuda",
@@ -331,8 +332,14 @@ class Recipe(Traits, Composable):
         parts = [as_composable(part) for part in (*transforms, *lookasides)]
         parts += [Plugin(name_of(one), executors=(one,)) for one in executors]
         parts += [Plugin(one.name, operators=(one,)) for one in operators]
+        parts += without_parts(settings.pop(WITHOUT, ()))
         parts += [Plugin(f"{name}={value}", settings={name: value}) for name, value in settings.items()]
         return cast(Recipe, composed((self, *parts)))
+
+
+def without_parts(without: object) -> list[Composable]:
+    """The plug-ins that leave something out of what they are added to, one for each; raises `BadOption`."""
+    return [Plugin(f"{WITHOUT}={text}", settings={WITHOUT: (text,)}) for text in left_out_texts(without)]
 
 
 def own_classes(kind: type[Recipe]) -> tuple[type, ...]:

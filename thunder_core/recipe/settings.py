@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from thunder_core import plugins
 from thunder_core.errors import BadRecipe, RecipeConflict
 from thunder_core.options.compile_options import MAX_PROGRAMS, CompileOptions
+from thunder_core.options.left_out import left_out_texts
 from thunder_core.options.symbolic_arguments import symbolic_arguments
 
 # What a compiled model has where no part of its recipe asks for something else.
@@ -16,8 +17,10 @@ DEFAULTS: Mapping[str, object] = {
     "data_dependent": "error",
     "memory_budget": 1.0,
     "max_programs": MAX_PROGRAMS,
+    "without": (),
 }
 SYMBOLIC = "symbolic"
+WITHOUT = "without"  # of several parts it adds up
 SETTINGS = (*DEFAULTS, SYMBOLIC)
 
 
@@ -37,16 +40,26 @@ def settings_of(part: object) -> Mapping[str, object]:
                 fix=f"{plugins.meant(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
             )
     symbolic_arguments(given.get(SYMBOLIC, ()))
-    compile_options({name: value for name, value in given.items() if name != SYMBOLIC})
-    return dict(given)
+    settings = dict(given)
+    if WITHOUT in settings:
+        settings[WITHOUT] = left_out_texts(settings[WITHOUT])
+    compile_options({name: value for name, value in settings.items() if name != SYMBOLIC})
+    return settings
 
 
 def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
-    """The settings of several parts, but for `symbolic`; raises `RecipeConflict` where two want different values."""
+    """The settings of several parts, but for `symbolic`; raises `RecipeConflict` where two want different values.
+
+    What they leave out (`without`) adds up.
+    """
     merged: dict[str, tuple[str, object]] = {}
+    without: list[str] = []
     for owner, settings in stated:
         for name, value in sorted(settings.items()):
             if name == SYMBOLIC:
+                continue
+            if name == WITHOUT:
+                without += left_out_texts(value)
                 continue
             other, wanted = merged.setdefault(name, (owner, value))
             if wanted != value:
@@ -54,7 +67,8 @@ def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mappi
                     f"{other} asks for {name}={wanted!r}, and {owner} for {name}={value!r}",
                     fix=f"leave out {other} or {owner}",
                 )
-    return {name: value for name, (_, value) in sorted(merged.items())}
+    values = {name: value for name, (_, value) in sorted(merged.items())}
+    return {**values, **({WITHOUT: left_out_texts(without)} if without else {})}
 
 
 def compile_options(settings: Mapping[str, object]) -> CompileOptions:

@@ -68,6 +68,7 @@ class RecipeFacts(ReportFacts):
     transforms: tuple[str, ...] = ()
     lookasides: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 class Degraded(ReportFacts):
