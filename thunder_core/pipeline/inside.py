@@ -27,6 +27,7 @@ from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault, InsideReport
 from thunder_core.validation.report import GenerationReport, ValidationReport
+from thunder_core.validation.verdict import BY_HAND
 
 SHARE = 0.5  # of the time that comparing outputs takes, for looking inside as well
 AT_LEAST = 0.5  # seconds
@@ -99,7 +100,8 @@ def inside_after_failure(look: Callable[[float], InsideReport | None]) -> Inside
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
     """Add the first wrong line to an error, and how to leave it out."""
     error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{others(faults)}"
-    error.fix = f"{advice(faults[0])}; {error.fix}"
+    *_, enough = ("", *error.fix.split(BY_HAND))
+    error.fix = f"{advice(faults[0])}{enough}"
 
 
 def with_inside(report: Report, look: Callable[[float], InsideReport | None], seconds: float) -> Report:

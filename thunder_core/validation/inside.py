@@ -9,7 +9,15 @@ from pydantic import Field
 from thunder_core.validation.report_facts import ReportFacts
 
 FaultKind = Literal[
-    "executor", "transform", "differentiation", "acquisition", "unpacking", "guard", "epilogue", "nondeterminism"
+    "executor",
+    "transform",
+    "differentiation",
+    "acquisition",
+    "unpacking",
+    "guard",
+    "epilogue",
+    "nondeterminism",
+    "stored",
 ]
 IN_WORDS: dict[str, str] = {
     "executor": "the executor {by} computes it otherwise than eager PyTorch",
@@ -20,6 +28,7 @@ IN_WORDS: dict[str, str] = {
     "guard": "the prologue takes inputs that the program is not for",
     "epilogue": "the epilogue hands out something else than the program does",
     "nondeterminism": "it computes something else each time",
+    "stored": "what the artifact holds computes something else than what {by} compiles now",
 }
 
 

@@ -12,6 +12,7 @@ from thunder_core.validation.degenerate_outputs import Finiteness, joined
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
 
+BY_HAND = "find the stage to blame by leaving out the recipe's transforms and executors one at a time"
 QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
 
 
@@ -150,7 +151,7 @@ def require_passed(report: ValidationReport) -> None:
 
 
 def _advice(worst: OutputReport, tolerance: Tolerance) -> str:
-    search = "find the stage to blame by leaving out the recipe's transforms and executors one at a time"
+    search = BY_HAND
     if math.isinf(worst.smallest_tolerance) or worst.smallest_tolerance <= tolerance.times_eager:
         return search
     enough = math.ceil(worst.smallest_tolerance * 100) / 100

@@ -1,0 +1,98 @@
+"""`thunder debug`: the first wrong line of a model under a recipe, or of an artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from thunder_cli import options
+from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.library_output import quiet_libraries
+from thunder_cli.option_groups import expand_options
+from thunder_cli.settings import Settings
+from thunder_core.pipeline.debug_request import DebugRequest, check_debug_request
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline.debug import Diagnosis
+
+
+@expand_options
+def debug(
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ARTIFACT|MODEL]",
+            help="A folder that `thunder optimize` wrote, or a model; without it, the recipe's own sample model.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    debug_request: DebugRequest,
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
+    trust: options.TrustOptions,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Find the first wrong line: which transform, executor, derivative or guard is to blame.
+
+    On one input each line that an executor runs is compared with eager PyTorch and with float64, each transform with
+    the trace before it, the backward with autograd, and an artifact's programs with what is compiled now. Exits with 1
+    where something was found, and with 0 where nothing was.
+    """
+    with quiet_libraries(debug=debug):
+        check_debug_request(debug_request)
+        diagnosis = diagnose(settings.naming(subject), debug_request, trust, stderr(quiet=quiet))
+        show(diagnosis, json=json)
+        if not diagnosis.is_clean:
+            raise typer.Exit(1)
+
+
+def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, told: Console) -> Diagnosis:
+    """Examine the artifact that is named, or else the model."""
+    from thunder_cli.import_notice import importing
+    from thunder_cli.progress import watching
+    from thunder_cli.settings import require_artifacts_own
+    from thunder_core.artifact.read import is_artifact
+
+    folder = Path(settings.get("model") or "").expanduser()
+    if settings.get("model") and is_artifact(folder):
+        require_artifacts_own(settings, folder)
+        consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
+        with importing(told):
+            from thunder_core.pipeline.debug import debug_artifact
+        with watching(told) as progress:
+            return debug_artifact(folder, request, consent=consent, progress=progress)
+    trust.refuse()
+    return diagnose_model(settings, request, told)
+
+
+def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Console) -> Diagnosis:
+    """Examine a model under a recipe."""
+    from thunder_cli.hub_notice import print_hub_notice
+    from thunder_cli.import_notice import importing
+    from thunder_cli.progress import watching
+    from thunder_cli.trusted_recipe import show_trusted_recipe
+    from thunder_core.pipeline.request_checks import check_request
+
+    request = settings.request()
+    check_request(request)
+    print_hub_notice(told, request.model)
+    show_trusted_recipe(stderr(), request)
+    with importing(told):
+        from thunder_core.pipeline.debug import debug_model
+    with watching(told) as progress:
+        return debug_model(request, debug_request, progress)
+
+
+def show(diagnosis: Diagnosis, *, json: bool) -> None:
+    """Print the findings."""
+    from thunder_cli.views.diagnosis import diagnosis_view
+
+    if json:
+        print_json("debug/1", plain(diagnosis))
+    else:
+        stdout().print(diagnosis_view(diagnosis), soft_wrap=True)

@@ -1,0 +1,88 @@
+"""The result of `thunder debug`: the wrong lines, what else was found, and where a reproduction lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from thunder_cli.views.quantity import counted, magnitude
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD
+from thunder_core.pipeline.debug import Diagnosis, ReproductionFacts
+from thunder_core.validation.inside import Fault, NonFiniteLine, TensorFacts
+
+SHOWN_INPUTS = 8
+
+
+def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
+    """Everything that was found, the first wrong line first."""
+    parts = [
+        verdict(diagnosis),
+        *(fault_view(number, fault) for number, fault in enumerate(diagnosis.faults)),
+        *(non_finite_view(one) for one in diagnosis.non_finite),
+        *(reproduction_view(one) for one in diagnosis.reproductions),
+    ]
+    return Group(*spaced(parts))
+
+
+def spaced(parts: list[Text]) -> Iterator[RenderableType]:
+    """The parts with an empty line between each two."""
+    for number, part in enumerate(parts):
+        if number:
+            yield Text()
+        yield part
+
+
+def verdict(diagnosis: Diagnosis) -> Text:
+    """Whether something is wrong, and what was compared."""
+    wrong = len(diagnosis.faults)
+    told = (counted(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
+    name = f"{diagnosis.subject} by {diagnosis.recipe}"
+    text = Text.assemble((name, HEAD), "  ", told, "\n", (diagnosis.inside.summary, DIM))
+    for one in diagnosis.inside.not_compared:
+        text.append(f"\nnot compared: {one.what} ({one.count}), as {one.reason}", DIM)
+    return text
+
+
+def fault_view(number: int, fault: Fault) -> Text:
+    """A wrong line: what it is, where it stands, what it reads, how it differs, and how to leave it out."""
+    text = Text.assemble((f"{number + 1}. {fault.reason}", BAD))
+    rows = {
+        "line": fault.line,
+        "trace": fault.trace,
+        "module": fault.module,
+        "source": fault.source,
+        "reads": f"\n{'':<10}".join(map(tensor_in_words, fault.inputs[:SHOWN_INPUTS])),
+        "differs": fault.difference,
+        "try": f"--without {fault.by}{f':{fault.module}' if fault.module else ''}" if fault.kind == "executor" else "",
+    }
+    for name, value in rows.items():
+        if value:
+            text.append(f"\n  {name:<8}").append(value)
+    return text
+
+
+def tensor_in_words(tensor: TensorFacts) -> str:
+    """A tensor that a line reads: `t4 float32[1, 8, 64], strides (512, 64, 1)`."""
+    return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}, strides {tensor.stride}"
+
+
+def non_finite_view(line: NonFiniteLine) -> Text:
+    """A line that makes NaN or an infinity of values that are finite."""
+    text = Text.assemble((f"{line.kind} first appears, run by {line.run_by}", BAD), f"\n  line    {line.line}")
+    for name, value in (("count", str(line.count)), ("module", line.module), ("source", line.source)):
+        if value:
+            text.append(f"\n  {name:<8}{value}")
+    for name, largest in line.largest.items():
+        text.append(f"\n  reads   {name}, whose largest magnitude is {magnitude(largest)}")
+    return text
+
+
+def reproduction_view(one: ReproductionFacts) -> Text:
+    """The script that reproduces a fault, and how much it holds."""
+    told = "" if one.reproduces else "; compiled alone they are right, so the rest of the region matters"
+    return Text.assemble(
+        (f"reproduction of {one.fault + 1}", HEAD),
+        f"  python {one.folder / 'reproduce.py'}  ({counted(one.operations, 'operation')}{told})",
+    )

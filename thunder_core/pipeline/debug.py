@@ -1,0 +1,217 @@
+"""Debugging: the first wrong line of a model under a recipe, or of an artifact, and what reproduces it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.artifact.consent import NO_CONSENT, Consent
+from thunder_core.artifact.read import open_artifact
+from thunder_core.artifact.signature import require_authentic
+from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.executor import Executor
+from thunder_core.compiler import last_program, specializations_of
+from thunder_core.errors import BadOption, OutputExists
+from thunder_core.fault_localization.evidence import evidence_of
+from thunder_core.fault_localization.examination import examine, outcome_undone
+from thunder_core.fault_localization.guard_probes import Call
+from thunder_core.fault_localization.non_finite import non_finite_lines
+from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.fault_localization.reproduction import write_reproduction
+from thunder_core.fault_localization.stored_programs import first_wrong_stored_line
+from thunder_core.fault_localization.trace_examination import without_freed
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.inputs import Inputs
+from thunder_core.pipeline.clock import StageClock
+from thunder_core.pipeline.debug_request import DebugRequest, check_debug_request
+from thunder_core.pipeline.failures import stage_failures
+from thunder_core.pipeline.inside import has_traces
+from thunder_core.pipeline.prepare import prepare
+from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.purpose import Purpose
+from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.samples import sequence_length
+from thunder_core.pipeline.session import Session, open_model, open_saved
+from thunder_core.pipeline.validate import size_of
+from thunder_core.runtime.program import Program
+from thunder_core.validation.inside import Fault, InsideReport, NonFiniteLine
+from thunder_core.validation.report_facts import ReportFacts
+
+
+class ReproductionFacts(ReportFacts):
+    """A folder that reproduces a fault, and the operations that it holds."""
+
+    fault: int
+    """Which of the faults, from 0 on."""
+    folder: Path
+    operations: int
+    reproduces: bool
+    """Whether the executor computes these operations wrongly when it compiles them alone."""
+
+
+class Diagnosis(ReportFacts):
+    """What was found out about a model under a recipe, or an artifact, on one input."""
+
+    subject: str
+    recipe: str
+    inside: InsideReport
+    non_finite: tuple[NonFiniteLine, ...] = ()
+    reproductions: tuple[ReproductionFacts, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The wrong lines."""
+        return self.inside.faults
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.faults or self.non_finite)
+
+
+def debug_model(request: Request, debug_request: DebugRequest, progress: Progress | None = None) -> Diagnosis:
+    """Examine a model under a recipe on one input, as long as it takes.
+
+    Raises the errors of `optimize` for a request that cannot be carried out, `BadOption` for a task that generates, and
+    `OutputExists` for a folder that is there already.
+    """
+    check_debug_request(debug_request)
+    if request.generates:
+        raise BadOption(
+            "`thunder debug` examines single calls, not --task generate",
+            fix="leave --task generate out: the prompt and a token are calls of the same model",
+        )
+    clock = StageClock(progress or Unwatched())
+    with stage_failures(lambda: clock.stage or "the start"):
+        clock.begin("load")
+        prepared = prepare(request)
+        session = open_model(prepared, Purpose(request.train))
+        size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq))
+        inputs = session.inputs(size)
+        with session.ready(), torch.set_grad_enabled(request.train):
+            clock.begin("compile")
+            program = compiled_program(session, inputs)
+            clock.begin("examine")
+            inside = examine(program, session.model, (), dict(inputs))
+            diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
+            return with_details(diagnosis, session, program, inputs, debug_request, recipe_in_words(request))
+
+
+def debug_artifact(
+    folder: Path, debug_request: DebugRequest, *, consent: Consent = NO_CONSENT, progress: Progress | None = None
+) -> Diagnosis:
+    """Examine an artifact: its model compiled anew as its recipe says, and the stored program beside that.
+
+    Raises what `load` raises, and `WrongInputs` where it does not say which inputs it takes.
+    """
+    check_debug_request(debug_request)
+    clock = StageClock(progress or Unwatched())
+    with stage_failures(lambda: clock.stage or "the start"):
+        clock.begin("load")
+        artifact = open_artifact(folder)
+        require_authentic(artifact, consent)
+        if artifact.manifest.generation is not None:
+            raise BadOption(f"{folder} generates", fix="debug the model and the recipe that it was made from")
+        size, seed = size_of(artifact, real_inputs=False)
+        session = open_saved(artifact, Purpose(artifact.manifest.train, None, cut=True), consent)
+        inputs = session.inputs(size, 0, seed)
+        with session.ready(), torch.set_grad_enabled(artifact.manifest.train):
+            clock.begin("compile")
+            specializations = specializations_of(session.compiled)
+            session.call(inputs)
+            stored = last_program(session.compiled)
+            program = specializations.compiler(session.model, (), dict(inputs))
+            clock.begin("examine")
+            inside = examine(program, session.model, (), dict(inputs))
+            fault = wrong_stored_line(stored, program, session, inputs)
+            if fault is not None:
+                inside = inside.model_copy(update={"faults": (*inside.faults, fault)})
+            recipe = artifact.manifest.recipe or "default"
+            diagnosis = Diagnosis(subject=str(folder), recipe=recipe, inside=inside)
+            return with_details(diagnosis, session, program, inputs, debug_request, recipe)
+
+
+def recipe_in_words(request: Request) -> str:
+    """The recipes of a request, as `find_recipe` takes them."""
+    return " + ".join(map(str, request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)))
+
+
+def compiled_program(session: Session, inputs: Inputs) -> Program:
+    """The program that serves inputs; called twice, as a model may change itself at its first call."""
+    for _ in range(2):
+        session.call(inputs)
+        session.release()
+    program = last_program(session.compiled)
+    if not has_traces(program):
+        raise BadOption("there are no traces of it", fix="use a recipe that acquires programs by jit")
+    return program
+
+
+def wrong_stored_line(stored: Program, program: Program, session: Session, inputs: Inputs) -> Fault | None:
+    """The first line of a stored program that is not what the same program is when it is compiled anew."""
+    call = Call(session.model, (), dict(inputs))
+    with outcome_undone(call), torch.no_grad():
+        prepared, _ = program.prepare(session.model, *call.own_arguments())
+        return first_wrong_stored_line(stored, program, prepared)
+
+
+def with_details(
+    diagnosis: Diagnosis,
+    session: Session,
+    program: Program,
+    inputs: Inputs,
+    debug_request: DebugRequest,
+    recipe: str,
+) -> Diagnosis:
+    """The diagnosis with lines that make values which are not finite, and folders that reproduce faults, as asked."""
+    found: dict[str, Any] = {}
+    if debug_request.nan:
+        found["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
+    if debug_request.out is not None and diagnosis.faults:
+        executors = specializations_of(session.compiled).compiler.settings.executors
+        folders = reproduced(diagnosis.faults, program, session.model, inputs, debug_request.out, executors, recipe)
+        found["reproductions"] = tuple(folders)
+    return diagnosis.model_copy(update=found)
+
+
+def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:
+    """The lines that first make NaN or infinities, in eager PyTorch and in what runs."""
+    call = Call(model, (), dict(inputs))
+    with outcome_undone(call), torch.no_grad():
+        prepared, _ = program.prepare(model, *call.own_arguments())
+        values = copied(inputs_by_name(program.last("computation"), prepared))
+        states = RandomStates.now(values)
+        first, *_, claimed = without_freed(program.traces("computation"))
+        yield from chain(
+            non_finite_lines(first, values, states, "eager PyTorch"),
+            non_finite_lines(claimed, values, states, "thunder"),
+        )
+
+
+def reproduced(
+    faults: tuple[Fault, ...],
+    program: Program,
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    out: Path,
+    executors: tuple[Executor, ...],
+    recipe: str,
+) -> Iterator[ReproductionFacts]:
+    """Write a folder for each fault that one can be written for; the first is `out` itself."""
+    if out.exists():
+        raise OutputExists(f"{out} exists already", fix="name another folder with --out, or remove it")
+    for number, fault in enumerate(faults):
+        evidence = evidence_of(program, fault, model, (), dict(inputs))
+        folder = out if len(faults) == 1 else out / f"fault-{number}"
+        written = None if evidence is None else write_reproduction(folder, fault, evidence, executors, recipe)
+        if written is not None:
+            yield ReproductionFacts(
+                fault=number,
+                folder=written.folder,
+                operations=written.operations,
+                reproduces=written.reproduces,
+            )

@@ -1,0 +1,29 @@
+"""The request of `thunder debug`: what else is to be found out, and where a reproduction is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.errors import OutputExists
+from thunder_core.options import option, require_values
+
+
+@dataclass(frozen=True)
+class DebugRequest:
+    """Whether values that are not finite are traced to their lines, and the folder for what reproduces a fault."""
+
+    nan: bool = option(False, bool, help="Find the line at which NaN or an infinity first appears, in eager and ours.")
+    out: Path | None = option(
+        None,
+        Path,
+        metavar="FOLDER",
+        help="Write a small script and its inputs there, which reproduce what is wrong without the model.",
+    )
+
+
+def check_debug_request(request: DebugRequest) -> None:
+    """Raise `OutputExists` for a folder that is there already, before anything heavy."""
+    require_values(request)
+    if request.out is not None and request.out.expanduser().exists():
+        raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove it")
