@@ -44,14 +44,15 @@ def evidence_of(
     if fault.trace not in ("computation", "backward") or fault.kind == "acquisition":
         return None
     call = Call(subject, args, kwargs)
-    with outcome_undone(call), torch.no_grad():
+    with outcome_undone(call):
         prepared, _ = program.prepare(subject, *call.own_arguments())
         inputs = copied(inputs_by_name(program.last("computation"), prepared))
         states = RandomStates.now(inputs)
-        traces = without_freed(program.traces(fault.trace))
-        values = inputs if fault.trace == "computation" else values_of_backward(program, inputs, states)
-        find = {"executor": of_executor, "nondeterminism": of_executor, "transform": of_transform}.get(fault.kind)
-        return of_derivative(traces, fault, values) if find is None else find(traces, fault, values, states)
+        with torch.no_grad():
+            traces = without_freed(program.traces(fault.trace))
+            values = inputs if fault.trace == "computation" else values_of_backward(program, inputs, states)
+            find = FINDERS.get(fault.kind, of_derivative)
+            return find(traces, fault, values, states)
 
 
 def values_of_backward(program: Program, inputs: Values, states: RandomStates) -> Values:
@@ -67,10 +68,18 @@ def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: R
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:
-            operations = reference_of(bsym, Unclaimed.of(unclaimed_of(traces[:-1])))
-            return Evidence(tuple(one for one in operations if one.symbol.name != "python.code"), known)
+            unclaimed = unclaimed_of(traces[:-1])
+            operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
+            kept = tuple(one for one in operations if one.symbol.name != "python.code")
+            return Evidence(kept, known) if kept else None
         evaluate((bsym,), known)
     return None
+
+
+def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
+    """The operation of the program that makes a name, of which an executor's function makes several lines."""
+    bsym = definitions(unclaimed).get(name)
+    return () if bsym is None else (bsym,)
 
 
 def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
@@ -99,10 +108,17 @@ def operations_for(name: str, trace: Trace, known: set[str]) -> list[BoundSymbol
     return [bsym for bsym in trace.bound_symbols if id(bsym) in needed]
 
 
-def of_derivative(traces: Sequence[Trace], fault: Fault, values: Values) -> Evidence | None:
+def of_derivative(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
     """The evidence of a wrong derivative: the line of the forward that is differentiated, and what it reads."""
     lines = [bsym for trace in traces for bsym in trace.bound_symbols if bound_symbol_text(bsym) == fault.line]
     derived = next((bsym.derives for bsym in lines if bsym.derives is not None), None)
     texts = {bound_symbol_text(bsym.derives): bsym.derives for bsym in traces[0].bound_symbols if bsym.derives}
     bsym = derived or texts.get(fault.line)
     return None if bsym is None else Evidence((bsym,), values)
+
+
+FINDERS: Mapping[str, Callable[[Sequence[Trace], Fault, Values, RandomStates], Evidence | None]] = {
+    "executor": of_executor,
+    "nondeterminism": of_executor,
+    "transform": of_transform,
+}

@@ -73,7 +73,7 @@ def write_reproduction(
         file=INPUTS,
     )
     (folder / SCRIPT).write_text(script, encoding="utf-8")
-    return Reproduction(folder, len(operations), reduced is not None)
+    return Reproduction(folder, len(operations), fault.kind != "executor" or reduced is not None)
 
 
 def has_name(executor: Executor) -> bool:

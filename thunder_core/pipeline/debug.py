@@ -154,9 +154,10 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
 def wrong_stored_line(stored: Program, program: Program, session: Session, inputs: Inputs) -> Fault | None:
     """The first line of a stored program that is not what the same program is when it is compiled anew."""
     call = Call(session.model, (), dict(inputs))
-    with outcome_undone(call), torch.no_grad():
+    with outcome_undone(call):
         prepared, _ = program.prepare(session.model, *call.own_arguments())
-        return first_wrong_stored_line(stored, program, prepared)
+        with torch.no_grad():
+            return first_wrong_stored_line(stored, program, prepared)
 
 
 def with_details(
@@ -181,7 +182,7 @@ def with_details(
 def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:
     """The lines that first make NaN or infinities, in eager PyTorch and in what runs."""
     call = Call(model, (), dict(inputs))
-    with outcome_undone(call), torch.no_grad():
+    with outcome_undone(call):
         prepared, _ = program.prepare(model, *call.own_arguments())
         values = copied(inputs_by_name(program.last("computation"), prepared))
         states = RandomStates.now(values)
