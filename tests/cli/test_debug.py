@@ -1,0 +1,149 @@
+"""`thunder debug`: the first wrong line, what reproduces it, and the exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.small import QUICK
+
+RECIPES = '''
+from dataclasses import dataclass, replace
+
+import torch
+
+import thunder_core as thunder
+from thunder_core.ir.tree import replace_leaves
+from thunder_core.recipe import Recipe, Transform
+
+approximate = thunder.OperatorExecutor("approximate")
+
+
+@approximate.implements(torch.nn.functional.silu)
+def silu(input, inplace=False):
+    return input * torch.sigmoid(input) * 1.0003
+
+
+def larger(leaf):
+    return leaf * 1.5 if type(leaf) is float and 0 < leaf < 1e-3 else leaf
+
+
+def changed(bsym):
+    return replace(bsym, args=replace_leaves(bsym.args, larger), subsymbols=tuple(map(changed, bsym.subsymbols)))
+
+
+@dataclass(frozen=True)
+class EnlargeEpsilon(Transform):
+    """Makes small constants larger."""
+
+    def __call__(self, trace):
+        return trace.having(map(changed, trace.bound_symbols), made_by="enlarge epsilon")
+
+
+class WrongExecutor(Recipe):
+    """A recipe with an executor that is a little wrong."""
+
+    executors = (approximate, "torch")
+
+
+class WrongTransform(Recipe):
+    """A recipe with a transform that changes constants."""
+
+    executors = ("torch",)
+
+    def setup_transforms(self):
+        return (EnlargeEpsilon(),)
+'''
+
+
+@pytest.fixture
+def recipes(here):
+    """A file of recipes that are wrong."""
+    file = here / "wrong.py"
+    file.write_text(RECIPES)
+    return file
+
+
+def reproduced(folder):
+    """The exit status of a script that reproduces a fault, and what it prints."""
+    script = [sys.executable, "-W", "ignore", str(folder / "reproduce.py")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, env=os.environ.copy())
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+def test_nothing_is_found_in_a_model_that_is_right(thunder, llama):
+    done = thunder("debug", llama, "--recipe", "default", "--seq", 8, "--nan")
+    assert done.status == 0, done.err
+    assert "no wrong line" in done.out
+    assert "steps" in done.out
+
+
+def test_an_executor_is_named_by_line_and_module_and_its_fault_reproduced(thunder, here, llama, recipes):
+    options = ("--recipe", f"{recipes}:WrongExecutor", "--seq", 8)
+    done = thunder("debug", llama, *options, "--out", here / "found", "--json")
+    assert done.status == 1, done.err
+    assert done.json["schema"] == "thunder.debug/1"
+    first = done.json["inside"]["faults"][0]
+    assert (first["kind"], first["by"], first["trace"]) == ("executor", "approximate", "computation")
+    assert first["module"].endswith("layers.0.mlp.act_fn")
+    assert "silu" in first["line"]
+    assert first["operations"] == ["torch.nn.functional.silu"]
+    assert first["inputs"][0]["dtype"] == "float32"
+    folder = here / "found" / "fault-0"
+    assert json.loads((folder / "fault.json").read_bytes())["line"] == first["line"]
+    status, printed = reproduced(folder)
+    assert status == 1
+    assert "the largest difference is" in printed
+    told = thunder("debug", llama, *options)
+    assert f"--without approximate:{first['module']}" in told.out
+    assert thunder("debug", llama, *options, "--without", "approximate").status == 0
+
+
+def test_a_transform_is_named_and_its_fault_reproduced(thunder, here, llama, recipes):
+    done = thunder("debug", llama, "--recipe", f"{recipes}:WrongTransform", "--seq", 8, "--out", here / "found")
+    assert done.status == 1, done.err
+    assert "the transform enlarge epsilon changed what it computes" in done.out
+    assert "input_layernorm" in done.out
+    assert reproduced(here / "found")[0] == 1
+
+
+def test_a_validation_that_fails_names_the_line_and_how_to_leave_it_out(thunder, here, llama, recipes):
+    done = thunder("optimize", llama, "--recipe", f"{recipes}:WrongExecutor", "--out", here / "a", *QUICK)
+    assert done.status == 4
+    assert "the first wrong line is `" in done.err
+    assert "--without approximate:model.layers.0.mlp.act_fn" in " ".join(done.err.split())
+    assert not (here / "a").exists()
+
+
+def test_an_artifact_is_examined_beside_what_is_compiled_now(thunder, here, llama):
+    made = thunder("optimize", llama, "--recipe", "default", "--no-benchmark", "--out", here / "a", *QUICK)
+    assert made.status == 0, made.err
+    done = thunder("debug", here / "a")
+    assert done.status == 0, done.err
+    assert "no wrong line" in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--task", "generate"), "TH0205"),
+        (("--recipe", "hf-lama"), "TH0202"),
+        (("--seq", "0"), "TH0203"),
+    ],
+)
+def test_bad_input_is_refused(thunder, llama, options, code):
+    done = thunder("debug", llama, *options)
+    assert done.status == 2
+    assert code[:4] in done.err
+
+
+def test_a_folder_that_is_there_is_kept(thunder, here, llama):
+    (here / "there").mkdir()
+    done = thunder("debug", llama, "--out", here / "there")
+    assert done.status == 2
+    assert "exists already" in done.err

@@ -1,0 +1,72 @@
+"""The look inside a program as a part of validation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.pipeline.conftest import quick
+from thunder_core.errors import OutOfTolerance, WrongResult
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.pipeline import Request, optimize
+from thunder_core.recipe import Recipe, Tolerance
+from thunder_core.report import render_html, render_markdown
+
+hidden = thunder.OperatorExecutor("hidden")
+
+
+@hidden.implements(torch.Tensor.cos)
+def cos_a_little_wrong(x):
+    return torch.cos(x) * (1 + 3e-5)
+
+
+class Hidden(Recipe):
+    """A recipe whose executor is wrong by so little that a loose tolerance hides it."""
+
+    executors = (hidden, "torch")
+
+    def tolerance(self, dtype):
+        return Tolerance(times_eager=1e9, floor=1.0, kl=1e9, top1=0.0)
+
+
+class WrongCos(Recipe):
+    """A recipe whose executor is wrong."""
+
+    executors = (hidden, "torch")
+
+
+def test_a_line_is_found_that_the_outputs_hide(out):
+    with pytest.raises(WrongResult, match=r"the outputs agree, and a line inside does not: `t\d+ = .*cos") as caught:
+        optimize(quick(out, Hidden))
+    assert "--without hidden" in caught.value.fix
+    assert not out.exists()
+
+
+def test_a_failed_validation_names_the_line(out):
+    with pytest.raises((OutOfTolerance, WrongResult)) as caught:
+        optimize(quick(out, WrongCos))
+    assert "cos" in caught.value.what
+    assert "--without hidden" in caught.value.fix
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_the_report_tells_what_was_compared(out, train):
+    report = optimize(quick(out, "default", train=train)).report
+    inside = report.inside
+    assert inside is not None
+    assert inside.compared > 0
+    assert not inside.faults
+    assert {one.trace for one in inside.lines} <= {"computation", "backward"}
+    assert all(one.used <= 1.0 for one in inside.lines)
+    assert "Inside the program" in render_html(report)
+    assert "## Inside the program" in render_markdown(report)
+
+
+def test_programs_that_generate_are_looked_into(out):
+    model = ModelRequest(sample=SAMPLES["llama"], task="generate")
+    lengths = {"prompt_length": 9, "new_tokens": 3, "validate": True, "benchmark": False}
+    report = optimize(Request(recipe="hf-llama", model=model, out=out, **lengths)).report
+    assert report.inside is not None
+    assert report.inside.compared > 0
