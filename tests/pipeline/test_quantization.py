@@ -10,20 +10,32 @@ import torch
 from safetensors.torch import save_file
 
 import thunder_core as thunder
+from tests.cli.small import saved
 from tests.pipeline.conftest import Watcher, quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
 from thunder_core.artifact.read import open_artifact
-from thunder_core.errors import BadData, BadOption, BadQuantization, EnvironmentLacks, QualityLost, ThunderError
+from thunder_core.errors import (
+    BadData,
+    BadOption,
+    BadQuantization,
+    EnvironmentLacks,
+    ModelNotFound,
+    QualityLost,
+    ThunderError,
+)
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request, optimize
+from thunder_core.pipeline import Request, bench, optimize
+from thunder_core.pipeline.bench import bench_artifact
+from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.progress import CALIBRATE
 from thunder_core.quantization.layers import QuantizedLayer
 from thunder_core.validation.quality import quantized_layers
 
 pytestmark = pytest.mark.usefixtures("without_kernels")
 
+QUICK: dict[str, Any] = {"seq": 8, "inputs": 1, "benchmark": False}
 GROUPS = ("hf-llama", "int4-weight-only")
 KEPT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PATH": "/bin"}
 
@@ -157,6 +169,31 @@ def test_programs_with_small_weights_serve_ranges(recipe: str, sample: str, out:
             expected = eager(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
             found = loaded(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         assert (found - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_an_artifact_is_measured_against_the_float_model_and_against_the_quantized_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "model")
+    out = tmp_path / "out"
+    optimize(Request(("hf-llama", "int8-dynamic"), ModelRequest(str(tmp_path / "model")), out=out, **QUICK))
+    called: dict[str, torch.nn.Module] = {}
+    for name in ("eager", "prepared"):
+        monkeypatch.setitem(bench.CONTENDERS, name, lambda model, name=name: called.setdefault(name, model))
+    rounds = {"runs": 2, "warmup": 0}
+    report = bench_artifact(out, BenchRequest(against=("eager", "prepared"), **rounds)).reports[0]
+    assert [candidate.name for candidate in report.candidates] == ["eager", "prepared", "thunder"]
+    assert not quantized_layers(called["eager"])
+    assert quantized_layers(called["prepared"])
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelNotFound) as caught:
+        bench_artifact(out, BenchRequest(**rounds))
+    assert caught.value.fix.endswith("--against prepared")
+    assert bench_artifact(out, BenchRequest(against=("prepared",), **rounds)).reports
+    optimize(quick(out, "hf-llama", **{**QUICK, "force": True}))
+    with pytest.raises(BadOption, match="--against prepared is no other model: hf-llama prepares none"):
+        bench_artifact(out, BenchRequest(against=("prepared",), **rounds))
 
 
 GENERATES = """
