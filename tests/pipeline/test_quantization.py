@@ -83,6 +83,8 @@ def test_a_bound_that_no_choice_of_layers_meets_is_refused(out: Path) -> None:
 def test_weights_are_calibrated_with_drawn_inputs_and_with_a_file(out: Path, tmp_path: Path) -> None:
     plain = optimize(small(out)).report.quantization
     assert plain.calibrated == ""
+    kept = (out / "weights" / "model.safetensors").stat().st_size
+    assert 0.9 * kept < plain.bytes < 0.22 * plain.float_bytes
     watcher = Watcher()
     drawn = optimize(small(out, calibrate="8", force=True), watcher).report.quantization
     assert (drawn.calibrated, watcher.moves[CALIBRATE][-1]) == ("8 drawn inputs", (7, 8))
