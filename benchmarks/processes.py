@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 WIDTHS = {8: 512}
@@ -42,6 +43,18 @@ def cpu_seconds() -> float:
 def peak_bytes() -> int:
     """The most memory that this process or any compiler that it ran has had."""
     return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def forget_peak() -> int:
+    """Have `resident_peak` count from now on, on Linux; returns the bytes of memory that this process has now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident_peak()
+
+
+def resident_peak() -> int:
+    """The most bytes of memory that this process has had since `forget_peak`, with files that are mapped."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def asked(module: str, *arguments: str, **environment: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ torch.compile, each contender called in turn with all others, so that what else 
 Those of torchao are left out where it is not installed (`pip install thunder-optimize[quantize]`).
 
 Artifacts: of the same model, made by `thunder optimize` in float32, float16 and each recipe: the bytes of the weights
-and of the whole folder, and the most memory that a fresh process has when it has loaded the artifact and called it.
+and of the whole folder, and the most memory that a fresh process has beyond PyTorch's when it has loaded the artifact,
+called it, and asked it for its parameters, which builds the model.
 Quality: what `thunder optimize` reports of each recipe: error of the outputs, divergence of the logits, top-1. The
 weights are random, so that logits are nearly equal and the most probable token changes most easily.
 
@@ -16,6 +17,8 @@ Usage: python -m benchmarks.quantization [--rounds 30] [--tokens 48] [--parts ti
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import importlib.util
 import json
 import sys
@@ -25,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.generate import greedy
-from benchmarks.processes import asked, model_and_input, peak_bytes
+from benchmarks.processes import asked, forget_peak, model_and_input, resident_peak
 from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.quantization"
@@ -129,24 +132,34 @@ def artifacts() -> dict[str, Any]:
             sizes = {"weights": sum(f.stat().st_size for f in (out / "weights").rglob("*") if f.is_file())}
             sizes["folder"] = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
             rows[name] = {**sizes, **asked(MODULE, LOADED, "--folder", str(out)), **quality}
+            print(f"{name:<20}", "  ".join(f"{key} {value:,.4g}" for key, value in rows[name].items()))
     return rows
 
 
 def loaded(folder: Path) -> dict[str, int]:
-    """The most memory of this process, before an artifact is loaded and when it has been called."""
+    """The most memory beyond what this process has before an artifact is loaded: until then, called, and built.
+
+    A call that a program takes reads the weights; asking for the model's parameters builds the model as well.
+    """
     import torch
     import transformers.models.llama.modeling_llama  # noqa: F401 (what a call returns is a class of it)
 
     import thunder_core
 
     torch.set_num_threads(1)
-    before = peak_bytes()
+    ids = torch.randint(0, 1000, (1, 128))
+    with torch.no_grad():  # what is imported and kept for good at the first call is not counted
+        thunder_core.load(folder, strict=True)(input_ids=ids, attention_mask=torch.ones_like(ids))
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = forget_peak()
     model = thunder_core.load(folder, strict=True)
-    loaded_bytes = peak_bytes() - before
+    peaks = {"loaded": resident_peak() - before}
     with torch.no_grad():
-        ids = torch.randint(0, 1000, (1, 128))
         model(input_ids=ids, attention_mask=torch.ones_like(ids))
-    return {"loading": loaded_bytes, "called": peak_bytes() - before}
+    peaks["called"] = resident_peak() - before
+    list(model.parameters())
+    return {**peaks, "built": resident_peak() - before}
 
 
 def main() -> None:
@@ -176,8 +189,6 @@ def main() -> None:
             print(f"{name:<50}{why}")
     if "artifacts" in options.parts:
         row["artifacts"] = artifacts()
-        for name, one in row["artifacts"].items():
-            print(f"{name:<20}", "  ".join(f"{key} {value:,.4g}" for key, value in one.items()))
     if options.out:
         options.out.write_text(json.dumps([row], indent=2) + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_core.options.quality import Quality
+from thunder_core.recipe import Processor
 from thunder_recipes._quantized import QuantizedRecipe
 
 
@@ -12,4 +13,6 @@ class BF16(QuantizedRecipe):
     For models in float32 on processors with instructions for bfloat16 (AMX, AVX512-BF16).
     """
 
+    requirements = (Processor(("avx512_bf16", "amx_bf16", "bf16")),)
+    parts = ("products of bfloat16 numbers by the processor's own instructions",)
     bound = Quality(error=0.02, kl=0.005)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.extension.requirement import Cuda, CxxCompiler, Package, problem_of_cxx
+from thunder_core.extension.requirement import Cuda, CxxCompiler, Package, Processor, problem_of_cxx
 
 
 def test_a_package_that_is_there_is_not_missing() -> None:
@@ -66,3 +66,22 @@ def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch
 
 def test_a_compiler_that_is_not_there() -> None:
     assert problem_of_cxx("no-such-compiler") == "no-such-compiler is not there"
+
+
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [
+        ({"avx2", "amx_int8"}, None),
+        ({"avx2"}, "the processor has none of avx512_vnni, amx_int8"),
+        (set(), None),
+    ],
+)
+def test_one_of_the_instruction_sets_is_enough(
+    monkeypatch: pytest.MonkeyPatch, found: set[str], missing: str | None
+) -> None:
+    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset(found))
+    need = Processor(("avx512_vnni", "amx_int8"))
+    assert need.missing() == need.missing_on(torch.device("cpu")) == missing
+    assert need.missing_on(torch.device("cuda")) is None
+    assert need.missing_for("sm_90") is None
+    assert need.fix == "run on a processor with avx512_vnni or amx_int8"

@@ -213,7 +213,7 @@ UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
     ),
     "rows of choices": (
         [{"input_ids": [[3, 4], [5, 6]]}, {"input_ids": [[3], [4]]}],
-        "line 2: `input_ids` is of shape",
+        "line 1: `input_ids` is of shape",
     ),
     "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` holds 999"),
     "too few": ([], "holds 1 samples, and a batch has 2"),

@@ -40,3 +40,27 @@ def test_the_artifact_is_the_same_in_every_order(tmp_path: Path) -> None:
     assert found[0]["options"] == {"budget": 0.5}
     assert found[0]["compiler"]["options"]["memory_budget"] == 0.5
     assert not [guard for program in found[0]["programs"] for guard in program["guards"] if " at 0x" in guard]
+
+
+QUANTIZED = {
+    "int8-dynamic": ("hf-bert", "bert", {"dynamic": {"seq": (2, 16)}}),
+    "int8-weight-only": ("hf-t5", "t5", {}),
+    "int4-weight-only": ("hf-llama", "llama", {"options": {"group_size": 32}, "calibrate": "2"}),
+    "fp8": ("hf-transformers", "gpt2", {}),
+    "nf4-lora": ("hf-llama", "llama", {"train": True}),
+    "bf16": ("hf-vit", "vit", {"seq": None}),
+}
+
+
+@pytest.mark.usefixtures("without_kernels")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_a_model_is_quantized_the_same_in_either_order(name: str, tmp_path: Path) -> None:
+    recipe, sample, changes = QUANTIZED[name]
+    found = []
+    for order in ((recipe, name), (name, recipe)):
+        folder = tmp_path / "-".join(order)
+        optimize(quick(folder, order, sample, **{"benchmark": False, "inputs": 1, **changes}))
+        found.append(content(folder))
+    assert found[0] == found[1]
+    assert found[0]["recipe"] == " + ".join(sorted((recipe, name)))
+    assert any(file.startswith("weights") for file in found[0]["files"])

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import thunder_core as thunder
 from thunder_core.errors import BadQuantization, NotDifferentiable
-from thunder_core.quantization.integers import packed, quantized_groups, unpacked, weight_of_groups
-from thunder_core.quantization.layers import bfloat16_of
-from thunder_core.quantization.products import integer_product
+from thunder_core.models.load import load_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.quantization.integers import (
+    column_factors,
+    packed,
+    quantized_groups,
+    quantized_rows,
+    rotation,
+    unpacked,
+    weight_of_groups,
+)
+from thunder_core.quantization.layers import QuantizedLayer, bfloat16_of
+from thunder_core.quantization.products import integer_product, rotated_rows
 from thunder_core.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
 from thunder_core.transforms.quantize import Quantize
+from thunder_core.validation.quality import quantized_layers
 
 LOSS = {"int8-dynamic": 0.02, "int8-weight-only": 0.02, "int4-weight-only": 0.15, "fp8": 0.06, "nf4-lora": 0.15}
 LOSS["bf16"] = 0.01
@@ -89,11 +103,66 @@ def test_adapters_alone_are_trained() -> None:
     assert trained == {f"{layer}.lora_{half}" for layer in (0, 2) for half in "ab"}
 
 
-def test_tied_layers_share_their_codes() -> None:
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_tied_layers_are_quantized_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of tokens and the layer that computes logits, where a scheme has one kind of codes for both."""
+    torch.manual_seed(0)
+    model = load_model(ModelRequest(sample=SAMPLES["gpt2"])).model
+    expected = model.lm_head.weight
+    assert model.transformer.wte.weight is expected
+    kinds = {type(layer) for layer in quantized_layers(quantized_model(model, QuantizationSettings(scheme))).values()}
+    shapes = []
+    for kind in kinds:
+        monkeypatch.setattr(kind, "_buffers_of", counted(kind._buffers_of, shapes))
+    for is_empty in (False, True):
+        shapes.clear()
+        quantized = quantized_model(model, QuantizationSettings(scheme), is_empty=is_empty)
+        head, table = quantized.lm_head, quantized.transformer.wte
+        assert all(tensor is table.get_buffer(name) for name, tensor in head.named_buffers())
+        assert shapes.count(expected.shape) == 1
+    assert loss(quantized_model(model, QuantizationSettings(scheme)).lm_head.weight, expected.detach()) < 0.02
+
+
+def counted(function: Callable[..., Any], shapes: list[torch.Size]) -> Callable[..., Any]:
+    def counting(layer: QuantizedLayer, weight: torch.Tensor, *rest: Any) -> Any:
+        shapes.append(weight.shape)
+        return function(layer, weight, *rest)
+
+    return counting
+
+
+def test_layers_of_a_weight_that_are_quantized_in_two_ways_share_nothing() -> None:
     model = torch.nn.ModuleList([torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)])
     model[1].weight = model[0].weight
-    quantized = quantized_model(model, QuantizationSettings("int8-weight-only"))
-    assert quantized[0].codes is quantized[1].codes
+    made = [quantized_model(model, QuantizationSettings("int4-weight-only", group_size=size)) for size in (32, 64)]
+    assert made[0][0].codes is made[0][1].codes
+    assert made[0][0].codes is not made[1][0].codes
+
+
+def test_columns_that_differ_cost_weights_of_8_bits_no_digits() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(96, 64)
+    weight[:, 7] *= 50
+    factors = column_factors(weight)
+    assert torch.equal(factors.float().log2(), factors.float().log2().round())
+    plain = rows_of(*quantized_rows(weight))
+    balanced = rows_of(*quantized_rows(weight / factors)) * factors
+    others = torch.arange(64) != 7
+    assert loss(balanced[:, others], weight[:, others]) < loss(plain[:, others], weight[:, others]) / 4
+
+
+def rows_of(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    return codes.float() * scales.float()[:, None]
+
+
+@pytest.mark.parametrize(("columns", "size"), [(384, 32), (24, 8), (7, 1)])
+@pytest.mark.parametrize("count", [1, 40])
+def test_rotating_rows_twice_gives_the_rows(columns: int, size: int, count: int) -> None:
+    assert len(rotation(columns)) == size
+    x = torch.randn(count, columns)
+    spread = rotated_rows(x)
+    assert torch.allclose(spread.norm(dim=1), x.norm(dim=1), rtol=1e-4)
+    assert torch.allclose(rotated_rows(spread), x, atol=1e-4)
 
 
 def test_a_model_without_values_gets_the_structure_alone() -> None:

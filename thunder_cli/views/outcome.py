@@ -138,9 +138,9 @@ def quantization_view(found: QuantizationReport) -> RenderableType:
     table.add_row(f"error of {found.output}, of its norm", magnitude(found.error), f"at most {found.bound.error:g}")
     if found.kl is not None and found.top1 is not None:
         table.add_row("divergence of logits, nats", magnitude(found.kl), f"at most {found.bound.kl:g}")
-        table.add_row("most probable token as in float", percent(found.top1), f"at least {percent(found.bound.top1)}")
-    before = found.layer_bytes + found.saved_bytes
-    table.add_row("size of the layers", size(found.layer_bytes), f"{size(before)} in float")
+        least = f"at least {percent(found.bound.top1)}" if found.bound.top1 else "none"
+        table.add_row("most probable token as in float", percent(found.top1), least)
+    table.add_row("size of the model", size(found.bytes), f"{size(found.float_bytes)} in float")
     for layer in found.ranked[:SHOWN_LAYERS]:
         table.add_row(f"error of {layer.name}", "not called" if layer.error is None else magnitude(layer.error), "")
     skipped = f"; left out: {', '.join(found.skipped)}" if found.skipped else ""

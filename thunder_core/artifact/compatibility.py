@@ -6,7 +6,8 @@ import torch
 
 from thunder_core.artifact.manifest import Manifest
 from thunder_core.errors import ArtifactForeign
-from thunder_core.fusion.machine_code import instruction_sets, machine
+from thunder_core.extension.requirement import instruction_sets
+from thunder_core.fusion.machine_code import machine
 
 ANEW = "make the artifact anew here"
 

@@ -148,7 +148,7 @@ def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) ->
     Where it has no values yet, the artifact's weights are to be put into what is returned.
     """
     facts = artifact.manifest.compiler
-    if not any(transform.prepares for transform in facts.transforms):
+    if not facts.prepares:
         return model
     prepared_by: Any = plugins.imported(PREPARED_BY)
     result: torch.nn.Module = prepared_by(facts, model, trust_in(model, ()), has_values=has_values)

@@ -185,6 +185,11 @@ class CompilerFacts(StoredFacts):
     operators: tuple[PartFacts, ...] = ()
     lacks: str = ""
 
+    @property
+    def prepares(self) -> bool:
+        """Whether its transforms prepare the model, whose weights are then not those that were loaded."""
+        return any(transform.prepares for transform in self.transforms)
+
 
 class WeightFacts(StoredFacts):
     """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`; tied ones are equal."""

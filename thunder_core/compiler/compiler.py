@@ -236,7 +236,9 @@ class Compiler:
             if acquired.sizes is not None:
                 require_layouts_of_eager(trace, acquired.sizes, symbolic)
             for transform in self.transforms:
-                trace = log.note(check_trace(transformed(trace, transform)))
+                changed = transformed(trace, transform)
+                if changed is not trace:  # a transform of the model alone leaves no stage, which would be kept twice
+                    trace = log.note(check_trace(changed))
         return acquired, trace
 
     def _claimed(

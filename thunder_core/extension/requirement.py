@@ -99,6 +99,52 @@ class Cuda(Requirement):
 
 
 @dataclass(frozen=True)
+class Processor(Requirement):
+    """A processor with one of these instruction sets, as Linux names them, for models on the CPU; GPUs have no need.
+
+    Elsewhere than on Linux nothing is known, and nothing missing.
+    """
+
+    instructions: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """For example `a processor with avx512_vnni or amx_int8`."""
+        return f"a processor with {' or '.join(self.instructions)}"
+
+    @property
+    def fix(self) -> str:
+        """Another machine."""
+        return f"run on {self.name}"
+
+    def missing(self) -> str | None:
+        """The reason: none of the instruction sets is there."""
+        found = instruction_sets()
+        if not found or found & set(self.instructions):
+            return None
+        return f"the processor has none of {', '.join(self.instructions)}"
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Nothing: the program is for a GPU."""
+        return None
+
+    def missing_on(self, device: torch.device) -> str | None:
+        """The reason for a model on the CPU."""
+        return self.missing() if device.type == "cpu" else None
+
+
+@cache
+def instruction_sets() -> frozenset[str]:
+    """The instruction sets of this machine's CPU, as Linux names them; empty elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(flags.split())
+
+
+@dataclass(frozen=True)
 class Package(Requirement):
     """An installed Python package, by the name that it is imported by; `extra` is the extra that installs it."""
 

@@ -10,9 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -107,14 +105,3 @@ def _path_of(content: bytes) -> str:
 def machine() -> str:
     """The machines that load an extension module made here: system, processor and version of Python."""
     return f"{platform.system()} {platform.machine()} {sys.implementation.cache_tag}"
-
-
-@cache
-def instruction_sets() -> frozenset[str]:
-    """The instruction sets of this machine's CPU, as Linux names them; empty elsewhere."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
-    return frozenset(flags.split())

@@ -203,6 +203,9 @@ class Batches:
                     f"`{name}` is of shape {shapes}",
                     f"give equal shapes; what has a number for each of the `{IDS}` in every sample is padded",
                 )
+            if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
+                shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
+                yield f"`{name}` is of shape {shapes}", "give a number for each token"
             if name == LABELS:
                 yield from self._label_problems(tensor)
             if name in FLOATS and not tensor.is_floating_point():
@@ -237,6 +240,8 @@ class Batches:
         vocabulary = self._draw.vocabulary
         if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool or not tensor.ndim:
             yield f"`{name}` is of dtype {tensor.dtype}, and tokens are lists of integers", "give integers"
+        elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
+            yield f"`{name}` is of shape {list(tensor.shape)}, and a sample is one list of tokens", "give one list"
         elif not tensor.numel():
             yield f"`{name}` is empty", "give at least one token, or leave the sample out"
         elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:

@@ -19,7 +19,7 @@ from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.models.input_size import InputSize
 from thunder_core.package import __version__
-from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.pipeline.bench_request import OURS, PREPARED, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.dynamic import points_of
 from thunder_core.pipeline.failures import stage_failures
@@ -43,6 +43,7 @@ def _inductor(model: torch.nn.Module) -> Callable[..., Any]:
 
 CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
     "eager": lambda model: model,
+    PREPARED: lambda model: model,
     "inductor": _inductor,
 }
 
@@ -274,11 +275,25 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
     first = next(iter(sessions.values()))
     inputs = {name: session.inputs(size) for name, session in sessions.items()}
     contenders = {
-        name: partial(first.call_of(CONTENDERS[name](first.original)), **next(iter(inputs.values())))
+        name: partial(first.call_of(CONTENDERS[name](model_against(first, name))), **next(iter(inputs.values())))
         for name in bench_request.contenders(len(sessions))
     }
     ours = {name: partial(one.call_of(one.compiled), **inputs[name]) for name, one in sessions.items()}
     return contenders | ours if len(sessions) == 1 else ours | contenders
+
+
+def model_against(session: Session, contender: str) -> torch.nn.Module:
+    """The model that a contender runs: as it was loaded, or as the recipe's transforms have prepared it.
+
+    Raises `BadOption` for the prepared one where the two are one, as for a step of training.
+    """
+    if contender != PREPARED:
+        return session.original
+    if session.purpose.train or not session.has_original:
+        trained = "is what a step of training is measured against in any case"
+        why = trained if session.purpose.train else f"is no other model: {session.names['recipe']} prepares none"
+        raise BadOption(f"--against {PREPARED} {why}", fix="give --against eager")
+    return session.model
 
 
 def _measured(

@@ -13,7 +13,12 @@ from thunder_core.plugins import unknown_name
 
 OURS = "thunder"
 # Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
-AGAINST: dict[str, str] = {"eager": "eager PyTorch", "inductor": "torch.compile"}
+PREPARED = "prepared"
+AGAINST: dict[str, str] = {
+    "eager": "eager PyTorch, the model as it was loaded",
+    PREPARED: "eager PyTorch, the model as the recipe prepares it",
+    "inductor": "torch.compile",
+}
 # And whom where `generate` is measured; `generation_contenders.py` says how each is made.
 GENERATION_AGAINST: dict[str, str] = {
     **AGAINST,
@@ -58,7 +63,8 @@ class BenchRequest:
     against: tuple[str, ...] | None = option(
         None,
         metavar="NAMES",
-        help="eager, inductor (torch.compile); with --task generate also inductor-static (its static cache)",
+        help="eager (the model as it was loaded), prepared (as the recipe prepares it: quantized), inductor "
+        "(torch.compile); with --task generate also inductor-static (its static cache)",
         default_text="eager, and nobody where two artifacts are compared",
         completion="contenders",
         parse=names_in,

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedModel
 
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.read import Artifact
@@ -19,7 +20,14 @@ from thunder_core.models.input_size import InputSize
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.prompts import drawn_prompts, require_generation
 from thunder_core.package import __version__
-from thunder_core.pipeline.bench import Opener, authentic, distinct_names, joined_names, require_one_device
+from thunder_core.pipeline.bench import (
+    Opener,
+    authentic,
+    distinct_names,
+    joined_names,
+    model_against,
+    require_one_device,
+)
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.failures import stage_failures
@@ -163,8 +171,11 @@ def _compile(
 
 def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) -> dict[str, Contender]:
     """The contenders by name; the first is the one that the others are compared with, as for calls."""
-    model = next(iter(sessions.values())).loaded.model
-    others = {name: CONTENDERS[name](model) for name in bench_request.contenders(len(sessions))}
+    first = next(iter(sessions.values()))
+    others = {
+        name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))
+        for name in bench_request.contenders(len(sessions))
+    }
     ours = {name: Contender(session.compiled) for name, session in sessions.items()}
     return others | ours if len(sessions) == 1 else ours | others
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from transformers import CompileConfig, PreTrainedModel
 
+from thunder_core.pipeline.bench_request import PREPARED
 from thunder_core.pipeline.generation_speed import Contender
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -48,6 +49,7 @@ def inductor_static(model: PreTrainedModel) -> Contender:
 
 CONTENDERS: Mapping[str, Callable[[PreTrainedModel], Contender]] = {
     "eager": eager,
+    PREPARED: eager,
     "inductor": inductor,
     "inductor-static": inductor_static,
 }

@@ -86,7 +86,7 @@ class Quantization:
         transforms = self.plan.prepared.in_order
         if self.plan.request.calibrate:
             self.begin(CALIBRATE)
-            calls = [partial(run, loaded.model, inputs) for inputs in self._calibration_inputs(loaded)]
+            calls = (partial(run, loaded.model, inputs) for inputs in self._calibration_inputs(loaded))
             transforms = tuple(
                 one.calibrated(loaded.model, calls) if isinstance(one, Quantize) else one for one in transforms
             )

@@ -16,13 +16,14 @@ from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.report import size_in_words
+from thunder_core.errors import UsageError
 from thunder_core.extension.leaving_out import require_modules
 from thunder_core.extension.transform import prepared_model
 from thunder_core.models.batches import IDS
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.inputs import Inputs
-from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.load import LoadedModel, load_model, rebuild_model
 from thunder_core.models.modality import size_configuration
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
@@ -50,7 +51,8 @@ class Session:
     `names` are those of the model and of the recipe, which tell a measurement from others; `seed` is that of drawn
     inputs, unless a call names another; `tolerance` returns how far outputs of a dtype may be from the reference.
     `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions, and
-    `traced_size` is the size that its programs were traced with, if the artifact has it.
+    `traced_size` is the size that its programs were traced with, if the artifact has it. `load_original` loads the
+    model of an artifact that keeps the one that its recipe's transforms prepared.
     """
 
     loaded: LoadedModel
@@ -61,6 +63,7 @@ class Session:
     tolerance: Callable[[torch.dtype], Tolerance]
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     traced_size: InputSize | None = None
+    load_original: Callable[[], torch.nn.Module] | None = None
 
     @property
     def model(self) -> torch.nn.Module:
@@ -68,9 +71,18 @@ class Session:
         return self.loaded.model
 
     @property
+    def has_original(self) -> bool:
+        """Whether the model was another one before the recipe's transforms prepared it."""
+        return self.loaded.original is not None or self.load_original is not None
+
+    @cached_property
     def original(self) -> torch.nn.Module:
         """The eager model as it was loaded, with whose speed ours is compared; for training, the prepared one."""
-        return self.model if self.loaded.original is None or self.purpose.train else self.loaded.original
+        if self.purpose.train:
+            return self.model
+        if self.load_original is not None:
+            return self.load_original()
+        return self.model if self.loaded.original is None else self.loaded.original
 
     @property
     def device(self) -> torch.device:
@@ -210,7 +222,18 @@ def open_saved(
         partial(tolerance_of, artifact),
         manifest.dynamic,
         traced_size(artifact),
+        partial(original_of, artifact, str(loaded.model.device), consent) if manifest.compiler.prepares else None,
     )
+
+
+def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.Module:
+    """Load the model that an artifact was made from, as it was before its recipe's transforms prepared it."""
+    source = artifact.manifest.source
+    try:
+        return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model
+    except UsageError as error:
+        error.fix = f"{error.fix}; or measure against what the recipe made of the model: --against prepared"
+        raise
 
 
 def traced_size(artifact: Artifact) -> InputSize | None:

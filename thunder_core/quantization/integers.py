@@ -5,9 +5,15 @@ range of the group, zero included: `scale = (max - min) / 15`, and `weight = (co
 2018, arXiv:1712.05877, with the zero point as a float as PyTorch's kernel takes it). Scales and zeros are rounded to
 bfloat16, in which PyTorch's kernels for the CPU take them, before weights are divided by them, so that this rounding is
 part of the quantization and not an error beside it.
+
+A scale for a whole row loses most where one column is much greater than the others. `column_factors` makes the columns
+of a weight alike, for inputs that stay floats; `rotated` makes those of weights and of inputs alike, for both as
+integers (QuaRot: Ashkboos et al., 2024, arXiv:2404.00456).
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -17,6 +23,7 @@ LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 BLOCK = 64  # rows whose codes are stored together; a byte has those of a row and of the row that is 32 further
 LEVELS = 15  # of 4 bits, above the lowest
 MIDDLE = 8  # the code that stands for the zero point
+ROTATED = 32  # columns that are rotated together, at most
 
 SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down to two fifths of it
 
@@ -27,6 +34,32 @@ def quantized_rows(weight: Tensor, dtype: torch.dtype = torch.int8) -> tuple[Ten
     scales = (wide.abs().amax(1) / LARGEST[dtype]).clamp(min=SMALLEST).bfloat16()
     codes = (wide / scales.float()[:, None]).clamp(-LARGEST[dtype], LARGEST[dtype])
     return (codes.round() if dtype == torch.int8 else codes).to(dtype), scales
+
+
+def column_factors(weight: Tensor) -> Tensor:
+    """Powers of two (columns,) in bfloat16, by which columns are to be divided, and their inputs to be multiplied.
+
+    A column's factor is near the square root of its root mean square, as a part of the others'. Inputs keep their
+    digits, since it is a power of two.
+    """
+    exponents = weight.detach().float().square().mean(0).clamp(min=SMALLEST).log2() / 4
+    return (exponents - exponents.mean()).round().exp2().bfloat16()
+
+
+def rotation(columns: int) -> Tensor:
+    """The matrix (size, size) that rotates columns of rows: Hadamard's, which is orthogonal and its own inverse.
+
+    `size` is the greatest power of two that divides the columns, and at most `ROTATED`.
+    """
+    matrix = torch.ones(1, 1, device="cpu")
+    while len(matrix) < math.gcd(columns, ROTATED):
+        matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
+    return matrix / math.sqrt(len(matrix))
+
+
+def rotated(x: Tensor, matrix: Tensor) -> Tensor:
+    """Rows (n, columns) of which each stretch is multiplied by the matrix, which spreads one column over all of it."""
+    return (x.reshape(-1, len(matrix)) @ matrix).view(x.shape)
 
 
 def quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,12 @@ from thunder_core.errors import NotDifferentiable
 from thunder_core.quantization.integers import (
     LARGEST,
     SMALLEST,
+    column_factors,
     packed,
     quantized_groups,
     quantized_rows,
+    rotated,
+    rotation,
     unpacked,
     weight_of_groups,
 )
@@ -32,20 +35,24 @@ from thunder_core.quantization.products import IMPLEMENTATIONS
 OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
 normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
+rotated_rows = OPERATIONS["rotated_rows"]
 GROUP_SIZES = (64, 32, 16)  # that are tried where none is asked for, in this order
 
 
-def scaled_rows(x: Tensor, largest: float, rounded: str) -> tuple[Tensor, Tensor]:
-    """Rows (n, columns) divided by scales (n, 1), so that the greatest magnitude of each is `largest`, and the scales.
-
-    Both are in float32, or in float64 for a reference. Raises `NotDifferentiable` where a gradient is asked for: what
-    comes of the rows is `rounded`.
-    """
+def require_no_gradient(x: Tensor, rounded: str) -> None:
+    """Raise `NotDifferentiable` where a gradient is asked for rows that are `rounded`."""
     if torch.is_grad_enabled() and x.requires_grad:
         raise NotDifferentiable(
             f"a layer whose inputs are rounded {rounded} has no derivative",
             fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
         )
+
+
+def scaled_rows(x: Tensor, largest: float) -> tuple[Tensor, Tensor]:
+    """Rows (n, columns) divided by scales (n, 1), so that the greatest magnitude of each is `largest`, and the scales.
+
+    Both are in float32, or in float64 for a reference.
+    """
     rows = x.to(torch.promote_types(x.dtype, torch.float32))
     scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / largest
     return rows / scales, scales
@@ -78,7 +85,8 @@ class QuantizedLayer(torch.nn.Module):
     """A layer with a weight (rows, columns) in codes; `dtype` is that of the float weight.
 
     With `is_empty` the buffers have their shapes and no values yet, and the weight is not looked at. `importance` is
-    the mean square of each column's inputs, for what weighs errors by it.
+    the mean square of each column's inputs, for what weighs errors by it. `shared` are the buffers of a layer with the
+    same weight and the same `quantized`, which are then the new one's.
     """
 
     codes: Tensor
@@ -92,14 +100,20 @@ class QuantizedLayer(torch.nn.Module):
         *,
         importance: Tensor | None = None,
         is_empty: bool = False,
+        shared: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.rows, self.columns = weight.shape
         self.settings = settings
         self.dtype = weight.dtype
-        source = weight.detach()
-        for name, tensor in self.quantized(source.to("meta") if is_empty else source, importance).items():
-            self.register_buffer(name, torch.empty_like(tensor, device=weight.device) if is_empty else tensor)
+        for name, tensor in (shared or self._buffers_of(weight.detach(), importance, is_empty)).items():
+            self.register_buffer(name, tensor)
+
+    def _buffers_of(self, weight: Tensor, importance: Tensor | None, is_empty: bool) -> Mapping[str, Tensor]:
+        if not is_empty:
+            return self.quantized(weight, importance)
+        described = self.quantized(weight.to("meta"), importance)
+        return {name: torch.empty_like(tensor, device=weight.device) for name, tensor in described.items()}
 
     @abstractmethod
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
@@ -136,8 +150,9 @@ class QuantizedLinear(QuantizedLayer):
         *,
         importance: Tensor | None = None,
         is_empty: bool = False,
+        shared: Mapping[str, Tensor] | None = None,
     ) -> None:
-        super().__init__(weight, settings, importance=importance, is_empty=is_empty)
+        super().__init__(weight, settings, importance=importance, is_empty=is_empty, shared=shared)
         self.in_features, self.out_features = self.columns, self.rows
         self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
 
@@ -167,23 +182,56 @@ class _WithScaledRows(QuantizedLayer):
         return (self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
 
 
-class Int8WeightOnlyLinear(_WithScaledRows, QuantizedLinear):
-    """A weight of 8 bits, with a scale for each row; its inputs stay as they are."""
+class _WithBalancedColumns(_WithScaledRows):
+    """A weight whose columns were divided by `factors` before its rows were scaled."""
+
+    factors: Tensor
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """Codes (rows, columns), scales (rows,) and factors (columns,)."""
+        factors = column_factors(weight)
+        return {**super().quantized(weight / factors, importance), "factors": factors}
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their rows and the factors of their columns."""
+        return (self.codes.float() * self.scales.float()[:, None] * self.factors.float()).to(self.dtype)
+
+
+class _WithRotatedRows(_WithScaledRows):
+    """A weight whose rows were rotated before they were scaled, as the inputs that it is multiplied with are."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """Codes (rows, columns) and scales (rows,)."""
+        return super().quantized(self._rotated(weight.float()), importance)
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their rows, rotated back."""
+        return self._rotated(self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
+
+    def _rotated(self, weight: Tensor) -> Tensor:
+        return rotated(weight, rotation(self.columns).to(weight.device))
+
+
+class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
+    """A weight of 8 bits, with a scale for each row and a factor for each column; its inputs stay as they are."""
 
     def product(self, x: Tensor) -> Tensor:
         """By the operation `thunder.int8_product`."""
-        return int8_product(computed(x), self.codes, self.scales)  # type: ignore[no-any-return]
+        return int8_product(computed(x) * self.factors, self.codes, self.scales)  # type: ignore[no-any-return]
 
 
-class Int8DynamicLinear(Int8WeightOnlyLinear):
+class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
     """Weight and rows in 8 bits each, with a scale a row; that of an input's row is found as it comes.
 
-    Products of integers are exact, and the processor has instructions for them (VNNI, AMX).
+    Both are rotated before. Products of integers are exact, and the processor has instructions for them (VNNI, AMX).
     """
 
     def product(self, x: Tensor) -> Tensor:
         """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient is asked for."""
-        rows, scales = scaled_rows(x, LARGEST[torch.int8], "to 8 bits (int8-dynamic)")
+        require_no_gradient(x, "to 8 bits (int8-dynamic)")
+        rows, scales = scaled_rows(rotated_rows(computed(x)), LARGEST[torch.int8])
         result: Tensor = integer_product(rows.round().to(torch.int8), self.codes)
         return result.to(rows.dtype) * scales * self.scales.float()
 
@@ -199,7 +247,8 @@ class FP8Linear(_WithScaledRows, QuantizedLinear):
     def product(self, x: Tensor) -> Tensor:
         """Rows are scaled to the range of E4M3, multiplied, and scaled back; raises `NotDifferentiable` likewise."""
         largest = LARGEST[torch.float8_e4m3fn]
-        rows, scales = scaled_rows(x, largest, "to 8-bit floats (fp8)")
+        require_no_gradient(x, "to 8-bit floats (fp8)")
+        rows, scales = scaled_rows(x, largest)
         codes = rows.clamp(-largest, largest).to(torch.float8_e4m3fn)
         if x.device.type == "cuda" and self.rows % 16 == 0 and self.columns % 16 == 0:
             result = torch._scaled_mm(
@@ -249,8 +298,9 @@ class NormalFloatLoRALinear(QuantizedLinear):
         *,
         importance: Tensor | None = None,
         is_empty: bool = False,
+        shared: Mapping[str, Tensor] | None = None,
     ) -> None:
-        super().__init__(weight, bias, settings, importance=importance, is_empty=is_empty)
+        super().__init__(weight, bias, settings, importance=importance, is_empty=is_empty, shared=shared)
         generator = torch.Generator(weight.device if weight.device.type != "meta" else "cpu").manual_seed(self.columns)
         narrow = torch.empty(settings.rank, self.columns, dtype=self.dtype, device=weight.device)
         bound = (3 / self.columns) ** 0.5  # as LoRA is initialized: the variance of a uniform one is 1 / columns
@@ -295,12 +345,23 @@ class BFloat16Linear(_InBFloat16, QuantizedLinear):
         return functional.linear(computed(x), computed(self.codes, x.dtype))
 
 
-class Int8Embedding(_WithScaledRows):
-    """A table in 8 bits, with a scale for each row."""
+class Int8Embedding(_WithBalancedColumns):
+    """A table in 8 bits, with a scale for each row and a factor for each column."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
-        return (self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)).to(self.dtype)
+        rows = self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)
+        return (rows * self.factors.float()).to(self.dtype)
+
+
+class RotatedInt8Embedding(_WithRotatedRows):
+    """A table in 8 bits, with a scale for each row, which is rotated back."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        rows = self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)
+        result: Tensor = rotated_rows(rows.reshape(-1, self.columns))
+        return result.view(rows.shape).to(self.dtype)
 
 
 class BFloat16Embedding(_InBFloat16):

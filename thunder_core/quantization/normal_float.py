@@ -21,7 +21,7 @@ def quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
 
     A byte has the codes of a column and of the one that is half a row further.
     """
-    groups = weight.detach().float().reshape(len(weight), -1, group_size)
+    groups = weight.detach().float().contiguous().view(len(weight), -1, group_size)
     scales = groups.abs().amax(2).clamp(min=SMALLEST).bfloat16()
     table = torch.tensor(VALUES, device=weight.device)
     edges = (table[1:] + table[:-1]) / 2

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.quantization.integers import BLOCK, packed, unpacked, weight_of_groups
+from thunder_core.quantization.integers import BLOCK, packed, rotated, rotation, unpacked, weight_of_groups
 from thunder_core.quantization.normal_float import weight_of_normal
 
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -32,11 +32,11 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {}
 
 
 def operation(
-    rows: Callable[..., int | torch.SymInt], dtype: torch.dtype | None = None
+    columns: Callable[..., int | torch.SymInt], dtype: torch.dtype | None = None
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Define an operation of the name of a function of tensors, which it calls on any device; the function stays.
 
-    `rows` tells from the arguments behind the first how many columns result, in `dtype` or that of the first.
+    `columns` tells from the arguments how many columns result, in `dtype` or that of the first.
     """
 
     def define(implementation: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -46,7 +46,7 @@ def operation(
         LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 
         def metadata(x: Tensor, *given: Tensor) -> Tensor:
-            return x.new_empty((x.shape[0], rows(*given)), dtype=dtype or x.dtype)
+            return x.new_empty((x.shape[0], columns(x, *given)), dtype=dtype or x.dtype)
 
         torch.library.register_fake(f"thunder::{name}", metadata, lib=LIBRARY)
         IMPLEMENTATIONS[name] = implementation
@@ -80,7 +80,19 @@ def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], T
     return result
 
 
-@operation(lambda codes: codes.shape[0], torch.int32)
+@operation(lambda x: x.shape[1])
+def rotated_rows(x: Tensor) -> Tensor:
+    """Rows (n, columns), in which what is great in one column is spread over up to 32: `integers.rotated`."""
+    dtype = computing_dtype(x.device.type, x.dtype) if x.shape[0] > FEW else torch.promote_types(x.dtype, torch.float32)
+    return rotated(x.to(dtype), _rotation(x.shape[1], dtype, x.device)).to(x.dtype)
+
+
+@functools.cache
+def _rotation(columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return rotation(columns).to(device, dtype)
+
+
+@operation(lambda _, codes: codes.shape[0], torch.int32)
 def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     """Rows (n, columns) in int8 by a weight (rows, columns) in int8, exactly, in int32 (n, rows).
 
@@ -96,7 +108,7 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     return torch._int_mm(x.reshape(-1).view(count, columns), codes.t())
 
 
-@operation(lambda codes, _: codes.shape[0])
+@operation(lambda _, codes, scales: codes.shape[0])
 def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     """Rows by a weight in 8 bits: codes (rows, columns) and bfloat16 scales (rows,)."""
     if is_for_kernel(x):
@@ -107,7 +119,7 @@ def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     return (result * scales).to(x.dtype)
 
 
-@operation(lambda _, scales_and_zeros: scales_and_zeros.shape[1])
+@operation(lambda _, codes, scales_and_zeros: scales_and_zeros.shape[1])
 def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
     """Rows by a weight in 4 bits: packed codes, and the scales and zeros of the groups (groups, rows, 2)."""
     groups, rows, _ = scales_and_zeros.shape
@@ -144,7 +156,7 @@ def kernel_reads_blocks(group_size: int) -> bool:
     return torch.equal(theirs.reshape(-1), packed(codes.to(torch.uint8)).reshape(-1))
 
 
-@operation(lambda codes, _: codes.shape[0])
+@operation(lambda _, codes, scales: codes.shape[0])
 def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     """Rows by a weight in NormalFloat: codes (rows, columns / 2) and scales (rows, groups)."""
     dtype = computing_dtype(x.device.type, x.dtype)
@@ -155,20 +167,20 @@ def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     return result.to(x.dtype)
 
 
-@operation(lambda codes, _: codes.shape[1])
+@operation(lambda _, codes, scales: codes.shape[1])
 def int8_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     """The gradient of the rows that `int8_product` multiplied, (n, columns), from that of its result."""
     return _backward(gradient, lambda dtype: codes.to(dtype) * scales.to(dtype)[:, None])
 
 
-@operation(lambda codes, _: codes.shape[1])
+@operation(lambda _, codes, scales: codes.shape[1])
 def int4_product_backward(gradient: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
     """The gradient of the rows that `int4_product` multiplied, (n, columns), from that of its result."""
     rows = scales_and_zeros.shape[1]
     return _backward(gradient, lambda dtype: int4_rows(codes, scales_and_zeros, 0, rows, dtype))
 
 
-@operation(lambda codes, _: 2 * codes.shape[1])
+@operation(lambda _, codes, scales: 2 * codes.shape[1])
 def normal_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     """The gradient of the rows that `normal_product` multiplied, (n, columns), from that of its result."""
     return _backward(gradient, lambda dtype: weight_of_normal(codes, scales, dtype))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -36,10 +35,9 @@ class Scheme:
 
 
 BY_ROWS = (layers.Int8WeightOnlyLinear, layers.Int8Embedding, layers.Int8WeightOnlyLinear)
+ROTATED = (layers.Int8DynamicLinear, layers.RotatedInt8Embedding, layers.Int8DynamicLinear)
 SCHEMES: Mapping[str, Scheme] = {
-    "int8-dynamic": Scheme(
-        layers.Int8DynamicLinear, layers.Int8DynamicLinear, layers.Int8Embedding, layers.Int8DynamicLinear
-    ),
+    "int8-dynamic": Scheme(layers.Int8DynamicLinear, *ROTATED),
     "int8-weight-only": Scheme(layers.Int8WeightOnlyLinear, *BY_ROWS),
     "int4-weight-only": Scheme(layers.Int4WeightOnlyLinear, *BY_ROWS),
     "fp8": Scheme(layers.FP8Linear, *BY_ROWS[:2], layers.FP8Linear),
@@ -76,11 +74,18 @@ class LayerPlan:
     bias: Tensor | None = field(repr=False)
     training: bool = False
 
-    def make(self, importance: Tensor | None, *, is_empty: bool) -> QuantizedLayer:
-        """The quantized layer."""
+    @property
+    def codes_key(self) -> Hashable:
+        """The weight, and how it is made into codes: layers that are equal in this have one and the same codes."""
+        memory = self.weight.data_ptr() or id(self.weight)
+        groups = self.settings.group_size if self.kind.in_groups else 0
+        return memory, self.weight.shape, self.weight.stride(), self.weight.dtype, self.kind.quantized, groups
+
+    def make(self, importance: Tensor | None, *, is_empty: bool, shared: Mapping[str, Tensor] | None) -> QuantizedLayer:
+        """The quantized layer, with the codes that it shares with another one if there are some."""
         kind: Any = self.kind
         given = (self.weight, self.bias) if issubclass(kind, QuantizedLinear) else (self.weight,)
-        made: QuantizedLayer = kind(*given, self.settings, importance=importance, is_empty=is_empty)
+        made: QuantizedLayer = kind(*given, self.settings, importance=importance, is_empty=is_empty, shared=shared)
         return made.train(self.training)
 
 
@@ -96,22 +101,14 @@ def quantized_model(
     Layers that share a weight share their codes. `importances` have the mean squares of the inputs of layers, by name.
     With `is_empty` codes and scales have their shapes and no values. Raises `BadQuantization` as `planned_layers` does.
     """
-    shared: dict[int, list[QuantizedLayer]] = defaultdict(list)
+    codes: dict[Hashable, Mapping[str, Tensor]] = {}
     result = copied_with_frozen_parameters(model)
     for name, plan in planned_layers(model, settings).items():
-        layer = plan.make((importances or {}).get(name), is_empty=is_empty)
-        weight = shared[plan.weight.data_ptr() or id(plan.weight)]
-        for twin in (one for one in weight if described(one) == described(layer)):
-            for buffer, tensor in twin.named_buffers(recurse=False):
-                layer.register_buffer(buffer, tensor)
-        weight.append(layer)
+        shared = codes.get(plan.codes_key)
+        layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
+        codes[plan.codes_key] = dict(layer.named_buffers(recurse=False))
         put_in_place(result, name, layer)
     return result
-
-
-def described(layer: QuantizedLayer) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """The shape and the dtype of each buffer of a layer."""
-    return {name: (tensor.shape, tensor.dtype) for name, tensor in layer.named_buffers(recurse=False)}
 
 
 def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[str, LayerPlan]:

@@ -15,7 +15,7 @@ from thunder_core.claiming.executor import Executor
 from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
 from thunder_core.extension.declaration import require_row, require_traits, vet_class
 from thunder_core.extension.lookaside import Lookaside
-from thunder_core.extension.requirement import Cuda, Degradation, Package, Requirement
+from thunder_core.extension.requirement import Cuda, Degradation, Package, Processor, Requirement
 from thunder_core.extension.traits import TRAITS, Traits
 from thunder_core.extension.transform import Transform, order_transforms
 from thunder_core.options.left_out import left_out_texts
@@ -34,6 +34,7 @@ __all__ = [
     "Lookaside",
     "Package",
     "Plugin",
+    "Processor",
     "Quality",
     "Recipe",
     "RecipeOptions",

@@ -175,7 +175,7 @@ def layer_errors(quantization: QuantizationReport) -> Bars:
     hidden = found[MOST_ROWS:]
     rest = f"and {len(hidden)} more, none of them above {hidden[0][1]:.2g}" if hidden else ""
     rows = [(name, error, f"{error:.2g}") for name, error in found[:MOST_ROWS]]
-    return _bars("Error of each quantized layer, as a part of the norm of its result", rows, rest)
+    return _bars("Error of each quantized layer", rows, rest)
 
 
 def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars:

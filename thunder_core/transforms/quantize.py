@@ -17,22 +17,15 @@ CALIBRATED = "int4-weight-only"  # the scheme whose groups are rounded by what t
 
 
 @dataclass(frozen=True)
-class Quantize(Transform):
+class Quantize(QuantizationSettings, Transform):
     """Exchange linear layers, and the table of tokens, for ones with quantized weights; the trace has their operations.
 
-    The fields are those of `QuantizationSettings`. The model's other parameters are shared with the model that was
+    Its options are the settings of the quantization. The model's other parameters are shared with the model that was
     given, and frozen.
     """
 
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.quantization.products",)
 
-    scheme: str
-    targets: tuple[str, ...] = ("*",)
-    skip: tuple[str, ...] = ()
-    group_size: int = 0
-    embeddings: bool = True
-    rank: int = 8
-    alpha: float = 16.0
     importances: Mapping[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -43,23 +36,16 @@ class Quantize(Transform):
     def calibrated(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
         """The transform that rounds weights by what the layers of the model are given in these calls of it."""
         result = replace(self)
-        object.__setattr__(result, "importances", importances_of(model, self.settings, calls))
+        object.__setattr__(result, "importances", importances_of(model, self, calls))
         return result
-
-    @property
-    def settings(self) -> QuantizationSettings:
-        """The settings of the quantization: the fields of this transform."""
-        return QuantizationSettings(
-            self.scheme, self.targets, self.skip, self.group_size, self.embeddings, self.rank, self.alpha
-        )
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """A copy of the model with quantized layers; raises `BadQuantization` where it has none that fit."""
-        return quantized_model(model, self.settings, importances=self.importances)
+        return quantized_model(model, self, importances=self.importances)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
         """The copy that `prepare` makes, with codes that have no values yet."""
-        return quantized_model(model, self.settings, is_empty=True)
+        return quantized_model(model, self, is_empty=True)
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace as it is."""

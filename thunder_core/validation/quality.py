@@ -47,7 +47,7 @@ def measure_quality(
                 measured = measure_language(found, expected, expected)
                 languages += [] if measured is None else [measured]
         advance(number, len(calls))
-    return _judged(original, layers, errors.relative(), outputs.relative(), languages, bound, len(calls))
+    return _judged(original, quantized, errors.relative(), outputs.relative(), languages, bound, len(calls))
 
 
 def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer]:
@@ -107,7 +107,7 @@ def _compared_layers(
 
 def _judged(
     original: torch.nn.Module,
-    layers: Mapping[str, QuantizedLayer],
+    quantized: torch.nn.Module,
     errors: Mapping[str, float],
     outputs: Mapping[str, float],
     languages: Sequence[LanguageReport],
@@ -137,7 +137,7 @@ def _judged(
             bytes=sum(tensor.nbytes for tensor in layer.buffers(recurse=False)),
             error=errors.get(name),
         )
-        for name, layer in layers.items()
+        for name, layer in quantized_layers(quantized).items()
     ]
     return QuantizationReport(
         passed=not failures,
@@ -149,6 +149,7 @@ def _judged(
         top1=top1,
         layers=tuple(found),
         float_bytes=bytes_of(original),
+        bytes=bytes_of(quantized),
         failures=tuple(failures),
     )
 

@@ -208,7 +208,9 @@ class QuantizationReport(ReportFacts):
     """Share of positions whose most probable token is the float model's."""
     layers: tuple[LayerQuality, ...]
     float_bytes: int
-    """The size of all weights and buffers of the float model."""
+    """The size of all weights and buffers of the float model; tied ones count once."""
+    bytes: int
+    """The size of all weights and buffers of the quantized model; tied ones, and codes that are shared, count once."""
     failures: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     """The layers that were left out so that the bound holds."""
@@ -219,16 +221,6 @@ class QuantizationReport(ReportFacts):
     def ranked(self) -> list[LayerQuality]:
         """The layers, those with the greatest error first."""
         return sorted(self.layers, key=lambda layer: -(layer.error or 0.0))
-
-    @property
-    def layer_bytes(self) -> int:
-        """The size of the quantized layers."""
-        return sum(layer.bytes for layer in self.layers)
-
-    @property
-    def saved_bytes(self) -> int:
-        """The bytes that quantization saves; tied layers count once."""
-        return sum(layer.float_bytes - layer.bytes for layer in self.layers)
 
     @property
     def summary(self) -> str:

@@ -10,8 +10,7 @@ from functools import cache
 import torch
 
 from thunder_core.claiming.device_code import target_of_programs
-from thunder_core.extension.requirement import cxx_name
-from thunder_core.fusion.machine_code import instruction_sets
+from thunder_core.extension.requirement import cxx_name, instruction_sets
 
 # Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
 PROCESSORS = (
