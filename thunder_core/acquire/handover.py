@@ -39,7 +39,8 @@ class Handover:
         """Refuse what the inner program reads or writes of the outer one's writes, and close what it writes to it."""
         for path in self.met():
             if self.is_changed(path):
-                self._refuse(f"reads or writes {path}, which the program that calls it has changed before")
+                shown = self._translated(path) or path
+                self._refuse(f"reads or writes {shown}, which the program that calls it has changed before")
         printed = any(effect.owner is None for effect in self.outer.effects.effects)
         for effect in self.inner.effects.effects:
             if effect.owner is None and printed:
