@@ -33,6 +33,7 @@ NATIVE_MODULES = (
     "torch._subclasses",
     "torch._tensor",
     "torch._tensor_str",
+    "torchao.utils",
     "torch.fx",
     "torch.overrides",
     "typing",
