@@ -61,8 +61,8 @@ def made(folder, files):
         ),
         (
             {"config.json": {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}},
-            "(bitsandbytes, 8 bits)",
-            "from before",
+            "(bitsandbytes, 8 bits) for layers that multiply columns with values above 6.0 apart",
+            "llm_int8_threshold",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
@@ -96,10 +96,19 @@ def test_other_formats_beside_safetensors_do_not_matter(folder, extra):
     refuse_other_kinds(folder)
 
 
-@pytest.mark.parametrize("method", ["torchao", "mxfp4", "of-another-world"])
+TAKEN = ["bitnet", "bitsandbytes", "compressed-tensors", "fp8", "torchao", "mxfp4", "of-another-world"]
+
+
+@pytest.mark.parametrize("method", TAKEN)
 def test_quantizations_that_pytorch_runs_are_not_refused(folder, method):
     assert method not in PACKED
     edit_config(folder, quantization_config={"quant_method": method})
+    refuse_other_kinds(folder)
+
+
+def test_8_bits_without_columns_apart_are_not_refused(folder):
+    settings = {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 0.0}
+    edit_config(folder, quantization_config=settings)
     refuse_other_kinds(folder)
 
 

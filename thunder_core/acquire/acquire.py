@@ -111,6 +111,7 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
     try:
         output = run.output = _interpreted(run, state, sharp_edges)
         require_recorded(run)
+        run.functions.settle()
         run.recorder.follow_autocast()
         if (failure := run.recorder.failure or run.outside.failure) is not None:
             raise failure

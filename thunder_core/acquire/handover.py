@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.acquire.guards import BY_IDENTITY, OF_TWO_PATHS, is_constant
-from thunder_core.acquire.observer import Acquisition
+from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.paths import Path
+from thunder_core.errors import SourceLine
 
 READS = ("is", "equal")  # guards of constants, which have no paths of their own
 ABSENCES = ("absent", "not stored")  # guards on several names at once
@@ -18,36 +19,41 @@ TENSORS = ("tensor", "sparse tensor")  # the program that calls has guards of it
 
 
 class Handover:
-    """Reads and writes of an inner program that is called by one bound symbol of an outer one.
+    """Reads and writes of an inner program that is called by one bound symbol, at a line, of an outer one.
 
     The inner program does its own reads and writes when that bound symbol runs, the outer one before its first bound
     symbol and behind its last. So neither may read or write what the other one writes; `refuse(what)` raises where that
     is so.
     """
 
-    def __init__(self, outer: Acquisition, inner: Acquisition, refuse: Callable[[str], NoReturn]) -> None:
-        self._line = outer.place().source
-        self.outer = outer.outside
-        self.inner = inner.outside
+    def __init__(
+        self, outer: Outside, inner: Outside, line: SourceLine | None, refuse: Callable[[str], NoReturn]
+    ) -> None:
+        self._line = line
+        self.outer = outer
+        self.inner = inner
         self._refuse = refuse
         self._translations: dict[Path, Path | None] = {}
 
     def check(self) -> None:
         """Refuse what the inner program reads or writes of the outer one's writes, and close what it writes to it."""
-        effects = self.outer.effects
-        for path in self._met():
-            owner = path.parent.value if path.parent is not None else None
-            written = type(path.key) is str and (
-                effects.has_written(owner, path.key) or effects.has_stored(owner, path.key)
-            )
-            if written or self._is_changed(owner) or self._is_changed(path.value):
-                self._refuse(f"reads or writes {path}, which the program that calls it has changed before")
-        printed = any(effect.owner is None for effect in effects.effects)
+        for path in self.met():
+            if self.is_changed(path):
+                shown = self._translated(path) or path
+                self._refuse(f"reads or writes {shown}, which the program that calls it has changed before")
+        printed = any(effect.owner is None for effect in self.outer.effects.effects)
         for effect in self.inner.effects.effects:
             if effect.owner is None and printed:
                 self._refuse("prints, after the program that calls it has")
             if effect.owner is not None:
                 self._close(effect.owner)
+
+    def is_changed(self, path: Path) -> bool:
+        """Whether the outer program, or another one that it calls, has changed what lies at a path until now."""
+        owner, key = path.parent.value if path.parent is not None else None, path.key
+        effects = self.outer.effects
+        written = type(key) is str and (effects.has_written(owner, key) or effects.has_stored(owner, key))
+        return written or self._is_changed(owner) or self._is_changed(path.value)
 
     def _is_changed(self, owner: Any) -> bool:
         return id(owner) in self.outer.effects.originals or id(owner) in self.outer.closed
@@ -59,7 +65,11 @@ class Handover:
             self._refuse(f"writes to a {type(owner.value).__name__} that the program which calls it makes")
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
 
-    def _met(self) -> Iterator[Path]:
+    def written(self) -> Path | None:
+        """The path of the inner program to the first object that it writes to, if it writes to one."""
+        return next((effect.owner for effect in self.inner.effects.effects if effect.owner is not None), None)
+
+    def met(self) -> Iterator[Path]:
         """Every path of the inner program: to what it met, guarded and wrote to, in no order."""
         yield from self.inner.paths.values()
         for guard in self.inner.guards.values():

@@ -17,6 +17,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.acquire.applied_functions import AppliedFunctions
 from thunder_core.acquire.attributes import MISSING
 from thunder_core.acquire.call_traits import (
     is_autograd_function,
@@ -107,6 +108,8 @@ class Acquisition(ObservedWrites):
         self.warning_filters: Any = warnings.filters
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.texts = Texts(self)
+        self.functions = AppliedFunctions(self)
+        self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
         self.replacements = Replacements()
         self.settings = Settings()
@@ -320,7 +323,8 @@ class Acquisition(ObservedWrites):
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
         self._before_native(function, args, {})
         fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
-        return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
+        with self.functions.unfollowed(fakes):
+            return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
 
     def _call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""

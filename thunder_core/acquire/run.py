@@ -162,6 +162,7 @@ class Run(Acquisition):
         """
         if hasattr(self, "machine"):
             self.machine.is_over = True
+        self.functions.release()
         for path in (*self.roots, *self.outside.paths.values()):
             path.forget_children()
         if self.recorder.sizes is not None:

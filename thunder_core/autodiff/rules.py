@@ -22,6 +22,7 @@ SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 _rules: dict[Operation, Operation] = {}
 _applied_classes: dict[Operation, type[torch.autograd.Function]] = {}
+_live: set[Operation] = set()  # applied functions whose backward has to run behind the program
 
 
 def register_derivative(
@@ -93,8 +94,11 @@ def _called_like(name: str, function: Operation) -> Operation:
 
 
 @cache
-def applied(kind: type[torch.autograd.Function]) -> Operation:
-    """A user's `torch.autograd.Function` as one operation; what it returns is never what it was given."""
+def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
+    """A user's `torch.autograd.Function` as one operation; what it returns is never what it was given.
+
+    The backward of a live one reads or writes what the program writes, so that it cannot be derived ahead.
+    """
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
@@ -108,12 +112,19 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
     function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
     OWN_DERIVATIVES.add(function)
     _applied_classes[function] = kind
+    if is_live:
+        _live.add(function)
     return function
 
 
 def applied_class(operation: object) -> type[torch.autograd.Function] | None:
     """Return the `torch.autograd.Function` that an operation applies, or None for another operation."""
     return _applied_classes.get(operation) if isinstance(operation, FunctionType) else None
+
+
+def is_live(operation: object) -> bool:
+    """Whether an operation applies a `torch.autograd.Function` whose backward has to run behind the program."""
+    return isinstance(operation, FunctionType) and operation in _live
 
 
 def target_of(bsym: BoundSymbol) -> Operation:

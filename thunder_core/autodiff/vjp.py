@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.analysis.own_derivatives import has_derivative_rule
 from thunder_core.autodiff.derivation import VJP, Derivation
-from thunder_core.autodiff.rules import target_of
+from thunder_core.autodiff.rules import is_live, target_of
 from thunder_core.autodiff.selected_gradients import filled_on_cpu
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
@@ -157,6 +157,8 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
     """
     if any(name in requires_grad_names for name in bsym.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
+    if is_live(bsym.symbol.target):
+        raise Underivable("its backward reads or writes objects that are written to, and runs behind the program")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers that a program asks a tensor for, places, comparisons
     with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero

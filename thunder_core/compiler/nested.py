@@ -147,7 +147,7 @@ class Call:
             self.refuse(f"takes a keyword `{BESIDE}`, which is that of the line")
         arguments = self._line_arguments((self.args, self.kwargs))
         probe, acquired = self._probed()
-        handover = Handover(self.acquisition, probe, self.refuse)
+        handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
         handover.check()
         if not self.own.options.functional:
             handover.guard()
@@ -239,7 +239,7 @@ class Call:
                 error = raised.error
             else:
                 return probe, acquired
-        handover = Handover(self.acquisition, probe, self.refuse)
+        handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
         handover.check()
         handover.guard()
         raise error

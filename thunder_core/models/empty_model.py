@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
@@ -19,13 +19,18 @@ from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.folder import code_of_the_hub
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load_errors import loading_errors
+from thunder_core.models.packed_weights import is_built_by_config, place_packed_layers
 
 LIBRARY = "transformers."
 
 
 def is_rebuildable(model: object) -> bool:
-    """Whether a model's class is one of the library's own, which is there wherever the library is."""
-    return isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
+    """Whether a model's class is one of the library's own, which is there wherever the library is.
+
+    Its layers are those of its config; weights that are packed by the library of a format have to be loaded by that.
+    """
+    is_library = isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
+    return is_library and is_built_by_config(cast(PreTrainedModel, model))
 
 
 def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
@@ -80,6 +85,7 @@ def build_empty_model(
         made._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
             model: PreTrainedModel = kind(made)
+            place_packed_layers(model)
         model.tie_weights()
         if generation:
             model.generation_config = GenerationConfig.from_dict(json.loads(generation))

@@ -34,7 +34,7 @@ PEFT_CLASSES = {
 # Quantizations whose weights are packed for kernels of a library of their own.
 PACKED = frozenset(
     {
-        "aqlm", "auto-round", "awq", "bitnet", "bitsandbytes", "compressed-tensors", "eetq", "fbgemm_fp8", "fp_quant",
+        "aqlm", "auto-round", "awq", "eetq", "fbgemm_fp8", "fp_quant",
         "gptq", "higgs", "hqq", "quanto", "quark", "spqr", "vptq",
     }
 )  # fmt: skip
@@ -154,6 +154,23 @@ def quantized(folder: Path) -> Answer | None:
         f"weights that are quantized ({how}), which this version of Thunder does not take",
         "name the folder of the weights from before; or, where the library of that format is installed, unpack them: "
         '`model.dequantize()`, then `model.save_pretrained("NEW_FOLDER")`',
+    )
+
+
+@kind
+def outliers_apart(folder: Path) -> Answer | None:
+    """Weights in 8 bits by bitsandbytes, whose layers multiply some columns apart: as many as the values tell."""
+    settings = config_of(folder).get("quantization_config")
+    if not isinstance(settings, Mapping) or settings.get("quant_method") != "bitsandbytes":
+        return None
+    threshold = settings.get("llm_int8_threshold", 6.0)
+    if not settings.get("load_in_8bit") or not threshold:
+        return None
+    return Answer(
+        f"weights that are quantized (bitsandbytes, 8 bits) for layers that multiply columns with values above "
+        f"{threshold} apart: how many these are differs from call to call, and the sizes of a program do not",
+        'set "llm_int8_threshold" to 0.0 in the quantization_config of its config.json, if the quality without that '
+        "suffices; or quantize the weights from before by a recipe: --recipe int8-dynamic",
     )
 
 

@@ -25,6 +25,7 @@ from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.mode import put_into_mode
 from thunder_core.models.names import spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
+from thunder_core.models.packed_weights import require_packages, unpack
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, require_task, task_named
@@ -147,6 +148,7 @@ def build(plan: LoadingPlan, request: ModelRequest) -> tuple[PreTrainedModel, tu
     if plan.origin.hub is not None:
         fetch_weights(plan.origin.hub)
     checkpoint_files(plan.origin.folder)
+    require_packages(plan.origin.folder, plan.config)
     return read_weights(plan, plan.origin.folder, request)
 
 
@@ -173,7 +175,8 @@ def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> tupl
             output_loading_info=True,
             trust_remote_code=request.trust_remote_code,
         )
-    return model, check_weights(folder, model, report)
+        unpacked = unpack(model)
+    return model, (*check_weights(folder, model, report), *unpacked)
 
 
 def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:

@@ -125,7 +125,8 @@ def _fields(value: object) -> Iterator[Child]:
 
 def _attributes(value: object) -> Iterator[Child]:
     yield from getattr(value, "__dict__", {}).items()
-    slots = (slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ()))
+    # A class without slots of its own shows those of its base.
+    slots = dict.fromkeys(slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ()))
     yield from ((slot, getattr(value, slot)) for slot in slots if slot != "__dict__" and hasattr(value, slot))
 
 

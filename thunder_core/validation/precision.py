@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -14,6 +16,9 @@ from thunder_core.validation.draws import Draws
 from thunder_core.validation.leaves import dtype_name
 from thunder_core.validation.state import Observed
 
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+# Weights whose layers take float32, and return it, whatever the dtype is that they were made for.
+TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
 ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
 
 
@@ -51,15 +56,84 @@ def widest_affordable(model: torch.nn.Module, copies: int = 1) -> torch.dtype:
     return torch.float32 if free is not None and needed > ROOM * free else torch.float64
 
 
+def said_by(error: Exception) -> str:
+    """The first line of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
+    """Convert a model, in place, but for modules whose weights are tensors of a class of its own, as packed ones are.
+
+    These compute in the dtype that the model had before, or in float32 where they take it: what they are given and what
+    they return is converted.
+    """
+    packed = [module for module in model.modules() if is_packed(module)]
+    if not packed:
+        return torch.nn.Module.to(model, dtype)
+    for tensor in plain_tensors(model):
+        tensor.data = tensor.data.to(dtype)
+    for module in packed:
+        takes = torch.float32 if is_taken_in_float32(module) else before
+        module.register_forward_pre_hook(partial(_given, takes), with_kwargs=True)
+        module.register_forward_hook(partial(_returned, dtype))
+    return model
+
+
+def is_packed(module: torch.nn.Module) -> bool:
+    """Whether a module itself holds a tensor of a class that is neither PyTorch's nor a parameter's."""
+    return any(type(tensor) not in PLAIN for tensor in tensors_held(module))
+
+
+def is_taken_in_float32(module: torch.nn.Module) -> bool:
+    """Whether a module with packed weights takes float32, in which the rounding of what it is given shows."""
+    kinds = (type(tensor) for tensor in tensors_held(module))
+    return any(f"{kind.__module__}.{kind.__qualname__}".startswith(TAKEN_IN_FLOAT32) for kind in kinds)
+
+
+def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
+    """The floating parameters and buffers of a model that no module with packed weights holds, each once."""
+    packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    held = {id(tensor): tensor for module in model.modules() for tensor in tensors_held(module)}
+    return [tensor for number, tensor in held.items() if number not in packed and tensor.is_floating_point()]
+
+
+def dtype_of(model: torch.nn.Module) -> torch.dtype:
+    """The dtype that a model computes in."""
+    return next((tensor.dtype for tensor in plain_tensors(model)), torch.get_default_dtype())
+
+
+def tensors_held(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters and buffers of a module itself."""
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+
+
+def _given(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    return tuple(_to(dtype, one) for one in args), {name: _to(dtype, one) for name, one in kwargs.items()}
+
+
+def _returned(dtype: torch.dtype, module: torch.nn.Module, args: Any, output: Any) -> Any:
+    return _to(dtype, output)
+
+
+def _to(dtype: torch.dtype, value: Any) -> Any:
+    return converted(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+
 class Reference:
     """The model in higher precision. Where it does not run there, the next lower one is taken, and noted."""
 
     def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
         self.notes: list[str] = []
-        self._model = model
+        self._model, self._before = model, dtype_of(model)
         self._lower: list[torch.dtype | None] = [torch.float32, None] if dtype == torch.float64 else [None]
         self._dtype: torch.dtype | None = dtype
-        self._converted = self._copy()
+        self._converted = model
+        try:
+            self._converted = self._copy()
+        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:  # of weights of a class of its own
+            if is_out_of_memory(error):
+                raise
+            self._step_down(f"the model cannot be converted to {self.name} ({said_by(error)})")
 
     @property
     def name(self) -> str:
@@ -69,13 +143,13 @@ class Reference:
     def _copy(self) -> torch.nn.Module:
         if self._dtype is None:
             return self._model
-        return _copied(self._model, {}).to(self._dtype)
+        return in_precision(_copied(self._model, {}), self._dtype, self._before)
 
     def _copy_of_state(self, start: torch.nn.Module) -> torch.nn.Module:
         """A copy of the model in the state of `start`, with the weights of the reference."""
         weights = zip(self._model.parameters(), self._converted.parameters(), strict=True)
         copied = _copied(start, {id(parameter): converted for parameter, converted in weights})
-        return copied if self._dtype is None else copied.to(self._dtype)
+        return copied if self._dtype is None else in_precision(copied, self._dtype, self._before)
 
     def observed(self, run: Callable[..., tuple[Observed, Draws]], start: torch.nn.Module, wanted: Draws) -> Observed:
         """The result of `run(function, model, convert)` for a fresh copy of `start`, which has the model's weights.
@@ -92,14 +166,10 @@ class Reference:
             except Exception as error:  # whatever its code or a kernel says of a dtype that they were not made for
                 if not self._lower or is_out_of_memory(error):
                     raise
-                said = (str(error).splitlines() or [type(error).__name__])[0]
-                self._step_down(f"the model does not run in {self.name} ({said})")
+                self._step_down(f"the model does not run in {self.name} ({said_by(error)})")
 
     def _convert(self, value: object) -> object:
-        dtype = self._dtype
-        if dtype is None:
-            return value
-        return converted(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        return value if self._dtype is None else _to(self._dtype, value)
 
     def _step_down(self, reason: str) -> None:
         self._converted = self._model

@@ -90,7 +90,7 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "export": lambda x: torch.export.export(LINEAR, (x,)).module()(x),  # here
     "aot_function": lambda x: aot_function(torch.sin, fw_compiler=lambda graph, inputs: graph)(x),  # here
     "explain": lambda x: torch._dynamo.explain(torch.sin)(x),  # here
-    "in native code": lambda x: Chosen.apply(x),  # here
+    "in native code": lambda x: Chosen.apply(x.requires_grad_()),  # here
 }
 
 

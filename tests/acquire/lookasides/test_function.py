@@ -106,6 +106,235 @@ def test_a_function_that_nothing_imports_is_not_kept(tmp_path: Path) -> None:
         pass
 
     compiled = thunder.jit(lambda x: Hidden.apply(x * 1))
-    compiled(X)
+    compiled(X.clone().requires_grad_())
     with pytest.raises(CannotReplay, match="cannot be kept in a file"):
         thunder.save(compiled, tmp_path / "kept")
+
+
+class State:
+    """An object that functions read and programs write to."""
+
+    def __init__(self) -> None:
+        self.level: float = 2.0
+        self.count = 0
+        self.scale = torch.tensor(3.0)
+        self.table = {"level": 2.0}
+        self.items = [2.0]
+
+
+state = State()
+factor = 2.0
+
+
+def nothing() -> None:
+    """Between two calls nothing happens."""
+
+
+def rise() -> None:
+    """Between two calls a number becomes another one."""
+    state.level += 1
+
+
+class ByState(torch.autograd.Function):
+    """Reads attributes, items, a global and a tensor, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, held: State) -> Tensor:
+        ctx.held = held
+        return x * held.level * held.table["level"] * held.items[0] * factor * held.scale
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        held = ctx.held
+        return gradient * held.level * held.table["level"] * held.items[0] * factor * held.scale * 10, None
+
+
+class ReadInBackward(torch.autograd.Function):
+    """Reads a number in its backward alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * state.level
+
+
+class Counting(torch.autograd.Function):
+    """Writes forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        state.count += 1
+        state.scale = x.sum()
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 3
+
+
+class CountingBackward(torch.autograd.Function):
+    """Writes backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        state.count += 1
+        return gradient * 3
+
+
+def attribute_written(x: Tensor) -> Tensor:
+    state.level = state.level + 1
+    return ByState.apply(x, state)
+
+
+def number_of_a_tensor_written(x: Tensor) -> Tensor:
+    state.level = x.detach().mean().item()
+    return ByState.apply(x, state)
+
+
+def tensor_written(x: Tensor) -> Tensor:
+    state.scale = x.detach().mean()
+    return ByState.apply(x, state) + state.scale
+
+
+def item_of_dict_written(x: Tensor) -> Tensor:
+    state.table["level"] += 1
+    return ByState.apply(x, state)
+
+
+def item_of_list_written(x: Tensor) -> Tensor:
+    state.items[0] += 1
+    return ByState.apply(x, state)
+
+
+def global_written(x: Tensor) -> Tensor:
+    global factor
+    factor += 1
+    return ByState.apply(x, state)
+
+
+def written_between(x: Tensor) -> Tensor:
+    first = ByState.apply(x, state)
+    state.level = state.level + 1
+    return first + ByState.apply(x, state)
+
+
+WRITING = [
+    attribute_written,
+    number_of_a_tensor_written,
+    tensor_written,
+    item_of_dict_written,
+    item_of_list_written,
+    global_written,
+    written_between,
+]
+
+
+def calls(
+    program: Callable[[Tensor], Tensor], *, requires_grad: bool, between: Callable[[], None] = nothing
+) -> list[Any]:
+    """The results, the gradients and the state of four calls."""
+    global factor
+    factor = 2.0
+    state.__init__()  # type: ignore[misc]
+    found = []
+    for number in range(4):
+        x = (X + number).requires_grad_(requires_grad)
+        result = program(x)
+        if requires_grad:
+            result.sum().backward()
+        kept = (state.level, state.count, state.scale.tolist(), dict(state.table), list(state.items), factor)
+        found.append((result.tolist(), None if x.grad is None else x.grad.tolist(), kept))
+        between()
+    return found
+
+
+@pytest.mark.parametrize("program", WRITING)
+def test_a_forward_reads_what_the_program_has_written(program: Callable[[Tensor], Tensor]) -> None:
+    assert calls(thunder.jit(program), requires_grad=False) == calls(program, requires_grad=False)
+    with torch.no_grad():
+        compiled = thunder.jit(program)
+        assert calls(compiled, requires_grad=False) == calls(program, requires_grad=False)
+
+
+@pytest.mark.parametrize("program", WRITING)
+def test_a_forward_that_would_read_what_was_there_before_is_refused(program: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(CannotReplay, match=r"the forward of `ByState`.*the program") as caught:
+        calls(thunder.jit(program), requires_grad=True)
+    assert caught.value.where is not None
+    assert caught.value.where.filename == __file__
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "program", [lambda x: ByState.apply(x, state), lambda x: ReadInBackward.apply(x)], ids=["forward", "backward"]
+)
+def test_what_it_reads_is_guarded(program: Callable[[Tensor], Tensor], requires_grad: bool) -> None:
+    found = calls(thunder.jit(program), requires_grad=requires_grad, between=rise)
+    assert found == calls(program, requires_grad=requires_grad, between=rise)
+
+
+def test_what_a_forward_writes_is_read_after_it() -> None:
+    def program(x: Tensor) -> Tensor:
+        return Counting.apply(x) * state.count + state.scale
+
+    assert calls(thunder.jit(program), requires_grad=False) == calls(program, requires_grad=False)
+
+
+def test_a_forward_that_writes_where_autograd_follows_is_refused_and_writes_nothing() -> None:
+    with pytest.raises(CannotReplay, match=r"the forward of `Counting`.* writes to "):
+        calls(thunder.jit(lambda x: Counting.apply(x)), requires_grad=True)
+    assert state.count == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_backward_reads_what_the_program_has_left(way: str) -> None:
+    def before(x: Tensor) -> Tensor:
+        state.level = state.level + 1
+        return ReadInBackward.apply(x)
+
+    def behind(x: Tensor) -> Tensor:
+        result = ReadInBackward.apply(x)
+        state.level = state.level + 1
+        return result
+
+    for program in (before, behind):
+        compiled = thunder.jit(program, **WAYS[way])
+        assert calls(compiled, requires_grad=True) == calls(program, requires_grad=True)
+        assert "runs behind the program" in thunder.last_backward_reason(compiled)
+
+
+def test_a_backward_that_writes_writes_once_a_call() -> None:
+    def program(x: Tensor) -> Tensor:
+        return CountingBackward.apply(x)
+
+    assert calls(thunder.jit(program), requires_grad=True) == calls(program, requires_grad=True)
+
+
+def test_a_backward_that_reads_nothing_of_the_outside_is_derived_ahead() -> None:
+    compiled = thunder.jit(lambda x: (Shown.apply(x * 1) * 2).sum())
+    compiled(X.clone().requires_grad_()).backward()
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+def test_what_autograd_does_not_follow_is_the_operations_that_it_consists_of() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    class Weighted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * weight
+
+    def program(x: Tensor) -> Tensor:
+        return Weighted.apply(x) * weight
+
+    compiled = thunder.jit(program)
+    gradients = [torch.autograd.grad(run(X).sum(), weight)[0] for run in (program, compiled)]
+    torch.testing.assert_close(*gradients)
+    assert "Weighted(" not in str(thunder.last_traces(compiled)[0])

@@ -17,8 +17,6 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.autodiff.rules import applied
-from thunder_core.capture.modes import without_functions
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.transform_levels import wrapped_in
 
@@ -30,18 +28,17 @@ METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # of t
 def apply(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Record it as one operation: its forward runs natively, on tensors without data."""
+    """Record it as one operation where autograd follows it, and else as those that its forward consists of.
+
+    What the forward of the first kind reads runs with the program, natively.
+    """
     kind, levels = args[0], acquisition.recorder.levels
     if levels.depth or wrapped_in(args[1:]):
         return lambda kind, *args, **kwargs: levels.call(within_levels(acquisition, kind).apply, args, kwargs)
-    if issubclass(kind, FOREIGN) or not tensors_in(args[1:]):
+    is_foreign = acquisition.runs_through_functions or issubclass(kind, FOREIGN)
+    if is_foreign or not tensors_in(args[1:]) or not _is_followed(acquisition.recorder, args[1:]):
         return None
-
-    def run(kind: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
-        with without_functions():
-            return acquisition.recorder.function(applied(kind), args, kwargs)
-
-    return run
+    return lambda kind, *args, **kwargs: acquisition.functions.apply(kind, args, kwargs)
 
 
 def within_levels(acquisition: Any, kind: Any) -> Any:
@@ -58,8 +55,7 @@ def within_levels(acquisition: Any, kind: Any) -> Any:
         def apply(cls, *args: Any, **kwargs: Any) -> Any:
             if torch._C._are_functorch_transforms_active() or not _is_followed(acquisition.recorder, args):
                 return super().apply(*args, **kwargs)
-            with without_functions():
-                return acquisition.recorder.function(applied(kind), args, kwargs)
+            return acquisition.functions.apply(kind, args, kwargs)
 
     if kind.generate_vmap_rule and not has_overridden_vmap_rule(kind):
         Lowered.vmap = staticmethod(partial(_vmap_of_element, acquisition, kind))
@@ -73,8 +69,9 @@ def within_levels(acquisition: Any, kind: Any) -> Any:
 
 def _is_followed(recorder: Any, args: Any) -> bool:
     """Whether autograd follows what is done to these tensors, or a derivative is being taken of what is recorded."""
+    tensors = (recorder.tensors.fake(one) if recorder.knows(one) else one for one in tensors_in(args))
     with torch._C.DisableTorchFunction():
-        follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in(args))
+        follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return follows or recorder.derivatives_in_progress > 0
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from thunder_core.runtime.library import captured_parts, transformed_calls
+from thunder_core.runtime.library import applied_functions, captured_parts, transformed_calls
 
 Lookaside = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
@@ -33,6 +33,7 @@ NATIVE_MODULES = (
     "torch._subclasses",
     "torch._tensor",
     "torch._tensor_str",
+    "torchao.utils",
     "torch.fx",
     "torch.overrides",
     "typing",
@@ -40,11 +41,12 @@ NATIVE_MODULES = (
 )
 
 
+TRACED_PARTS = (applied_functions, captured_parts, transformed_calls)
 # Of these, functions whose reads and writes matter: they change what printing a tensor gives, or call the program's.
 INTERPRETED = frozenset(
     {
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
-        *((part.__name__, name) for part in (captured_parts, transformed_calls) for name in part.TRACED),
+        *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
     }
 )
 # Of these, modules that models are made of: what their layers read is guarded, and what they compute is traced.
