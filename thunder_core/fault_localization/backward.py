@@ -19,6 +19,7 @@ from thunder_core.fault_localization.derivatives import (
 )
 from thunder_core.fault_localization.judgement import OUT_OF_TIME
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.fault_localization.rounding import Allowance
 from thunder_core.fault_localization.stages import Evaluated, first_difference
 from thunder_core.fault_localization.trace_examination import Examination, without_freed
 from thunder_core.ir.trace import Trace
@@ -58,13 +59,16 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     values = backward_inputs(derivative, given, inputs, states, seed)
     taken = values.of(traces[0])
     assert taken is not None
-    if not examination.faults:  # else what the forward saves is wrong, and so are its gradients
-        fault = unlike_autograd(derivative, traces[0], given, values, inputs, states)
+    # Where the forward is wrong, so is what it saves, and what the backward makes of that.
+    if not examination.faults and examination.has_room(derivative.body):
+        fault = unlike_autograd(derivative, traces[0], given, values, inputs, states, examination.allowance)
         examination.stages.append(traces[0].made_by)
         examination.faults += [] if fault is None else [fault]
     examination.claims(claimed, traces, taken, states)
-    examination.compare_stages(traces, taken, states)
-    examination.run_again(claimed, taken, states)
+    with examination.noting("steps of the backward"):
+        examination.compare_stages(traces, taken, states)
+    with examination.noting("a second run of the backward"):
+        examination.run_again(claimed, taken, states)
 
 
 def backward_inputs(
@@ -90,13 +94,14 @@ def unlike_autograd(
     values: BackwardInputs,
     inputs: Values,
     states: RandomStates,
+    allowance: Allowance,
 ) -> Fault | None:
     """The fault of a backward whose gradients are not those of autograd."""
     body = derivative.body
     followed = [body.inputs[place].name for place in derivative.differentiated.requires_grad_inputs]
     expected = autograd_gradients(body, inputs, followed, values.cotangents, states)
     recorded, exact = evaluated(backward, values, states)
-    found = wrong_gradient(backward, recorded, exact, expected)
+    found = wrong_gradient(backward, recorded, exact, expected, allowance)
     if found is None:
         return None
     plain = Evaluated(backward, recorded, exact)

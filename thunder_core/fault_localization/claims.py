@@ -11,6 +11,7 @@ from thunder_core.claiming.check import RandomStates, Values, copied
 from thunder_core.claiming.claim_checks import Unclaimed, with_checks
 from thunder_core.fault_localization.judgement import Deadline, Findings, judged_by
 from thunder_core.fault_localization.recording import settings_kept
+from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.trace import Trace
 from thunder_core.validation.inside import CheckedLines, Fault, NotCompared
@@ -26,14 +27,19 @@ class ClaimFindings:
 
 
 def examine_claims(
-    claimed: Trace, unclaimed: Trace, inputs: Values, states: RandomStates, deadline: Deadline
+    claimed: Trace,
+    unclaimed: Trace,
+    inputs: Values,
+    states: RandomStates,
+    deadline: Deadline,
+    allowance: Allowance = ROUNDING,
 ) -> ClaimFindings:
     """Evaluate a claimed trace on copies of inputs, and compare each line of an executor with what it stands for.
 
     A line reads what the lines before have really computed, so that one mistake is found at one line alone.
     """
     checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
-    judge = Findings(claimed.name, deadline)
+    judge = Findings(claimed.name, deadline, allowance)
     checks = judged_by(judge, checked)
     values = {**copied(inputs), **claimed.constants}
     with torch.no_grad(), settings_kept(claimed.bound_symbols):

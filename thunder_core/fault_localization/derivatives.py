@@ -15,7 +15,7 @@ from thunder_core.claiming.comparison import Difference, Exact
 from thunder_core.claiming.double_precision import call_in_double, in_float64
 from thunder_core.fault_localization.line_faults import line_fault
 from thunder_core.fault_localization.recording import Recording, settings_kept
-from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.fault_localization.stages import difference_in_double
 from thunder_core.ir.evaluate import bindings, call_target, evaluate, evaluate_one
 from thunder_core.ir.symbol import BoundSymbol
@@ -93,7 +93,11 @@ def gradients_of(
 
 
 def wrong_gradient(
-    backward: Trace, recording: Recording, in_double: Recording | None, expected: AutogradGradients
+    backward: Trace,
+    recording: Recording,
+    in_double: Recording | None,
+    expected: AutogradGradients,
+    allowance: Allowance = ROUNDING,
 ) -> tuple[str, Difference] | None:
     """The first tensor of the forward, in the order of the backward, whose gradient is not autograd's."""
     order = {name: place for place, name in enumerate(recording.values)}
@@ -104,11 +108,11 @@ def wrong_gradient(
             continue
         if value.shape != reference.shape or value.dtype != reference.dtype:
             return name, Difference(f"is {describe(value)}, and {describe(reference)} in eager PyTorch")
-        if in_double is not None and expected.exact is not None and name in expected.exact:
+        if allowance.is_strict and in_double is not None and expected.exact is not None and name in expected.exact:
             difference = difference_in_double(expected.exact[name], in_double.values[cotangent])
             if difference is not None:
                 return name, difference
-        measured = rounding_difference(value, reference, expected.exact_of(name))
+        measured = rounding_difference(value, reference, expected.exact_of(name), allowance)
         if measured.difference is not None:
             return name, measured.difference
     return None

@@ -16,6 +16,7 @@ from thunder_core.fault_localization.epilogue import misplaced_results, names_of
 from thunder_core.fault_localization.guard_probes import Call, first_unequal, wrong_guards
 from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.recording import inputs_by_name, record
+from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.trace_examination import Examination
 from thunder_core.fault_localization.unpacking import wrongly_unpacked
 from thunder_core.runtime.program import Program
@@ -32,6 +33,7 @@ def examine(
     *,
     seconds: float = 0.0,
     probe_guards: bool = True,
+    allowance: Allowance = ROUNDING,
 ) -> InsideReport:
     """Examine a program on the arguments of a call that it is for, for at most so many seconds (0: for all it takes).
 
@@ -40,7 +42,7 @@ def examine(
     `probe_guards` calls that differ a little are tried, too. The arguments and a module's buffers are left as they are,
     and so are the random numbers. Raises what the prologue raises for arguments that the program is not for.
     """
-    examination, call = Examination(program, Deadline(seconds)), Call(subject, args, kwargs)
+    examination, call = Examination(program, Deadline(seconds), allowance), Call(subject, args, kwargs)
     with outcome_undone(call):
         taken, own_kwargs = call.own_arguments()
         prepared, outside = program.prepare(subject, taken, own_kwargs)
@@ -50,18 +52,22 @@ def examine(
         inputs = copied(inputs_by_name(computation, prepared))
         states = RandomStates.now(inputs)
         examination.examine_computation(inputs, states)
-        examine_backward(examination, inputs, states, seed=0)
-        if not examination.faults:
+        with examination.noting("the backward"):
+            examine_backward(examination, inputs, states, seed=0)
+        compares_results = allowance.is_strict and not examination.faults
+        if compares_results:
             states.restore()
-            examination.faults += wrong_outside(program, call, prepared, outside, states)
-        if probe_guards and not examination.faults:
-            examination.faults += wrong_guards(program, call, examination.deadline)
+            with examination.noting("the call"):
+                examination.faults += wrong_outside(program, call, prepared, outside, states)
+        if probe_guards and compares_results and not examination.faults:
+            with examination.noting("guards"):
+                examination.faults += wrong_guards(program, call, examination.deadline)
     return examination.report()
 
 
-def examine_computation(capture: Capture, *, seconds: float = 0.0) -> InsideReport:
+def examine_computation(capture: Capture, *, seconds: float = 0.0, allowance: Allowance = ROUNDING) -> InsideReport:
     """Examine the computation of a program on inputs that were captured, for at most so many seconds."""
-    examination = Examination(capture.program, Deadline(seconds))
+    examination = Examination(capture.program, Deadline(seconds), allowance)
     if capture.inputs is not None:
         states = RandomStates.now(capture.inputs)
         try:

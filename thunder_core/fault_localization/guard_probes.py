@@ -5,6 +5,7 @@ Only the prologue runs for most of them. What it lets pass is run, and its resul
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -53,9 +54,9 @@ class Call:
 
 
 def own(value: Any) -> Any:
-    """A copy of a tensor; other values as they are."""
+    """A copy of a tensor, or of what else may be written to, such as a cache of keys and values."""
     if not isinstance(value, torch.Tensor):
-        return value
+        return copy.deepcopy(value)
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
@@ -70,7 +71,8 @@ def probes(program: Program, call: Call) -> Iterator[Probe]:
 
 
 def tensor_probes(call: Call) -> Iterator[Probe]:
-    """Each tensor argument with another shape, dtype, layout or requirement of a gradient."""
+    """Each tensor argument with another dtype, layout or requirement of a gradient; and all of a size with another."""
+    yield from size_probes(call)
     for name, value in call.kwargs.items():
         if isinstance(value, torch.Tensor) and value.layout is torch.strided:
             for what, other in other_tensors(value):
@@ -79,9 +81,6 @@ def tensor_probes(call: Call) -> Iterator[Probe]:
 
 def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors that differ from one in their metadata alone, as far as that is possible."""
-    for dim in range(value.ndim):
-        if value.shape[dim]:
-            yield f"with one element more in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
     if value.is_floating_point():
         other = torch.float64 if value.dtype != torch.float64 else torch.float32
         yield f"of {other}", value.to(other)
@@ -90,6 +89,18 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)
     if value.ndim > 1 and value.numel() > 1:
         yield "in another layout", value.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def size_probes(call: Call) -> Iterator[Probe]:
+    """The tensor arguments that have a size in common in a dimension, with one element more there."""
+    tensors = {name: one for name, one in call.kwargs.items() if isinstance(one, torch.Tensor)}
+    sizes = dict.fromkeys((dim, size) for one in tensors.values() for dim, size in enumerate(one.shape) if size)
+    for dim, size in sizes:
+        args, kwargs = call.own_arguments()
+        for name, value in tensors.items():
+            if value.ndim > dim and value.shape[dim] == size:
+                kwargs[name] = torch.cat([value, value.narrow(dim, 0, 1)], dim)
+        yield Probe(f"{size + 1} in the place of {size} in dimension {dim} of tensors", (args, kwargs), nullcontext())
 
 
 def with_argument(call: Call, name: str, value: object) -> Arguments:
@@ -168,6 +179,7 @@ def wrong_guards(program: Program, call: Call, deadline: Deadline, seed: int = 0
 def difference_of(program: Program, call: Call, arguments: Arguments, seed: int) -> str:
     """The difference of a call served by the program from eager PyTorch; empty where it is refused, or right."""
     args, kwargs = arguments
+    eager_args, eager_kwargs = Call(call.subject, args, kwargs).own_arguments()
     try:
         prepared = program.prepare(call.subject, args, dict(kwargs))
     except Exception:  # refused, whatever a path raised
@@ -176,7 +188,7 @@ def difference_of(program: Program, call: Call, arguments: Arguments, seed: int)
         outcome(run, seed)
         for run in (
             lambda: program.run(*prepared),
-            lambda: call.subject(*map(own, args), **{name: own(value) for name, value in kwargs.items()}),
+            lambda: call.subject(*eager_args, **eager_kwargs),
         )
     )
     if isinstance(theirs, str):

@@ -11,7 +11,7 @@ import torch
 from thunder_core.claiming.check import Check, Judge, checks_of
 from thunder_core.claiming.comparison import Difference, Exact, Measured
 from thunder_core.fault_localization.line_faults import line_fault
-from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.trace import Trace
 from thunder_core.validation.inside import CheckedLines, Fault, NotCompared
@@ -43,6 +43,7 @@ class Findings(Judge):
 
     trace: str
     deadline: Deadline
+    allowance: Allowance = ROUNDING
     faults: list[Fault] = field(default_factory=list)
     measured: dict[Check, Measured] = field(default_factory=dict)
     late: int = 0
@@ -55,7 +56,7 @@ class Findings(Judge):
 
     def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
         """The difference in values, and whether it is more than rounding."""
-        return rounding_difference(actual, expected, exact)
+        return rounding_difference(actual, expected, exact, self.allowance)
 
     def accept(self, check: Check, name: str, measured: Measured) -> None:  # noqa: ARG002
         """Keep the measurement of a check that uses most of what is allowed."""

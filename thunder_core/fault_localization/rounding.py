@@ -8,10 +8,12 @@ these change is rounding, too. So a fault of 1e-4 in float32 is told from roundi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
 from thunder_core.claiming.comparison import Exact, Measured, different_at, largest_difference, largest_value, widened
+from thunder_core.options.tolerance import Tolerance
 
 TIMES_EAGER = 2.0
 TIMES_INPUTS = 4.0  # of what the last digits of inputs change
@@ -22,8 +24,36 @@ WITHOUT_REFERENCE: Mapping[torch.dtype, float] = {torch.bfloat16: 2e-2, torch.fl
 USUALLY_WITHOUT_REFERENCE = 1e-5
 
 
-def rounding_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
-    """The difference of a result from eager PyTorch's, of one shape and dtype, and whether it is more than rounding.
+@dataclass(frozen=True)
+class Allowance:
+    """The error that a result may have: so many times eager PyTorch's, and a part of the largest value, the `floor`.
+
+    A recipe whose tolerance is looser than that of rounding computes something else on purpose (`is_strict` is False).
+    """
+
+    times_eager: float = TIMES_EAGER
+    floor: float = 0.0
+
+    @classmethod
+    def of(cls, tolerance: Tolerance, usual: Tolerance) -> Allowance:
+        """The allowance of a recipe with a tolerance, where that of rounding is the `usual` one."""
+        if tolerance.times_eager <= usual.times_eager and tolerance.floor <= usual.floor:
+            return cls()
+        return cls(max(tolerance.times_eager, TIMES_EAGER), tolerance.floor)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether nothing but rounding is allowed."""
+        return self == ROUNDING
+
+
+ROUNDING = Allowance()
+
+
+def rounding_difference(
+    actual: torch.Tensor, expected: torch.Tensor, exact: Exact, allowance: Allowance = ROUNDING
+) -> Measured:
+    """The difference of a result from eager PyTorch's, of one shape and dtype, and whether it is more than is allowed.
 
     Integers and booleans are to be equal, but where eager PyTorch's are not those of float64 either.
     """
@@ -31,26 +61,28 @@ def rounding_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exa
     if not largest:
         return Measured(None, 0.0)
     if not (expected.is_floating_point() or expected.is_complex()):
-        return _counted(actual, expected, exact, largest)
+        return _counted(actual, expected, exact, largest, allowance)
     reference = exact()
     if reference is None or reference.shape != expected.shape:
         scale = largest_value(expected)
-        allowed = WITHOUT_REFERENCE.get(expected.dtype, USUALLY_WITHOUT_REFERENCE) * scale
+        allowed = max(allowance.floor, WITHOUT_REFERENCE.get(expected.dtype, USUALLY_WITHOUT_REFERENCE)) * scale
         wrong = different_at(actual, expected, largest) if largest > allowed else None
         return Measured(wrong, largest, largest, 0.0, allowed, scale)
-    measured = _beside(reference, actual, expected, largest)
+    measured = _beside(reference, actual, expected, largest, allowance)
     if measured.difference is not None and (perturbed := exact(perturbed=True)) is not None:
-        measured = _beside(reference, actual, expected, largest, (perturbed - reference).abs())
+        measured = _beside(reference, actual, expected, largest, allowance, (perturbed - reference).abs())
     return measured
 
 
-def _counted(actual: torch.Tensor, expected: torch.Tensor, exact: Exact, largest: float) -> Measured:
+def _counted(
+    actual: torch.Tensor, expected: torch.Tensor, exact: Exact, largest: float, allowance: Allowance
+) -> Measured:
     """Integers: as many may be others than in float64 as of eager PyTorch's are, which rounding has decided."""
     reference = exact()
     own = others = 0
     if reference is not None and reference.shape == expected.shape:
         own, others = (int(torch.ne(one, reference).sum()) for one in (expected, actual))
-    wrong = not own or others > TIMES_EAGER * own
+    wrong = not own or others > allowance.times_eager * own
     return Measured(different_at(actual, expected, largest) if wrong else None, largest, largest, 0.0, 0.0)
 
 
@@ -59,6 +91,7 @@ def _beside(
     actual: torch.Tensor,
     expected: torch.Tensor,
     largest: float,
+    allowance: Allowance,
     changed: torch.Tensor | None = None,
 ) -> Measured:
     """Both beside the reference; `changed` is what the last digits of inputs change."""
@@ -71,12 +104,14 @@ def _beside(
     information = torch.finfo(expected.dtype)
     unit, smallest = information.eps, information.tiny
     allowed = (
-        TIMES_EAGER * eager_mistake.max()
+        allowance.times_eager * eager_mistake.max()
+        + allowance.floor * size.max()
         + TIMES_INPUTS * slack.max()
         + UNITS.get(expected.dtype, USUAL_UNITS) * unit * size
         + smallest
     )
-    allowed_mean = TIMES_EAGER * (_mean(eager_mistake) + _mean(slack)) + MEAN_UNITS * unit * _mean(size) + smallest
+    allowed_mean = allowance.times_eager * (_mean(eager_mistake) + _mean(slack)) + smallest
+    allowed_mean = allowed_mean + (MEAN_UNITS * unit + allowance.floor) * _mean(size)
     same_non_finite = bool(((ours == theirs) | (ours.isnan() & theirs.isnan()) | finite).all())
     few = expected.numel() < 64  # a mean over so few elements says nothing that the largest does not
     right = same_non_finite and bool((mistake <= allowed).all()) and (few or bool(_mean(mistake) <= allowed_mean))

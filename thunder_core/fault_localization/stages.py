@@ -27,7 +27,7 @@ from thunder_core.claiming.comparison import (
 from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.fault_localization.line_faults import line_fault, of_result
 from thunder_core.fault_localization.recording import AT_THE_END, Recording
-from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -62,12 +62,12 @@ def dtype_of(value: Any) -> torch.dtype | None:
     return value.dtype if isinstance(value, torch.Tensor) else None
 
 
-def first_difference(before: Evaluated, after: Evaluated) -> Fault | None:
+def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance = ROUNDING) -> Fault | None:
     """The line of the later stage at which a value is another one than before; None where all are the same."""
     names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
     old, new = named_values(before.recording), named_values(after.recording)
     made_by = {} if writes_of(after.trace) else definitions(after.trace)
-    in_double = differences_in_double(before, after)
+    in_double = differences_in_double(before, after) if allowance.is_strict else {}
     for name in names:
         if name not in old:
             continue
@@ -76,7 +76,7 @@ def first_difference(before: Evaluated, after: Evaluated) -> Fault | None:
         exact = exact_value(name, before)
         if name in made_by and reads_the_same(made_by[name], before.recording, after.recording):
             exact = exact_locally(name, before)
-        difference = in_double.get(name) or value_fault(old[name], new[name], exact)
+        difference = in_double.get(name) or value_fault(old[name], new[name], exact, allowance)
         if difference is not None:
             return stage_fault(name, difference, before.trace, after.trace)
     return None
@@ -88,7 +88,7 @@ def named_values(recording: Recording) -> dict[str, Any]:
     return {**recording.values, **returned}
 
 
-def value_fault(old: Any, new: Any, exact: Exact) -> Difference | None:
+def value_fault(old: Any, new: Any, exact: Exact, allowance: Allowance) -> Difference | None:
     """The difference of a value behind a transform, if it is more than rounding."""
     if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
         return metadata_difference(new, old)
@@ -96,7 +96,7 @@ def value_fault(old: Any, new: Any, exact: Exact) -> Difference | None:
         return metadata_difference(new, old)
     if old.layout is not torch.strided or torch.equal(old, new):
         return None
-    return rounding_difference(new, old, exact).difference
+    return rounding_difference(new, old, exact, allowance).difference
 
 
 def exact_value(name: str, before: Evaluated) -> Exact:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+
+import torch
 
 from thunder_core.autodiff.output_aliases import PART_VIEWS
 from thunder_core.claiming.check import RandomStates, Values, perturb
@@ -12,12 +15,18 @@ from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.stages import Evaluated, changes_dtypes, first_difference
 from thunder_core.ir.trace import Trace
+from thunder_core.models.free_memory import free_memory
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
 
 FREED = "free after last use"
+NOT_ALONE = "it does not run line by line ({})"
+OUT_OF_MEMORY = "its values would not fit into the memory that is free"
+COPIES = 6  # of all values: of two stages, each in its own dtypes and in float64, which takes twice as much
+ROOM = 0.5  # of the free memory
 CHANGES_DTYPES = "it gives values other dtypes, whose rounding decides"
 
 
@@ -27,6 +36,7 @@ class Examination:
 
     program: Program
     deadline: Deadline
+    allowance: Allowance = ROUNDING
     faults: list[Fault] = field(default_factory=list)
     lines: list[CheckedLines] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
@@ -43,29 +53,53 @@ class Examination:
             budget=self.deadline.seconds,
         )
 
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Take note of what could not be compared, since evaluating it alone raised an error."""
+        try:
+            yield
+        except Exception as error:  # of any operation that does not run by itself
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
+
+    def has_room(self, trace: Trace) -> bool:
+        """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
+        tensors = [proxy for bsym in trace.bound_symbols for proxy in bsym.tensors]
+        device = tensors[0].device if tensors else torch.device("cpu")
+        free = free_memory(device)
+        fits = free is None or COPIES * sum(proxy.bytes for proxy in tensors) < ROOM * free
+        if not fits:
+            self.not_compared.append(NotCompared(what=f"steps of the {trace.name}", count=1, reason=OUT_OF_MEMORY))
+        return fits
+
     def examine_computation(self, inputs: Values, states: RandomStates) -> None:
         """Compare the stages of the computation with each other, and its claimed lines with eager PyTorch."""
         *stages, claimed = without_freed(self.program.traces("computation"))
-        self.claims(claimed, stages, inputs, states)
-        self.compare_stages(stages, inputs, states)
-        self.run_again(claimed, inputs, states)
+        with self.noting("lines of the computation"):
+            self.claims(claimed, stages, inputs, states)
+        with self.noting("steps of the computation"):
+            self.compare_stages(stages, inputs, states)
+        with self.noting("a second run of the computation"):
+            self.run_again(claimed, inputs, states)
 
     def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
         """Run a claimed trace twice on the same inputs, which is to give the same bits."""
-        if self.deadline.is_over or self.faults:
+        if self.deadline.is_over or self.faults or not self.has_room(claimed):
             return
         fault = first_unsteady(claimed, inputs, states)
         self.faults += [] if fault is None else [fault]
 
     def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare the claimed lines of a trace with eager PyTorch."""
-        findings = examine_claims(claimed, unclaimed_of(stages), inputs, states, self.deadline)
+        findings = examine_claims(claimed, unclaimed_of(stages), inputs, states, self.deadline, self.allowance)
         self.faults += findings.faults
         self.lines += findings.lines
         self.not_compared += findings.not_compared
 
     def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare each stage with the one before it, by the values of names."""
+        if not self.has_room(stages[0]):
+            return
         before = first_evaluated(stages[0], inputs, states)
         for stage in stages[1:]:
             if self.deadline.is_over:
@@ -80,7 +114,7 @@ class Examination:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
             else:
                 self.stages.append(stage.made_by)
-                fault = first_difference(before, self.joined(after, states))
+                fault = first_difference(before, self.joined(after, states), self.allowance)
                 if fault is not None and not self.is_known(fault):
                     self.faults.append(fault)
             before = after

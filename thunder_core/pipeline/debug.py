@@ -29,7 +29,7 @@ from thunder_core.models.inputs import Inputs
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.debug_request import DebugRequest, check_debug_request
 from thunder_core.pipeline.failures import stage_failures
-from thunder_core.pipeline.inside import has_traces
+from thunder_core.pipeline.inside import allowance_of, has_traces
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
@@ -96,7 +96,7 @@ def debug_model(request: Request, debug_request: DebugRequest, progress: Progres
             clock.begin("compile")
             program = compiled_program(session, inputs)
             clock.begin("examine")
-            inside = examine(program, session.model, (), dict(inputs))
+            inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
             diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
             return with_details(diagnosis, session, program, inputs, debug_request, recipe_in_words(request))
 
@@ -126,7 +126,7 @@ def debug_artifact(
             stored = last_program(session.compiled)
             program = specializations.compiler(session.model, (), dict(inputs))
             clock.begin("examine")
-            inside = examine(program, session.model, (), dict(inputs))
+            inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
             fault = wrong_stored_line(stored, program, session, inputs)
             if fault is not None:
                 inside = inside.model_copy(update={"faults": (*inside.faults, fault)})

@@ -21,8 +21,10 @@ from thunder_core.errors import (
 )
 from thunder_core.fault_localization.captures import captured_inputs
 from thunder_core.fault_localization.examination import examine, examine_computation
+from thunder_core.fault_localization.rounding import Allowance
 from thunder_core.models.inputs import Inputs
 from thunder_core.pipeline.session import Session
+from thunder_core.recipe.recipe import TOLERANCES
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault, InsideReport
@@ -45,9 +47,21 @@ def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> In
         session.release()
         program = program_with_traces(session)
         try:
-            return None if program is None else examine(program, session.model, (), dict(inputs), seconds=seconds)
+            return None if program is None else examined(session, program, inputs, seconds)
         except GuardFailed:
             return None  # the model changes itself at each call
+
+
+def examined(session: Session, program: Program, inputs: Inputs, seconds: float) -> InsideReport:
+    """The findings of an examination, by what the recipe allows."""
+    allowance = allowance_of(session)
+    return examine(program, session.model, (), dict(inputs), seconds=seconds, allowance=allowance)
+
+
+def allowance_of(session: Session) -> Allowance:
+    """The errors that a session's recipe allows inside: those of rounding, unless its tolerance is a looser one."""
+    dtype = session.loaded.model.dtype
+    return Allowance.of(session.tolerance(dtype), TOLERANCES.get(dtype, TOLERANCES[torch.float32]))
 
 
 def program_with_traces(session: Session) -> Program | None:
@@ -73,7 +87,8 @@ def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: f
         run()
     called = [capture for capture in captures if capture.inputs is not None]
     with torch.no_grad():
-        reports = [examine_computation(capture, seconds=seconds / len(called)) for capture in called]
+        share, allowance = seconds / len(called), allowance_of(session)
+        reports = [examine_computation(capture, seconds=share, allowance=allowance) for capture in called]
     return reduce(InsideReport.joined, reports) if reports else None
 
 
