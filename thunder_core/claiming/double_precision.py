@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +14,17 @@ from thunder_core.ir.tree import replace_leaves
 
 NARROWER = frozenset({torch.float32, torch.bfloat16, torch.float16})
 CASTS = frozenset({"float", "half", "bfloat16"})  # methods of tensors that name a dtype by their own name
+
+
+@contextmanager
+def default_float64() -> Iterator[None]:
+    """While this lasts, what operations make without a dtype is in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def in_float64(value: Any) -> Any:
@@ -26,7 +38,8 @@ def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str,
     The floating-point tensors among `values` are to be in float64. Raises what the calls raise: some operations take no
     float64, and some programs look at dtypes.
     """
-    evaluate(bsyms, values, call_in_double)
+    with default_float64():
+        evaluate(bsyms, values, call_in_double)
 
 
 def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +13,11 @@ from thunder_core.autodiff.derivation import Derivation
 from thunder_core.autodiff.step import Step
 from thunder_core.claiming.check import RandomStates, Values, copied, no_exact_value, perturb
 from thunder_core.claiming.comparison import Difference, Exact
-from thunder_core.claiming.double_precision import call_in_double, in_float64
+from thunder_core.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.fault_localization.line_faults import line_fault
 from thunder_core.fault_localization.recording import Recording, settings_kept
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
-from thunder_core.fault_localization.stages import difference_in_double
+from thunder_core.fault_localization.stages import difference_in_double, noise_in_double
 from thunder_core.ir.evaluate import bindings, call_target, evaluate, evaluate_one
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -73,9 +74,11 @@ def gradients_of(
 ) -> Values:
     """The gradients of all tensors that autograd follows and that nothing writes to."""
     call = call_in_double if in_double else call_target
-    with torch.enable_grad(), settings_kept(body.bound_symbols):
+    wide = default_float64() if in_double else nullcontext()
+    with torch.enable_grad(), settings_kept(body.bound_symbols), wide:
         leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
-        values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}, **body.constants}
+        constants = {name: in_float64(value) if in_double else value for name, value in body.constants.items()}
+        values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}, **constants}
         states.restore()
         for bsym in body.bound_symbols:
             values |= {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values, call))}
@@ -109,7 +112,8 @@ def wrong_gradient(
         if value.shape != reference.shape or value.dtype != reference.dtype:
             return name, Difference(f"is {describe(value)}, and {describe(reference)} in eager PyTorch")
         if allowance.is_strict and in_double is not None and expected.exact is not None and name in expected.exact:
-            difference = difference_in_double(expected.exact[name], in_double.values[cotangent])
+            noise = noise_in_double(reference, expected.exact[name])
+            difference = difference_in_double(expected.exact[name], in_double.values[cotangent], noise)
             if difference is not None:
                 return name, difference
         measured = rounding_difference(value, reference, expected.exact_of(name), allowance)

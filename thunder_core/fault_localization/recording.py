@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.capture.settings import settings_of
 from thunder_core.claiming.check import RandomStates, Values, copied
-from thunder_core.claiming.double_precision import call_in_double, in_float64
+from thunder_core.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.ir.evaluate import bindings, call_target, evaluate_one
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -23,8 +23,8 @@ AT_THE_END = " at the end"
 
 @dataclass
 class Recording:
-    """The values of names when they are defined, of tensors behind each write: `x after 1 writes`, and of inputs that
-    may have been written to: `x at the end`.
+    """The values of names when they are defined, of tensors behind each write: `x after 1 writes`, and of inputs when
+    all is done: `x at the end`.
 
     `final` has the values of all names at the end, and `outputs` are what the trace returns.
     """
@@ -42,11 +42,11 @@ def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: boo
     values = copied(inputs)
     if in_double:
         values = {name: in_float64(value) for name, value in values.items()}
-    values |= trace.constants
+    values |= {name: in_float64(value) if in_double else value for name, value in trace.constants.items()}
     call = call_in_double if in_double else call_target
     recording, writes = Recording(), dict[str, int]()
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
-    with torch.no_grad(), settings_kept(trace.bound_symbols):
+    with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
         states.restore()
         for bsym in trace.bound_symbols:
             result = evaluate_one(bsym, values, call)
@@ -57,8 +57,7 @@ def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: boo
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
                 recording.values[f"{name} after {writes[name]} writes"] = _kept(values[name], keeps_copies)
-    if keeps_copies:
-        recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
+    recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
     recording.final = values
     returned = replace_leaves(trace.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
     recording.outputs = tuple(leaves(returned))

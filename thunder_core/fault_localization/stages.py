@@ -1,19 +1,20 @@
 """Stages beside each other: the values of all names behind a transform, and those before it.
 
-Transforms keep the names of what they leave as it is. So the first name that has another value behind a transform
-stands at the line where it went wrong, or behind lines of names that only the transform knows. Both are evaluated in
-float64, too, where what a transform computes in another order agrees to many more digits than a mistake does.
+A transform keeps the names of the values that it does not change. The first name whose value differs behind it marks
+the faulty line, or follows from lines with names of the transform's own. Both stages are evaluated in float64, too,
+where what is computed in another order agrees to many more digits than a mistake does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import perturb
+from thunder_core.claiming.check import copied, perturb
 from thunder_core.claiming.claim import EAGER
 from thunder_core.claiming.comparison import (
     Difference,
@@ -35,7 +36,11 @@ from thunder_core.ir.tree import leaves
 from thunder_core.validation.inside import Fault, FaultKind
 
 RESULT = "result {}"  # names what a trace returns at a place
-SAME_IN_DOUBLE = 1e-9  # of the largest value: what another order of operations changes in float64, and much more
+# What another order of operations changes in float64, and much more: of the largest value, of the error that the value
+# has in its own dtype (so that noise about a zero is not told from noise), and of the largest value that a line reads.
+SAME_IN_DOUBLE = 1e-9
+OF_OWN_ERROR = 2e-6
+OF_INPUTS = 1e-13
 
 
 @dataclass(frozen=True)
@@ -63,13 +68,13 @@ def dtype_of(value: Any) -> torch.dtype | None:
 
 
 def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance = ROUNDING) -> Fault | None:
-    """The line of the later stage at which a value is another one than before; None where all are the same."""
+    """The fault at the first name whose value differs between two stages; None if there is none."""
     names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
     old, new = named_values(before.recording), named_values(after.recording)
     made_by = {} if writes_of(after.trace) else definitions(after.trace)
     in_double = differences_in_double(before, after) if allowance.is_strict else {}
     for name in names:
-        if name not in old:
+        if name not in old or name not in new:
             continue
         if is_equal(old[name], new[name]) and name not in in_double:
             continue
@@ -115,20 +120,42 @@ def differences_in_double(before: Evaluated, after: Evaluated) -> dict[str, Diff
     if before.exact is None or after.exact is None:
         return {}
     old, new = named_values(before.exact), named_values(after.exact)
-    pairs = {name: (old[name], new[name]) for name in new if name in old}
-    found = {name: difference_in_double(*pair) for name, pair in pairs.items()}
+    own, made_by = named_values(before.recording), definitions(after.trace)
+    found: dict[str, Difference | None] = {}
+    for name in new:
+        bsym = made_by.get(name)
+        if name in old and name in own and (bsym is None or bsym.executor in ("", EAGER)):
+            noise = noise_in_double(own[name], old[name]) + noise_of_inputs(bsym, after.exact)
+            found[name] = difference_in_double(old[name], new[name], noise)
     return {name: difference for name, difference in found.items() if difference is not None}
 
 
-def difference_in_double(old: Any, new: Any) -> Difference | None:
-    """The difference of a value in float64, if it is more than another order of operations explains."""
+def noise_in_double(own: Any, exact: Any) -> float:
+    """The error in float64 that the error of a value in its own dtype makes plausible."""
+    if not all(isinstance(one, torch.Tensor) and one.layout is torch.strided for one in (own, exact)):
+        return 0.0
+    if own.shape != exact.shape or not own.is_floating_point() or not own.numel():
+        return 0.0
+    error = largest_difference(own, exact)
+    return OF_OWN_ERROR * error if math.isfinite(error) else 0.0
+
+
+def noise_of_inputs(bsym: BoundSymbol | None, exact: Recording) -> float:
+    """The error in float64 that values of the size of what a line reads make plausible."""
+    values = () if bsym is None else (exact.final.get(proxy.name) for proxy in bsym.inputs)
+    tensors = [one for one in values if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel()]
+    return OF_INPUTS * max(map(largest_value, tensors), default=0.0)
+
+
+def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference | None:
+    """The difference of a floating-point value in float64, if another order of operations does not explain it."""
     dense = all(isinstance(one, torch.Tensor) and one.layout is torch.strided for one in (old, new))
     if not dense or old.shape != new.shape or old.dtype != new.dtype or torch.equal(old, new):
         return None
+    if not (old.is_floating_point() or old.is_complex()):
+        return None  # how many are others counts, which the values in their own dtypes tell
     largest = largest_difference(new, old)
-    rounds = old.is_floating_point() or old.is_complex()
-    allowed = SAME_IN_DOUBLE * largest_value(old) if rounds else 0.0
-    return different_at(new, old, largest) if largest > allowed else None
+    return different_at(new, old, largest) if largest > SAME_IN_DOUBLE * largest_value(old) + noise else None
 
 
 def reads_the_same(bsym: BoundSymbol, before: Recording, after: Recording) -> bool:
@@ -139,9 +166,11 @@ def reads_the_same(bsym: BoundSymbol, before: Recording, after: Recording) -> bo
 
 def is_equal(one: Any, other: Any) -> bool:
     """Whether two values are the same, NaN included."""
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
-        return bool(one == other)
-    if one.shape != other.shape or one.dtype != other.dtype or one.layout is not other.layout:
+    tensors = [value for value in (one, other) if isinstance(value, torch.Tensor)]
+    if len(tensors) < 2:
+        return not tensors and bool(one == other)
+    kinds = [(value.shape, value.dtype, value.layout, value.device) for value in tensors]
+    if kinds[0] != kinds[1]:
         return False
     return torch.equal(one, other) or not differences(one, other).any()
 
@@ -154,7 +183,8 @@ def exact_locally(name: str, before: Evaluated) -> Exact:
         if bsym is None or before.exact is None:
             return None
         change = perturb if perturbed else in_float64
-        values = {proxy.name: change(before.recording.final[proxy.name]) for proxy in bsym.inputs}
+        read = copied({proxy.name: before.recording.final[proxy.name] for proxy in bsym.inputs})
+        values = {name: change(value) for name, value in read.items()}
         try:
             evaluate_in_double((bsym,), values)
         except (RuntimeError, TypeError, ValueError):
@@ -189,7 +219,10 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
     made_by = definitions(after)
     if name.startswith("result "):
         place = int(name.removeprefix("result "))
-        old, new = list(leaves(before.output))[place], list(leaves(after.output))[place]
+        olds, news = list(leaves(before.output)), list(leaves(after.output))
+        if place >= min(len(olds), len(news)):
+            return None  # the results of a tail, which are not those of the trace
+        old, new = olds[place], news[place]
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
             return None
         name = getattr(new, "name", "")
@@ -205,7 +238,7 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
         return None
     old = definitions(before).get(name)
     if old is None or bound_symbol_text(old) != bound_symbol_text(bsym):
-        return newest_origin(bsym, before, made_by) if old is not None and same_but_inputs(old, bsym) else bsym
+        return first_new_ancestor(bsym, before, made_by) if old is not None and same_but_inputs(old, bsym) else bsym
     return lost_write(before, after) or bsym
 
 
@@ -222,14 +255,17 @@ def same_but_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
     return bound_symbol_text(old.renamed(names)) == bound_symbol_text(new)
 
 
-def newest_origin(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, BoundSymbol]) -> BoundSymbol:
-    """The bound symbol, or that of the names it reads which only the later stage knows, however far back."""
-    known = definitions(before)
-    for proxy in bsym.inputs:
-        maker = made_by.get(proxy.name)
-        if maker is not None and proxy.name not in known:
-            return newest_origin(maker, before, made_by)
-    return bsym
+def first_new_ancestor(bsym: BoundSymbol, before: Trace, made_by: Mapping[str, BoundSymbol]) -> BoundSymbol:
+    """The first bound symbol, in order, among those behind a result that only the later stage has, or itself."""
+    earlier, order = definitions(before), {id(one): place for place, one in enumerate(made_by.values())}
+    ancestors, pending = {id(bsym): bsym}, [bsym]
+    while pending:
+        for proxy in pending.pop().inputs:
+            maker = made_by.get(proxy.name)
+            if maker is not None and proxy.name not in earlier and id(maker) not in ancestors:
+                ancestors[id(maker)] = maker
+                pending.append(maker)
+    return min(ancestors.values(), key=lambda one: order.get(id(one), len(order)))
 
 
 def lost_write(before: Trace, after: Trace) -> BoundSymbol | None:

@@ -31,28 +31,30 @@ from thunder_core.validation.inside import Fault, InsideReport
 from thunder_core.validation.report import GenerationReport, ValidationReport
 from thunder_core.validation.verdict import BY_HAND
 
+NOT_INSIDE = "the program could not be looked into: {}"
 SHARE = 0.5  # of the time that comparing outputs takes, for looking inside as well
 AT_LEAST = 0.5  # seconds
 AFTER_FAILURE = 60.0  # seconds
-Report = TypeVar("Report", ValidationReport, GenerationReport)
+ReportT = TypeVar("ReportT", ValidationReport, GenerationReport)
 
 
 def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> InsideReport | None:
     """Examine the program that serves inputs, for at most so many seconds (0: for all it takes).
 
-    None where there is none with traces: a stored one, or what was acquired through Dynamo.
+    None for a program without traces, such as a stored one or what was acquired through Dynamo, and for a model that
+    changes itself at each call, so that no program serves it twice.
     """
     with torch.set_grad_enabled(session.purpose.train):
         session.call(inputs)
         session.release()
         program = program_with_traces(session)
         try:
-            return None if program is None else examined(session, program, inputs, seconds)
+            return None if program is None else inside_report(session, program, inputs, seconds)
         except GuardFailed:
-            return None  # the model changes itself at each call
+            return None
 
 
-def examined(session: Session, program: Program, inputs: Inputs, seconds: float) -> InsideReport:
+def inside_report(session: Session, program: Program, inputs: Inputs, seconds: float) -> InsideReport:
     """The findings of an examination, by what the recipe allows."""
     allowance = allowance_of(session)
     return examine(program, session.model, (), dict(inputs), seconds=seconds, allowance=allowance)
@@ -86,10 +88,12 @@ def look_inside_calls(session: Session, run: Callable[[], object], *, seconds: f
     with captured_inputs(programs) as captures:
         run()
     called = [capture for capture in captures if capture.inputs is not None]
+    if not called:
+        return None
     with torch.no_grad():
         share, allowance = seconds / len(called), allowance_of(session)
         reports = [examine_computation(capture, seconds=share, allowance=allowance) for capture in called]
-    return reduce(InsideReport.joined, reports) if reports else None
+    return reduce(InsideReport.joined, reports)
 
 
 @contextmanager
@@ -115,16 +119,20 @@ def inside_after_failure(look: Callable[[float], InsideReport | None]) -> Inside
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
     """Add the first wrong line to an error, and how to leave it out."""
     error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{others(faults)}"
-    *_, enough = ("", *error.fix.split(BY_HAND))
-    error.fix = f"{advice(faults[0])}{enough}"
+    rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
+    error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
 
 
-def with_inside(report: Report, look: Callable[[float], InsideReport | None], seconds: float) -> Report:
-    """The report of a validation that took so many seconds, with a look inside that takes half of that.
+def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], seconds: float) -> ReportT:
+    """The report of a validation that took so many seconds, with a look inside for half of that, or half a second.
 
-    Raises `WrongResult` for a line that is wrong, which the outputs have hidden.
+    A look that fails is noted. Raises `WrongResult` for a line that is wrong, which the outputs have hidden.
     """
-    found = look(max(AT_LEAST, SHARE * seconds))
+    try:
+        found = look(max(AT_LEAST, SHARE * seconds))
+    except Exception as failure:  # the outputs agree: what cannot be run line by line is no finding
+        said = (str(failure).splitlines() or [type(failure).__name__])[0]
+        return report.model_copy(update={"notes": (*report.notes, NOT_INSIDE.format(said))})
     told = report.model_copy(update={"inside": found})
     if found is not None and found.faults:
         error = WrongResult(
@@ -145,7 +153,8 @@ def in_words(fault: Fault) -> str:
 
 def others(faults: Sequence[Fault]) -> str:
     """The number of other wrong lines, in words."""
-    return f" ({len(faults) - 1} more lines are wrong)" if faults[1:] else ""
+    more = len(faults) - 1
+    return f" ({more} more {'line is' if more == 1 else 'lines are'} wrong)" if more else ""
 
 
 def advice(fault: Fault) -> str:
@@ -158,7 +167,7 @@ def advice(fault: Fault) -> str:
     return "look closer with `thunder debug`, which writes what reproduces it, and report it"
 
 
-def timed(run: Callable[[], Report]) -> tuple[Report, float]:
+def timed(run: Callable[[], ReportT]) -> tuple[ReportT, float]:
     """The report that a run returns, and the seconds that it takes."""
     start = time.perf_counter()
     report = run()
