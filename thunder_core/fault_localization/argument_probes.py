@@ -1,0 +1,63 @@
+"""Probes of arguments: tensors with other metadata, and numbers, flags and texts with other values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.fault_localization.calls import Arguments, Call
+from thunder_core.fault_localization.probe import Probe
+
+OTHERS: Mapping[type, Callable[[Any], Any]] = {
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    float: lambda value: value / 2 + 0.25,
+    str: lambda value: f"{value}_",
+    type(None): lambda _: 1,
+    tuple: lambda value: (*value, *value[-1:]),
+}
+
+
+def argument_probes(call: Call) -> Iterator[Probe]:
+    """Each tensor argument with other metadata, each other one with another value, and each left out."""
+    for name, value in call.kwargs.items():
+        path = f"kwargs[{name!r}]"
+        for what, other in others_of(value):
+            yield Probe(f"{name} {what}", with_argument(call, name, other), path=path)
+    for name in call.kwargs:
+        args, kwargs = call.own_arguments()
+        del kwargs[name]
+        yield Probe(f"no {name}", (args, kwargs), path="kwargs")
+
+
+def others_of(value: object) -> Iterator[tuple[str, Any]]:
+    """Values that are a little other, and what is other about them, in words."""
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None
+        for what, other in other_tensors(value.detach().requires_grad_(value.requires_grad)):
+            yield what, other if kind is None else kind(other.detach(), other.requires_grad)
+    elif (change := OTHERS.get(type(value))) is not None:
+        yield f"now {change(value)!r}", change(value)
+
+
+def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that differ from one in their metadata alone, as far as that is possible."""
+    for dim in range(value.ndim):
+        if value.shape[dim]:
+            yield f"with one element more in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
+    if value.is_floating_point():
+        other = torch.float64 if value.dtype != torch.float64 else torch.float32
+        yield f"of {other}", value.to(other)
+        yield "with another requirement of a gradient", value.detach().clone().requires_grad_(not value.requires_grad)
+    elif value.dtype in (torch.int64, torch.int32):
+        yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)
+    if value.ndim > 1 and value.numel() > 1:
+        yield "in another layout", value.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def with_argument(call: Call, name: str, value: object) -> Arguments:
+    """The arguments of a call with another one of a name."""
+    args, kwargs = call.own_arguments()
+    return args, {**kwargs, name: value}
