@@ -45,7 +45,7 @@ def of_line(fault: Fault, line: str) -> bool:
     """Whether a fault is that of a line which the epilogue does not have: it names the place that it wrote to."""
     written = re.match(r"(\w+)\.(\w+) = ", line)
     keys = [written[2]] if written else re.findall(r"'(\w+)':", line)
-    return fault.result.replace(" after the call", "").rpartition(".")[2] in keys
+    return re.split(r"[. ]", fault.result.replace(" after the call", ""))[-1] in keys
 
 
 def other_lines(epilogue: Trace) -> Iterator[tuple[str, str, str]]:
@@ -54,10 +54,10 @@ def other_lines(epilogue: Trace) -> Iterator[tuple[str, str, str]]:
     for line in map(text_of, epilogue.bound_symbols):
         head, equals, rest = line.partition("=")
         used = [word for word in re.findall(r"\w+", rest) if word in names]
-        for word in dict.fromkeys(used):
+        for word in re.finditer(r"\w+", rest):
             for other in names:
-                if other != word:
-                    yield "another result", line, head + equals + re.sub(rf"\b{word}\b", other, rest, count=1)
+                if word[0] in names and other != word[0]:
+                    yield "another result", line, head + equals + rest[: word.start()] + other + rest[word.end() :]
         for one, other in zip(used, used[1:], strict=False):
             if one != other:
                 swapped = {one: other, other: one}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -77,31 +78,26 @@ def is_near(ours: Leaves | str, theirs: Leaves | str) -> bool:
 
 
 def guard_plants(family: str) -> Iterator[Plant]:
-    """Each guard left out that alone refuses one of the other calls."""
+    """For each of the other calls, the guard left out that refuses it."""
     for train in (False, True):
         own = subject(family, train=train, executors="torch")
-        calls: dict[int, list[OtherCall]] = {}
-        for call in other_calls(own):
-            number = call.refused_by(own)
-            if number is not None:
-                calls.setdefault(number, []).append(call)
-        for number, refused in calls.items():
-            yield guard_plant(own, number, refused)
+        yield from (guard_plant(own, call) for call in other_calls(own))
 
 
-def guard_plant(own: Subject, number: int, calls: list[OtherCall]) -> Plant:
-    """The plant of a guard that is left out; `calls` are those that it refuses."""
+def guard_plant(own: Subject, call: OtherCall) -> Plant:
+    """The plant of the guard left out that refuses a call; where another one refuses it as well, it changes nothing."""
+    number = functools.cache(lambda: call.refused_by(own))
 
     def planted() -> Program:
-        return with_trace(own.program, "prologue", lambda one: without_guard(one, number))
+        return with_trace(own.program, "prologue", lambda one: without_guard(one, number()))
 
     def is_named(faults: Sequence[Fault]) -> bool:
-        return faults[0].kind == "guard" and own.program.guarded[number] in faults[0].line
+        return faults[0].kind == "guard" and faults[0].line == f"guard {own.program.guards[number()]}"
 
     def changes(program: Program) -> bool:
-        return any(call.is_wrong(own, program) for call in calls)
+        return number() is not None and call.is_wrong(own, program)
 
-    what = f"left out: {own.program.guards[number]} ({', '.join(call.what for call in calls)})"
+    what = f"what refuses {call.what}, {'training' if own.train else 'inference'}"
     return Plant("guard", own, what, planted, is_named, probe_guards=True, changes=changes)
 
 

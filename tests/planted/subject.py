@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 import thunder_core as thunder
-from tests.families import inputs_for, sample
+from tests.families import WITH_CACHE, inputs_for, sample
 from thunder_core.claiming.check import RandomStates
 from thunder_core.compiler.last_call import last_program
 from thunder_core.fault_localization.examination import examine
@@ -59,14 +61,20 @@ class Subject:
         self.model.zero_grad()
         with state_put_back(self.model), torch.set_grad_enabled(self.train):
             torch.manual_seed(0)
-            inputs = {name: value.clone() for name, value in self.inputs.items()}
+            inputs = self.own_inputs()
             output = program.run(*program.prepare(self.model, (), inputs))
             found = leaves_of(output)
+            if isinstance(output, dict):
+                found.adopt(renamed(leaves_of(vars(output)), "attribute "))
             found.adopt(renamed(state_of(self.model, inputs), "state "))
             if self.train:
                 found.tensors |= self.gradients(found.tensors)
             found.tensors = {path: tensor.detach().clone() for path, tensor in found.tensors.items()}
         return found
+
+    def own_inputs(self) -> dict[str, Any]:
+        """Copies of the arguments."""
+        return copy.deepcopy(dict(self.inputs))
 
     def gradients(self, results: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The gradients of the parameters for random cotangents of the results that the backward is for."""
@@ -134,14 +142,19 @@ def state_put_back(model: torch.nn.Module) -> Iterator[None]:
 
 @functools.cache
 def subject(family: str, *, train: bool = False, executors: str = "", state: bool = False) -> Subject:
-    """The subject of a family: compiled by the recipe `default`, or by executors with commas between them alone."""
+    """The subject of a family: compiled by the recipe `default`, or by executors with commas between them alone.
+
+    One with `state` writes buffers and an attribute, and in inference a cache among its arguments where it takes one.
+    """
     loaded = sample(family)
     model, inputs = loaded.model.train(train), inputs_for(loaded, labels=train)
+    if state and not train and family in WITH_CACHE:
+        inputs["past_key_values"] = DynamicCache(config=loaded.model.config)
     model = WithState(model).train(train) if state else model
     compiled = thunder.jit(model, executors=executors.split(",")) if executors else thunder.compile(model, "default")
     with torch.set_grad_enabled(train), state_put_back(model):
         for _ in range(2):
-            output = compiled(**inputs)
+            output = compiled(**copy.deepcopy(inputs))
             if train:
                 output.loss.backward()
         program = last_program(compiled)

@@ -11,12 +11,13 @@ import torch
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.trace import Trace
 from thunder_core.validation.inside import Fault
-from thunder_core.validation.leaves import ROOT, Leaves, dtype_name
+from thunder_core.validation.leaves import ROOT, Leaves, dtype_name, leaves_of
 from thunder_core.validation.report import AFTER_CALL
 
 ANOTHER = "`{path}` is `{ours}`, and `{right}` has the value that eager PyTorch has there"
 DIFFERENT = "`{path}` is {ours}, and {theirs} in eager PyTorch"
 INPUT = "input "  # begins the paths of what inputs hold behind a call
+ATTRIBUTE = "attribute "  # begins the paths of what a returned dict has among its attributes
 Child = tuple[str, Any]
 
 
@@ -35,7 +36,9 @@ class HandedOut:
         root, keys = self.output, path.removesuffix(AFTER_CALL)
         if path.endswith(AFTER_CALL):
             root = self.arguments if path.startswith(INPUT) else self.subject
-        return follow(root, keys.removeprefix(INPUT).split(".") if keys not in ("", ROOT) else [])
+        if path.startswith(ATTRIBUTE):
+            root = vars(self.output)
+        return follow(root, without_prefix(keys).split(".") if keys not in ("", ROOT) else [])
 
     def owner(self, path: str) -> Any:
         """The object that holds what is at a path."""
@@ -43,6 +46,8 @@ class HandedOut:
         parent, dot, _ = path.removesuffix(AFTER_CALL).rpartition(".")
         if end and not dot:
             return self.arguments if path.startswith(INPUT) else self.subject
+        if path.startswith(ATTRIBUTE) and not dot:
+            return self.output
         return self.at(parent + end)
 
     def name_of(self, value: object) -> str:
@@ -52,6 +57,21 @@ class HandedOut:
     def variables_of(self, value: object) -> list[str]:
         """The epilogue's variables that are an object."""
         return [name for name, one in self.variables.items() if value is not None and one is value]
+
+
+def without_prefix(path: str) -> str:
+    """The keys of a path, without the word that says where they begin."""
+    return path.removeprefix(INPUT).removeprefix(ATTRIBUTE)
+
+
+def returned_leaves(output: object) -> Leaves:
+    """The leaves of what is returned, and of the attributes that it has besides its items."""
+    found = leaves_of(output)
+    if isinstance(output, Mapping) and hasattr(output, "__dict__"):
+        attributes = leaves_of(vars(output))
+        found.tensors |= {f"{ATTRIBUTE}{path}": tensor for path, tensor in attributes.tensors.items()}
+        found.structure |= {f"{ATTRIBUTE}{path}": text for path, text in attributes.structure.items() if path}
+    return found
 
 
 def follow(root: Any, keys: Sequence[str]) -> Any:
@@ -116,21 +136,31 @@ def epilogue_fault(epilogue: Trace, handed_out: HandedOut, path: str, told: str)
 
 
 def line_of(epilogue: Trace, handed_out: HandedOut, path: str) -> str:
-    """The last line of an epilogue that writes what is at a path, or else that has to do with what holds it."""
-    key = path.removesuffix(AFTER_CALL).removeprefix(INPUT).rpartition(".")[2]
+    """The line of an epilogue that gives a path its value: of what holds it, or else of what holds that, and so on."""
     lines = [bound_symbol_text(bsym) for bsym in epilogue.bound_symbols]
-    owners = handed_out.variables_of(handed_out.owner(path))
-    own = handed_out.variables_of(handed_out.at(path))
+    end = AFTER_CALL if path.endswith(AFTER_CALL) else ""
+    inner = path.removesuffix(AFTER_CALL)
+    while True:
+        owners = handed_out.variables_of(handed_out.owner(inner + end))
+        own = handed_out.variables_of(handed_out.at(inner + end))
+        line = writing_line(lines, owners, own, without_prefix(inner).rpartition(".")[2])
+        if line or "." not in inner:
+            return line or (lines[-1] if lines else str(epilogue).splitlines()[-1].strip())
+        inner = inner.rpartition(".")[0]
+
+
+def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str], key: str) -> str:
+    """The line that gives one of the owners, or what is there itself, its value under a key; empty where none does."""
     starts = (
         [start for owner in owners for start in (f"{owner}.{key} = ", f"{owner}[{key!r}] = ", f"{owner}[{key}] = ")],
         [f"fill({name}, " for name in (*owners, *own)],
         [f"{name} = " for name in (*own, *owners)],
     )
     for group in starts:
-        found = [line for line in lines if line.startswith(tuple(group))]
-        if found:
-            return next((line for line in found if f"'{key}': " in line), found[-1])
-    return lines[-1] if lines else str(epilogue).splitlines()[-1].strip()
+        fitting = [line for line in lines if line.startswith(tuple(group))]
+        if fitting:
+            return next((line for line in fitting if f"'{key}': " in line), fitting[-1])
+    return ""
 
 
 def is_close(one: object, other: object) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 from thunder_core.claiming.check import RandomStates, copied
 from thunder_core.fault_localization.acquisition import EagerCall, RecordCalls, first_wrong_call
 from thunder_core.fault_localization.calls import Arguments, Call
-from thunder_core.fault_localization.epilogue import HandedOut, misplaced_result
+from thunder_core.fault_localization.epilogue import HandedOut, misplaced_result, returned_leaves
 from thunder_core.fault_localization.recording import inputs_by_name, record
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault
-from thunder_core.validation.leaves import Leaves, leaves_of
+from thunder_core.validation.leaves import Leaves
 from thunder_core.validation.state import Observed, changed_paths
 
 
@@ -47,7 +47,7 @@ def run_program(program: Program, call: Call, preparation: Preparation) -> tuple
     """What a program returns and leaves behind, and what its epilogue made it of."""
     results = program.compute(preparation.inputs)
     output, variables = with_variables(program._epilogue, (*preparation.outside, *results))
-    observed = Observed(copied_leaves(leaves_of(output)), copied_leaves(call.state(preparation.arguments)))
+    observed = Observed(copied_leaves(returned_leaves(output)), copied_leaves(call.state(preparation.arguments)))
     names = {getattr(proxy, "name", ""): value for proxy, value in zip(program.last("computation").output, results)}
     args, kwargs = preparation.arguments
     held = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
@@ -60,7 +60,7 @@ def run_eager(call: Call, states: RandomStates) -> tuple[Observed, list[EagerCal
     states.restore()
     with RecordCalls() as recorder:
         output = call.subject(*args, **kwargs)
-    return Observed(copied_leaves(leaves_of(output)), copied_leaves(call.state((args, kwargs)))), recorder.calls
+    return Observed(copied_leaves(returned_leaves(output)), copied_leaves(call.state((args, kwargs)))), recorder.calls
 
 
 def copied_leaves(leaves: Leaves) -> Leaves:

@@ -72,7 +72,10 @@ def held_at(place: Place, call: Call) -> Any:
 
 
 def entry_of_path(path: str, call: Call) -> Entries | None:
-    """The entry of an object's `__dict__` that a path such as `module.config.use_cache` names."""
+    """The entry of an object's `__dict__` that a path such as `module.config.use_cache` names, itself or as a property.
+
+    A property keeps what it returns in an entry of its name behind an underscore.
+    """
     try:
         node = ast.parse(path, mode="eval").body
         if not isinstance(node, ast.Attribute):
@@ -80,7 +83,8 @@ def entry_of_path(path: str, call: Call) -> Entries | None:
         entries = vars(value_at(node.value, call.roots))
     except (SyntaxError, LookupError, AttributeError, TypeError, ValueError):
         return None
-    return (entries, node.attr) if isinstance(entries, dict) and node.attr in entries else None
+    key = next((key for key in (node.attr, f"_{node.attr}") if key in entries), None)
+    return None if key is None or not isinstance(entries, dict) else (entries, key)
 
 
 @contextmanager
