@@ -30,7 +30,9 @@ def epilogue_plant(own: Subject, what: str, line: str, other: str) -> Plant:
     wrong = with_text(own.program.last("epilogue"), line, other)
 
     def is_named(faults: Sequence[Fault]) -> bool:
-        return all(one.kind == "epilogue" and (of_line(one, line) if not other else one.line == other) for one in faults)
+        return all(
+            one.kind == "epilogue" and (of_line(one, line) if not other else one.line == other) for one in faults
+        )
 
     return Plant(
         "epilogue",

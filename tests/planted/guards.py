@@ -137,7 +137,8 @@ def with_other_tensors(own: Subject) -> Iterator[OtherCall]:
         yield OtherCall(f"{name} of {other}", lambda n=name, o=other: {**same(), n: same()[n].to(o)})
         if value.ndim > 1:
             yield OtherCall(
-                f"{name} transposed", lambda n=name: {**same(), n: same()[n].transpose(0, 1).contiguous().transpose(0, 1)}
+                f"{name} transposed",
+                lambda n=name: {**same(), n: same()[n].transpose(0, 1).contiguous().transpose(0, 1)},
             )
         if value.is_floating_point():
             yield OtherCall(f"{name} requires a gradient", lambda n=name: {**same(), n: same()[n].requires_grad_()})
@@ -181,20 +182,26 @@ def with_other_model(own: Subject, same: Callable[[], dict[str, Any]]) -> Iterat
             )
     for path, module in own.model.named_modules():
         attributes = {
-            name: value for name, value in vars(module).items() if type(value) in (float, bool) and name != "call_super_init"
+            name: value
+            for name, value in vars(module).items()
+            if type(value) in (float, bool) and name != "call_super_init"
         }
         for name, value in attributes.items():
             other = (not value) if isinstance(value, bool) else value * 3 + 0.125
             yield OtherCall(f"{path}.{name}", same, lambda m=module, n=name, o=other: mock.patch.object(m, n, o))
         if path:
             yield OtherCall(f"{path} with a hook", same, lambda m=module: hooked(m))
-            yield OtherCall(f"{path}.forward", same, lambda m=module: mock.patch.dict(vars(m), {"forward": doubled(m.forward)}))
+            yield OtherCall(
+                f"{path}.forward", same, lambda m=module: mock.patch.dict(vars(m), {"forward": doubled(m.forward)})
+            )
             yield OtherCall(f"{path} of another class", same, lambda m=module: of_another_class(m))
         for name, parameter in module._parameters.items():
             if parameter is not None:
                 yield OtherCall(f"{path}.{name} in float64", same, lambda m=module, n=name: another_parameter(m, n))
     for kind in {type(module) for module in own.model.modules()}:
-        yield OtherCall(f"{kind.__name__}.forward", same, lambda k=kind: mock.patch.object(k, "forward", doubled(k.forward)))
+        yield OtherCall(
+            f"{kind.__name__}.forward", same, lambda k=kind: mock.patch.object(k, "forward", doubled(k.forward))
+        )
 
 
 def doubled(function: Callable[..., Any]) -> Callable[..., Any]:

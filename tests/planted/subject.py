@@ -104,7 +104,9 @@ class Subject:
 
 def renamed(leaves: Leaves, prefix: str) -> Leaves:
     """The same leaves behind other paths."""
-    return Leaves(*({f"{prefix}{path}": one for path, one in part.items()} for part in (leaves.tensors, leaves.structure)))
+    return Leaves(
+        *({f"{prefix}{path}": one for path, one in part.items()} for part in (leaves.tensors, leaves.structure))
+    )
 
 
 def is_identical(one: Leaves, other: Leaves) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ OTHERS: Mapping[type, Callable[[Any], Any]] = {
     type(None): lambda _: 1,
     tuple: lambda value: (*value, *value[-1:]),
 }
+NUMBERS = (bool, int, float)
 
 
 def argument_probes(call: Call) -> Iterator[Probe]:
@@ -30,6 +32,30 @@ def argument_probes(call: Call) -> Iterator[Probe]:
         args, kwargs = call.own_arguments()
         del kwargs[name]
         yield Probe(f"no {name}", (args, kwargs), path="kwargs")
+    for name, value in further_arguments(call):
+        yield Probe(f"{name}={value!r}", with_argument(call, name, value), path="kwargs")
+    args, kwargs = call.own_arguments()
+    yield Probe("one more positional argument", ((*args, None), kwargs), path="args")
+
+
+def further_arguments(call: Call) -> Iterator[tuple[str, Any]]:
+    """Arguments that the call leaves at their defaults, each with another value, and one that nobody knows."""
+    function = call.subject.forward if isinstance(call.subject, torch.nn.Module) else call.subject
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[len(call.args) :]
+    except (TypeError, ValueError):
+        parameters = []
+    for parameter in parameters:
+        if parameter.name in call.kwargs or parameter.kind not in (
+            parameter.KEYWORD_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            continue
+        if type(parameter.default) in NUMBERS:
+            yield parameter.name, OTHERS[type(parameter.default)](parameter.default)
+        elif parameter.default is None and "bool" in str(parameter.annotation):
+            yield from ((parameter.name, value) for value in (False, True))
+    yield "further_argument", 1
 
 
 def others_of(value: object) -> Iterator[tuple[str, Any]]:

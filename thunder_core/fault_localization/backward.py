@@ -54,16 +54,14 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     derivative.complete()
     stages = examination.program.stages_of("backward")
     given = stages[-1].given
-    *traces, claimed = without_freed([stage.trace for stage in stages if stage.given == given])
+    traces = without_freed([stage.trace for stage in stages if stage.given == given])
     values = backward_inputs(derivative, given, inputs, states, seed)
     taken = values.of(traces[0])
     assert taken is not None
     fault = unlike_autograd(derivative, traces[0], given, values, inputs, states)
     examination.stages.append(traces[0].made_by)
     examination.faults += [] if fault is None else [fault]
-    examination.claims(claimed, traces, taken, states)
-    examination.compare_stages(traces, taken, states)
-    examination.run_again(claimed, taken, states)
+    examination.examine_stages(traces, taken, states)
 
 
 def backward_inputs(

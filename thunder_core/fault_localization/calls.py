@@ -45,7 +45,7 @@ class Call:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """Put the buffers and attributes of a module back behind the block, and what dicts among these hold: hooks, too."""
+        """Put the buffers, attributes and hooks of a module back behind the block."""
         if not isinstance(self.subject, torch.nn.Module):
             yield
             return

@@ -48,7 +48,8 @@ def examine(
         inputs = copied(inputs_by_name(computation, preparation.inputs))
         states = RandomStates.now(inputs)
         examination.examine_computation(inputs, states)
-        examine_backward(examination, inputs, states, seed=0)
+        if not examination.raises:
+            examine_backward(examination, inputs, states, seed=0)
         if not examination.faults:
             states.restore()
             examination.faults += wrong_outside(program, call, preparation, states)

@@ -48,7 +48,8 @@ def run_program(program: Program, call: Call, preparation: Preparation) -> tuple
     results = program.compute(preparation.inputs)
     output, variables = with_variables(program._epilogue, (*preparation.outside, *results))
     observed = Observed(copied_leaves(returned_leaves(output)), copied_leaves(call.state(preparation.arguments)))
-    names = {getattr(proxy, "name", ""): value for proxy, value in zip(program.last("computation").output, results)}
+    returned = zip(program.last("computation").output, results, strict=False)
+    names = {getattr(proxy, "name", ""): value for proxy, value in returned}
     args, kwargs = preparation.arguments
     held = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
     return observed, HandedOut(output, call.subject, held, names, variables)

@@ -1,4 +1,4 @@
-"""Probes of places: what guards look at in the subject, in what it holds and in modules of Python, with other values."""
+"""Probes of places: what guards look at in the subject, in what it holds and in modules, with other values."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def unpacking_line(prologue: Trace, place: int, name: str) -> str:
-    """The line of a prologue that gives an input its value: the one that hands over another name, or that of the name."""
+    """The line of a prologue that gives an input its value: that which hands over another name, or that of the name."""
     lines = [line.strip() for line in str(prologue).splitlines()]
     handing_over = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")
     handed_over = [word.strip() for word in handing_over.removeprefix("tensors = (").removesuffix(")").split(",")]
