@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -60,7 +61,7 @@ def other_lines(epilogue: Trace) -> Iterator[tuple[str, str, str]]:
             for other in names:
                 if word[0] in names and other != word[0]:
                     yield "another result", line, head + equals + rest[: word.start()] + other + rest[word.end() :]
-        for one, other in zip(used, used[1:], strict=False):
+        for one, other in itertools.pairwise(used):
             if one != other:
                 swapped = {one: other, other: one}
                 yield "swapped", line, head + equals + re.sub(r"\w+", lambda w, s=swapped: s.get(w[0], w[0]), rest)

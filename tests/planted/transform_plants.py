@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tests.planted.bound_symbols import changed
-from tests.planted.plant import Plant, names_line
+from tests.planted.plant import Plant
 from tests.planted.programs import with_backward, with_transformed
 from tests.planted.subject import subject
 from thunder_core.autodiff.program_derivative import ProgramDerivative

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from thunder_core.fault_localization.calls import Arguments, Call
+from thunder_core.fault_localization.calls import Arguments, Call, own
 from thunder_core.fault_localization.probe import Probe
 
 OTHERS: Mapping[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
-    float: lambda value: value / 2 + 0.25,
+    float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays one
     str: lambda value: f"{value}_",
     type(None): lambda _: 1,
     tuple: lambda value: (*value, *value[-1:]),
@@ -23,19 +23,16 @@ NUMBERS = (bool, int, float)
 
 
 def argument_probes(call: Call) -> Iterator[Probe]:
-    """Each tensor argument with other metadata, each other one with another value, and each left out."""
+    """Each argument with other metadata or another value, each left out, and further ones."""
     for name, value in call.kwargs.items():
         path = f"kwargs[{name!r}]"
         for what, other in others_of(value):
             yield Probe(f"{name} {what}", with_argument(call, name, other), path=path)
     for name in call.kwargs:
-        args, kwargs = call.own_arguments()
-        del kwargs[name]
-        yield Probe(f"no {name}", (args, kwargs), path="kwargs")
+        yield Probe(f"no {name}", without_argument(call, name), path="kwargs")
     for name, value in further_arguments(call):
         yield Probe(f"{name}={value!r}", with_argument(call, name, value), path="kwargs")
-    args, kwargs = call.own_arguments()
-    yield Probe("one more positional argument", ((*args, None), kwargs), path="args")
+    yield Probe("one more positional argument", lambda: own(((*call.args, None), dict(call.kwargs))), path="args")
 
 
 def further_arguments(call: Call) -> Iterator[tuple[str, Any]]:
@@ -83,7 +80,11 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         yield "in another layout", value.transpose(0, -1).contiguous().transpose(0, -1)
 
 
-def with_argument(call: Call, name: str, value: object) -> Arguments:
-    """The arguments of a call with another one of a name."""
-    args, kwargs = call.own_arguments()
-    return args, {**kwargs, name: value}
+def with_argument(call: Call, name: str, value: object) -> Callable[[], Arguments]:
+    """A function that makes the arguments of a call with another one of a name."""
+    return lambda: own((call.args, {**call.kwargs, name: value}))
+
+
+def without_argument(call: Call, name: str) -> Callable[[], Arguments]:
+    """A function that makes the arguments of a call without the one of a name."""
+    return lambda: own((call.args, {key: value for key, value in call.kwargs.items() if key != name}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from thunder_core.validation.report import AFTER_CALL
 
 ANOTHER = "`{path}` is `{ours}`, and `{right}` has the value that eager PyTorch has there"
 DIFFERENT = "`{path}` is {ours}, and {theirs} in eager PyTorch"
+UNWRITTEN = "`{path}` is the tensor of before the call, and a new one in eager PyTorch"
 INPUT = "input "  # begins the paths of what inputs hold behind a call
 ATTRIBUTE = "attribute "  # begins the paths of what a returned dict has among its attributes
 Child = tuple[str, Any]
@@ -23,7 +24,7 @@ Child = tuple[str, Any]
 
 @dataclass(frozen=True)
 class HandedOut:
-    """What an epilogue returned, what it may have written to, the computation's results, and its variables, by name."""
+    """The output of an epilogue, what it may have written to, the computation's results, and its variables, by name."""
 
     output: object
     subject: object
@@ -93,11 +94,14 @@ def children(value: Any) -> Iterator[Child]:
     yield from getattr(value, "__dict__", {}).items()
 
 
-def misplaced_result(epilogue: Trace, handed_out: HandedOut, ours: Leaves, theirs: Leaves) -> Fault | None:
+def misplaced_result(
+    epilogue: Trace, handed_out: HandedOut, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
+) -> Fault | None:
     """The fault of an epilogue that hands out something else than eager PyTorch, at the first path where it does.
 
     `ours` and `theirs` are what is returned and left behind a call. Another value of a tensor is the epilogue's fault
-    where the computation has the right one among its results; else it was computed wrongly.
+    where the computation has the right one among its results; else it was computed wrongly. At the `unwritten` paths
+    only eager PyTorch leaves another tensor than before.
     """
     mine, right = described(ours), described(theirs)
     for path in dict.fromkeys((*right, *mine)):
@@ -114,7 +118,8 @@ def misplaced_result(epilogue: Trace, handed_out: HandedOut, ours: Leaves, their
             name = handed_out.name_of(handed_out.at(path))
             told = ANOTHER.format(path=path, ours=name or "something else", right=fitting)
             return epilogue_fault(epilogue, handed_out, path, told)
-    return None
+    faults = (epilogue_fault(epilogue, handed_out, path, UNWRITTEN.format(path=path)) for path in unwritten)
+    return next(faults, None)
 
 
 def described(leaves: Leaves) -> dict[str, str]:
@@ -152,7 +157,7 @@ def line_of(epilogue: Trace, handed_out: HandedOut, path: str) -> str:
 def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str], key: str) -> str:
     """The line that gives one of the owners, or what is there itself, its value under a key; empty where none does."""
     starts = (
-        [start for owner in owners for start in (f"{owner}.{key} = ", f"{owner}[{key!r}] = ", f"{owner}[{key}] = ")],
+        [start for owner in owners for start in written_as(owner, key)],
         [f"fill({name}, " for name in (*owners, *own)],
         [f"{name} = " for name in (*own, *owners)],
     )
@@ -161,6 +166,13 @@ def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str]
         if fitting:
             return next((line for line in fitting if f"'{key}': " in line), fitting[-1])
     return ""
+
+
+def written_as(owner: str, key: str) -> Iterator[str]:
+    """The beginnings of lines that write to what holds something under a key."""
+    yield f"{owner}.{key} = "
+    for text in (key, repr(key)):
+        yield from (f"{owner}[{text}] = ", f"{owner}.__setitem__({text}, ")
 
 
 def is_close(one: object, other: object) -> bool:

@@ -37,7 +37,7 @@ def wrong_guards(program: Program, call: Call, deadline: Deadline, seed: int = 0
         if deadline.is_over:
             return
         with torch.random.fork_rng(devices=[]), probe.changed:
-            difference = difference_of(program, call, probe.arguments, seed)
+            difference = difference_of(program, call, probe.arguments(), seed)
         if difference:
             yield Fault(
                 kind="guard",

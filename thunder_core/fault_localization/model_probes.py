@@ -24,16 +24,16 @@ def model_probes(program: Program, call: Call) -> Iterator[Probe]:
     names = guarded_modules(program, call)
     for name, module in model.named_modules():
         path = names.get(id(module), f"module.{name}".rstrip("."))
-        arguments = call.own_arguments()
+        arguments = call.own_arguments
         yield Probe(f"a hook of {path}", arguments, hooked(module), path, "hooks")
         yield Probe(f"another {path}.forward", arguments, own_forward(module), f"{path}.__dict__", "'forward'")
         if module is not model:  # which a compiled callable is for, whatever its class
             yield Probe(f"{path} of another class", arguments, of_another_class(module), path, "was a")
     for kind in dict.fromkeys(map(type, model.modules())):
         where = f"{kind.__name__}.forward"
-        yield Probe(f"another {where}", call.own_arguments(), another_forward(kind), where)
+        yield Probe(f"another {where}", call.own_arguments, another_forward(kind), where)
     mode = "eval" if model.training else "train"
-    yield Probe(f"the model in {mode} mode", call.own_arguments(), other_mode(model))
+    yield Probe(f"the model in {mode} mode", call.own_arguments, other_mode(model))
 
 
 def guarded_modules(program: Program, call: Call) -> dict[int, str]:
@@ -46,7 +46,7 @@ def guarded_modules(program: Program, call: Call) -> dict[int, str]:
 def process_probes(call: Call) -> Iterator[Probe]:
     """The call with other settings of PyTorch."""
     for path, change in SETTINGS.items():
-        yield Probe(f"another {path}", call.own_arguments(), change(), path)
+        yield Probe(f"another {path}", call.own_arguments, change(), path)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from thunder_core.fault_localization.unpacking import value_at
 from thunder_core.runtime.program import Place, Program
 from thunder_core.runtime.selector import found_at
 
+ARGUMENTS = ("args", "kwargs")  # whose own values are probed as arguments
 UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions everything calls
 Entries = tuple[Any, Any]  # a dict or list, and a key of it
 
@@ -39,7 +40,7 @@ def place_probes(program: Program, call: Call) -> Iterator[Probe]:
         entries, key = entry
         for what, other in other_values(entries[key]):
             told = program.guards[number].removeprefix(path)
-            yield Probe(f"{path} {what}", call.own_arguments(), changed_entry(entries, key, other), path, told)
+            yield Probe(f"{path} {what}", call.own_arguments, changed_entry(entries, key, other), path, told)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
@@ -53,7 +54,7 @@ def other_values(value: object) -> Iterator[tuple[str, Any]]:
 def entry_at(place: Place, call: Call) -> Entries | None:
     """The entry that a place is of what holds it; where that is a tuple, the entry that the tuple is."""
     (kind, root), (step, key) = place[0], place[-1]
-    if len(place) == 1 or (kind == "globals" and root in UNTOUCHED):
+    if len(place) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(place) == 2):
         return None
     holder = held_at(place[:-1], call)
     entries = getattr(holder, "__dict__", None) if step == "entry" else holder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +13,13 @@ from thunder_core.runtime.program import Program
 
 @dataclass(frozen=True)
 class Probe:
-    """A call that differs from the traced one: in words, the arguments, and what holds while it runs.
+    """A call that differs from the traced one: in words, its arguments, and what holds from these on.
 
     `path` is what a guard has to look at to refuse it, as guards name that, and `told` a part of what the guard says.
     """
 
     what: str
-    arguments: Arguments
+    arguments: Callable[[], Arguments]
     changed: AbstractContextManager[Any] = field(default_factory=nullcontext)
     path: str = ""
     told: str = ""

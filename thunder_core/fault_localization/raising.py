@@ -21,7 +21,7 @@ RAISES = "it raises {kind}: {error}"
 
 
 def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Fault | None:
-    """The fault of the first stage behind the first one that raises: at the line that does, or at a wrong one before."""
+    """The fault of the first stage behind the first one that raises: at the line that does, or a wrong one."""
     for before, stage in itertools.pairwise(stages):
         raised = raising_place(stage, inputs, states)
         if raised is not None:
