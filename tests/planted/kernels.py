@@ -18,7 +18,7 @@ Spoil = Callable[[torch.Tensor], torch.Tensor]
 
 def first_element(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """The tensor with another element in its middle."""
-    spoiled = tensor.clone(memory_format=torch.preserve_format)
+    spoiled = like(tensor, tensor)
     place = torch.unravel_index(torch.tensor(tensor.numel() // 2), tensor.shape)
     spoiled[place] = change(spoiled[place])
     return spoiled
@@ -26,27 +26,27 @@ def first_element(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.T
 
 def without_last_row(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with zeros in its last row."""
-    spoiled = tensor.clone(memory_format=torch.preserve_format)
+    spoiled = like(tensor, tensor)
     spoiled.select(next((d for d in range(tensor.ndim) if tensor.shape[d] > 1), 0), -1).zero_()
     return spoiled
 
 
 def like(values: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The values in the layout of a tensor."""
-    return torch.empty_like(tensor).copy_(values)
+    """A copy of the values with the strides of a tensor."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(values)
 
 
 FLOATS: Mapping[str, Spoil] = {
-    "scaled by 1.001": lambda t: t * 1.001,
-    "1e-4 too large": lambda t: t + 1e-4 * t.abs().max(),
+    "scaled by 1.001": lambda t: like(t * 1.001, t),
+    "1e-4 too large": lambda t: like(t + 1e-4 * t.abs().max(), t),
     "one element 1% off": lambda t: first_element(t, lambda one: one * 1.01 + 1e-3 * t.abs().max()),
-    "rounded to float16": lambda t: t.half().to(t.dtype),
-    "rounded to bfloat16": lambda t: t.bfloat16().to(t.dtype),
+    "rounded to float16": lambda t: like(t.half(), t),
+    "rounded to bfloat16": lambda t: like(t.bfloat16(), t),
     "rolled by one": lambda t: like(t.roll(1, -1), t) if t.ndim else t + 1,
     "last row zero": lambda t: without_last_row(t) if t.ndim else t * 0,
     "one element NaN": lambda t: first_element(t, lambda one: one * torch.nan),
     "one sign flipped": lambda t: first_element(t, lambda one: -one - 1e-3),
-    "relative error of 1e-4": lambda t: t * (1 + 1e-4 * torch.linspace(-1, 1, t.numel()).view(t.shape).to(t.dtype)),
+    "relative error of 1e-4": lambda t: like(t * (1 + 1e-4 * torch.linspace(-1, 1, t.numel()).view(t.shape)), t),
 }
 INTEGERS: Mapping[str, Spoil] = {
     "one element more": lambda t: first_element(t, lambda one: one + 1),

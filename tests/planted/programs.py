@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from thunder_core.autodiff.program_derivative import ProgramDerivative, unpacking
+from thunder_core.claiming.claim import claim
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.generate import executable_trace
 from thunder_core.runtime.program import Program, Stage
+from thunder_core.transforms.cse import ShareCommonExpressions
+from thunder_core.transforms.dce import DropDeadCode
 
 Change = Callable[[Trace], Trace]
 
@@ -47,3 +50,21 @@ def with_trace(program: Program, name: str, change: Change) -> Program:
     stages = list(program.stages)
     stages[places[-1]] = Stage(change(stages[places[-1]].trace), 0.0)
     return replace(program, stages=tuple(stages))
+
+
+def with_transformed(program: Program, transformed: Trace) -> Program:
+    """The program of an inference with another computation behind the acquired one, from which all others are made."""
+    traces = [program.traces("computation")[0], transformed]
+    for transform in (ShareCommonExpressions(), DropDeadCode(), lambda trace: claim(trace, ()), free_after_last_use):
+        traces.append(transform(traces[-1]))
+    others = [stage for stage in program.stages if stage.trace.name != "computation"]
+    return replace(program, stages=(*others, *(Stage(trace, 0.0) for trace in traces)))
+
+
+def with_backward(program: Program, derived: Trace) -> Program:
+    """The program with another backward as it was derived, from which all that run are compiled."""
+    derivative = copy.copy(program.derivative)
+    assert isinstance(derivative, ProgramDerivative)
+    derivative._backwards, derivative._compiled = [], {}
+    derivative.differentiated = replace(derivative.differentiated, full_backward=derived)
+    return replace(program, derivative=derivative)

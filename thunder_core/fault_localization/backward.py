@@ -63,7 +63,7 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
         examination.not_compared.append(NotCompared(what="backward", count=1, reason=NOT_COMPILED))
         return
     has_cotangent = stages[-1].given
-    *traces, claimed = without_freed([stage.trace for stage in stages])
+    traces = without_freed([stage.trace for stage in stages])
     values = backward_inputs(derivative, has_cotangent, inputs, states, seed)
     taken = values.of(traces[0])
     assert taken is not None
@@ -72,12 +72,7 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
         fault = unlike_autograd(derivative, traces[0], has_cotangent, values, inputs, states, examination.allowance)
         examination.stages.append(traces[0].made_by)
         examination.faults += [] if fault is None else [fault]
-    with examination.noting("lines of the backward"):
-        examination.claims(claimed, traces, taken, states)
-    with examination.noting("steps of the backward"):
-        examination.compare_stages(traces, taken, states)
-    with examination.noting("a second run of the backward"):
-        examination.run_again(claimed, taken, states)
+    examination.examine_stages(traces, taken, states)
 
 
 def latest_backward(stages: Sequence[Stage]) -> list[Stage]:

@@ -12,8 +12,8 @@ from thunder_core.autodiff.program_derivative import ProgramDerivative
 from thunder_core.claiming.check import RandomStates, Values, copied
 from thunder_core.claiming.claim_checks import Unclaimed, reference_of
 from thunder_core.fault_localization.backward import backward_inputs
+from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.examination import outcome_undone
-from thunder_core.fault_localization.guard_probes import Call
 from thunder_core.fault_localization.recording import inputs_by_name, record
 from thunder_core.fault_localization.stages import definitions, is_equal
 from thunder_core.fault_localization.trace_examination import unclaimed_of, without_freed

@@ -61,7 +61,7 @@ def reduced_program(
 
 
 def starts(end: int) -> Iterator[int]:
-    """Where runs of 1, 2, 4 operations and so on begin that end at a place."""
+    """The places where runs of 1, 2, 4 operations and so on begin that end at a place."""
     length = 1
     while length <= end + 1:
         yield end + 1 - length

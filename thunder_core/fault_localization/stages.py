@@ -16,6 +16,7 @@ import torch
 
 from thunder_core.claiming.check import copied, perturb
 from thunder_core.claiming.claim import EAGER
+from thunder_core.claiming.claim_checks import uninitialized
 from thunder_core.claiming.comparison import (
     Difference,
     Exact,
@@ -73,8 +74,9 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
     old, new = named_values(before.recording), named_values(after.recording)
     made_by = {} if writes_of(after.trace) else definitions(after.trace)
     in_double = differences_in_double(before, after) if allowance.is_strict else {}
+    without_values = {name for bsym in after.trace.bound_symbols for name in uninitialized(bsym, (bsym,))}
     for name in names:
-        if name not in old or name not in new:
+        if name not in old or name not in new or name in without_values:
             continue
         if is_equal(old[name], new[name]) and name not in in_double:
             continue

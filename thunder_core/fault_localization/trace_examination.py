@@ -14,6 +14,7 @@ from thunder_core.claiming.check import RandomStates, Values, perturb
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
+from thunder_core.fault_localization.raising import first_raising
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.stages import Evaluated, changes_dtypes, first_difference
@@ -41,6 +42,8 @@ class Examination:
     lines: list[CheckedLines] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
     stages: list[str] = field(default_factory=list)
+    raises: bool = False
+    """Whether a line of the computation raises, so that nothing behind it can be looked at."""
 
     def report(self) -> InsideReport:
         """The findings, as plain data."""
@@ -74,13 +77,36 @@ class Examination:
 
     def examine_computation(self, inputs: Values, states: RandomStates) -> None:
         """Compare the stages of the computation with each other, and its claimed lines with eager PyTorch."""
-        *stages, claimed = without_freed(self.program.traces("computation"))
-        with self.noting("lines of the computation"):
-            self.claims(claimed, stages, inputs, states)
-        with self.noting("steps of the computation"):
-            self.compare_stages(stages, inputs, states)
-        with self.noting("a second run of the computation"):
-            self.run_again(claimed, inputs, states)
+        stages = without_freed(self.program.traces("computation"))
+        self.examine_stages(stages, inputs, states)
+
+    def examine_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare the claimed lines of the last stage with eager PyTorch, and the stages before it with each other.
+
+        Where the last stage raises, the first one that does has the fault; where all do, it is noted that these do not
+        run line by line.
+        """
+        name = stages[0].name
+        with self.noting(f"lines of the {name}"):
+            self.examine_claimed(stages, inputs, states)
+        if self.raises:
+            return
+        with self.noting(f"steps of the {name}"):
+            self.compare_stages(stages[:-1], inputs, states)
+        with self.noting(f"a second run of the {name}"):
+            self.run_again(stages[-1], inputs, states)
+
+    def examine_claimed(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare the claimed lines of the last stage; raises what that and the first stage raise."""
+        *unclaimed, claimed = stages
+        try:
+            self.claims(claimed, unclaimed, inputs, states)
+        except Exception:
+            record(stages[0], inputs, states)
+            fault = first_raising(stages, inputs, states)
+            if fault is None:
+                raise
+            self.faults, self.raises = [*self.faults, fault], True
 
     def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
         """Run a claimed trace twice on the same inputs, which is to give the same bits."""

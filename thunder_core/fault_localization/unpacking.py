@@ -21,7 +21,7 @@ def wrongly_unpacked(
 
     `roots` are the objects that origins begin with: `module`, `args` and `kwargs`.
     """
-    for proxy, value in zip(computation.inputs, inputs, strict=False):
+    for place, (proxy, value) in enumerate(zip(computation.inputs, inputs, strict=False)):
         origin = computation.origins.get(proxy.name, "")
         named = follow_origin(origin, roots)
         if isinstance(value, torch.Tensor) and isinstance(named, torch.Tensor) and not is_same_tensor(value, named):
@@ -29,7 +29,7 @@ def wrongly_unpacked(
                 kind="unpacking",
                 by=prologue.made_by,
                 trace=prologue.name,
-                line=unpacking_line(prologue, proxy.name),
+                line=unpacking_line(prologue, place, proxy.name),
                 result=proxy.name,
                 difference=STANDS_FOR_ANOTHER.format(name=proxy.name, origin=origin),
             )
@@ -63,7 +63,11 @@ def is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     return described[0] == described[1]
 
 
-def unpacking_line(prologue: Trace, name: str) -> str:
-    """The line of a prologue that gives a name its value, as the prologue is printed."""
+def unpacking_line(prologue: Trace, place: int, name: str) -> str:
+    """The line of a prologue that gives an input its value: that which hands over another name, or that of the name."""
     lines = [line.strip() for line in str(prologue).splitlines()]
+    handing_over = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")
+    handed_over = [word.strip() for word in handing_over.removeprefix("tensors = (").removesuffix(")").split(",")]
+    if handing_over and (place >= len(handed_over) or handed_over[place] != name):
+        return handing_over
     return next((line for line in lines if line.startswith((f"{name} = ", f"({name},"))), lines[-1])

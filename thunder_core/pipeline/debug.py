@@ -16,9 +16,9 @@ from thunder_core.claiming.check import RandomStates, copied
 from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.errors import BadOption, OutputExists
+from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.evidence import evidence_of
 from thunder_core.fault_localization.examination import examine, outcome_undone
-from thunder_core.fault_localization.guard_probes import Call
 from thunder_core.fault_localization.non_finite import non_finite_lines
 from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.fault_localization.reproduction import write_reproduction
@@ -54,7 +54,7 @@ class ReproductionFacts(ReportFacts):
 
 
 class Diagnosis(ReportFacts):
-    """What was found out about a model under a recipe, or an artifact, on one input."""
+    """The findings about a model under a recipe, or an artifact, on one input."""
 
     subject: str
     recipe: str

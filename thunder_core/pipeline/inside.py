@@ -57,7 +57,8 @@ def look_inside(session: Session, inputs: Inputs, *, seconds: float = 0.0) -> In
 def inside_report(session: Session, program: Program, inputs: Inputs, seconds: float) -> InsideReport:
     """The findings of an examination, by what the recipe allows."""
     allowance = allowance_of(session)
-    return examine(program, session.model, (), dict(inputs), seconds=seconds, allowance=allowance)
+    call = (program, session.model, (), dict(inputs))
+    return examine(*call, seconds=seconds, allowance=allowance, thorough=False)
 
 
 def allowance_of(session: Session) -> Allowance:

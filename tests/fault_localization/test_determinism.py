@@ -1,0 +1,23 @@
+"""Programs that compute something else each time."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from tests.fault_localization.examined import activated, activating, examined, numbers, silu
+
+
+def test_a_kernel_that_is_not_the_same_twice():
+    count = itertools.count()
+    executor = activating(lambda x: torch.nextafter(silu(x), silu(x) + next(count) % 2))
+    (fault,) = examined(activated, (executor, "torch"), x=numbers()).faults
+    assert (fault.kind, fault.by) == ("nondeterminism", "mine")
+    assert "my_silu(" in fault.line
+    assert "the time before" in fault.difference
+
+
+def test_dropout_draws_from_the_same_state():
+    drops = lambda x: torch.nn.functional.dropout(x, 0.5)  # noqa: E731
+    assert not examined(drops, x=numbers()).faults

@@ -1,0 +1,41 @@
+"""The line at which NaN or an infinity first appears."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.fault_localization.examined import numbers, program_of
+from thunder_core.claiming.check import RandomStates
+from thunder_core.fault_localization.non_finite import non_finite_lines
+from thunder_core.fault_localization.recording import inputs_by_name
+
+
+def lines(function, x):
+    """The non-finite lines of a function, by their kinds."""
+    trace = program_of(function, x=x).traces("computation")[0]
+    found = non_finite_lines(trace, inputs_by_name(trace, (x,)), RandomStates.now({}), "eager PyTorch")
+    return {one.kind: one for one in found}
+
+
+def test_the_first_nan():
+    found = lines(lambda x: torch.log(x - 1).exp() + 1, numbers().abs())
+    assert set(found) == {"NaN"}
+    assert "log(" in found["NaN"].line
+    assert found["NaN"].count == int((numbers().abs() < 1).sum())
+    assert list(found["NaN"].largest) == ["t0"] or found["NaN"].largest
+
+
+def test_an_infinity_that_becomes_a_nan():
+    found = lines(lambda x: (x / 0).relu() * 0, numbers())
+    assert "/ 0" in found["infinity"].line or "div" in found["infinity"].line
+    assert "NaN" in found
+
+
+def test_an_input_that_has_one():
+    x = numbers()
+    x[0, 0] = torch.nan
+    assert lines(lambda x: x + 1, x)["NaN"].line == "the input x"
+
+
+def test_finite_values():
+    assert not lines(lambda x: x + 1, numbers())

@@ -1,0 +1,37 @@
+"""The shortest run of operations by which an executor is wrong."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.fault_localization.examined import activating, numbers, program_of, silu
+from thunder_core.fault_localization.judgement import Deadline
+from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.fault_localization.reduction import reduced_program, starts
+
+
+def long(x: torch.Tensor) -> torch.Tensor:
+    """Many operations, of which one is `silu`."""
+    return silu((x * 2 + 1).tanh() - x) * x + x.sin()
+
+
+def reduced(executor):
+    """The reduction of all operations of a function."""
+    trace = program_of(long, x=numbers()).traces("computation")[0]
+    return reduced_program(trace.bound_symbols, inputs_by_name(trace, (numbers(),)), (executor,), Deadline())
+
+
+def test_one_operation_is_left():
+    program = reduced(activating(lambda x: silu(x) + 1e-3))
+    assert program is not None
+    assert [bsym.symbol.short_name for bsym in program.trace.bound_symbols] == ["silu"]
+    assert program.fault.by == "mine"
+    assert set(program.values) == {proxy.name for proxy in program.trace.inputs}
+
+
+def test_a_right_executor():
+    assert reduced(activating(silu)) is None
+
+
+def test_runs_become_longer():
+    assert list(starts(6)) == [6, 5, 3]

@@ -1,0 +1,72 @@
+"""Faults of epilogues: results in each other's place, fields with another result, and writes that are left out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from tests.planted.plant import Plant
+from tests.planted.programs import with_trace
+from tests.planted.subject import Subject, subject
+from tests.planted.unpacking import text_of, with_text
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.validation.inside import Fault
+
+CONSTANTS = {"True": "False", "torch.float32": "torch.float64", "None": "0"}
+
+
+def epilogue_plants(family: str) -> Iterator[Plant]:
+    """Each other line that an epilogue may have by mistake, of a model with state, in inference and in training."""
+    for train in (False, True):
+        own = subject(family, train=train, executors="torch", state=True)
+        epilogue = own.program.last("epilogue")
+        for what, line, other in other_lines(epilogue):
+            yield epilogue_plant(own, what, line, other)
+
+
+def epilogue_plant(own: Subject, what: str, line: str, other: str) -> Plant:
+    """The plant of an epilogue with another line, or without the line where there is no other."""
+    wrong = with_text(own.program.last("epilogue"), line, other)
+
+    def is_named(faults: Sequence[Fault]) -> bool:
+        return all(
+            one.kind == "epilogue" and (of_line(one, line) if not other else one.line == other) for one in faults
+        )
+
+    return Plant(
+        "epilogue",
+        own,
+        f"{what}: {other or line}",
+        lambda: with_trace(own.program, "epilogue", lambda _: wrong),
+        is_named,
+    )
+
+
+def of_line(fault: Fault, line: str) -> bool:
+    """Whether a fault is that of a line which the epilogue does not have: it names the place that it wrote to."""
+    written = re.match(r"(\w+)\.(\w+) = ", line)
+    keys = [written[2]] if written else re.findall(r"'(\w+)':", line)
+    return re.split(r"[. ]", fault.result.replace(" after the call", ""))[-1] in keys
+
+
+def other_lines(epilogue: Trace) -> Iterator[tuple[str, str, str]]:
+    """Each way to change one line of an epilogue: in words, the line, and the other one."""
+    names = [proxy.name for proxy in epilogue.inputs if isinstance(proxy, TensorProxy)]
+    for line in map(text_of, epilogue.bound_symbols):
+        head, equals, rest = line.partition("=")
+        used = [word for word in re.findall(r"\w+", rest) if word in names]
+        for word in re.finditer(r"\w+", rest):
+            for other in names:
+                if word[0] in names and other != word[0]:
+                    yield "another result", line, head + equals + rest[: word.start()] + other + rest[word.end() :]
+        for one, other in itertools.pairwise(used):
+            if one != other:
+                swapped = {one: other, other: one}
+                yield "swapped", line, head + equals + re.sub(r"\w+", lambda w, s=swapped: s.get(w[0], w[0]), rest)
+        for constant, other in CONSTANTS.items():
+            if constant in rest:
+                yield "another constant", line, head + equals + rest.replace(constant, other, 1)
+        if equals and not line.startswith("result") and (line.startswith("fill(") or "." in head):
+            yield "left out", line, ""

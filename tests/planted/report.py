@@ -1,0 +1,32 @@
+"""The outcomes of planted faults as a table by kind and family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tests.planted.plant import Outcome
+
+HEADER = f"{'kind':<20}{'family':<10}{'planted':>8}{'change':>8}{'caught':>8}{'named':>8}"
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The number of faults by kind and family: planted, changing a value, caught and named."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.kind, outcome.family), []).append(outcome)
+    rows = [row(kind, family, group) for (kind, family), group in sorted(groups.items())]
+    return "\n".join([HEADER, *rows, row("all", "", outcomes)])
+
+
+def row(kind: str, family: str, outcomes: Iterable[Outcome]) -> str:
+    """One row of the table."""
+    outcomes = list(outcomes)
+    counted = [one for one in outcomes if one.counts]
+    numbers = (len(outcomes), len(counted), sum(one.caught for one in counted), sum(one.named for one in counted))
+    return f"{kind:<20}{family:<10}" + "".join(f"{number:>8}" for number in numbers)
+
+
+def missed(outcomes: Iterable[Outcome]) -> str:
+    """The faults that were not caught, and those that were not named."""
+    counted = [one for one in outcomes if one.counts and not one.named]
+    return "\n".join(f"{'misnamed' if one.caught else 'MISSED'}: {one}" for one in counted)

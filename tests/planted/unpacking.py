@@ -1,0 +1,77 @@
+"""Faults of the prologue's unpacking: it hands over another tensor than the computation's input stands for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tests.planted.bound_symbols import alike
+from tests.planted.plant import Plant
+from tests.planted.programs import with_trace
+from tests.planted.subject import subject
+from thunder_core.ir.literal import Code
+from thunder_core.ir.printer import bound_symbol_text
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.validation.inside import Fault
+
+
+def unpacking_plants(family: str) -> Iterator[Plant]:
+    """Pairs of inputs of one shape and dtype in each other's place, or one of them in the other's place as well."""
+    own = subject(family, executors="torch")
+    inputs = [proxy for proxy in own.program.traces("computation")[0].inputs if isinstance(proxy, TensorProxy)]
+    prologue = own.program.last("prologue")
+    for one, other in itertools.combinations(inputs, 2):
+        if not alike(one, other):
+            continue
+        for what, names in {
+            "swapped": {one.name: other.name, other.name: one.name},
+            "another": {one.name: other.name},
+        }.items():
+            wrong = with_renamed_line(prologue, "tensors = (", names)
+            yield unpacking_plant(own, f"{what}: {one.name}, {other.name}", wrong, set(names))
+        line = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{one.name} = "))
+        source = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{other.name} = "))
+        wrong = with_text(prologue, line, f"{one.name} = {other.name}")
+        if index(prologue, line) > index(prologue, source):
+            yield unpacking_plant(own, f"read from elsewhere: {one.name}, {other.name}", wrong, {one.name})
+
+
+def unpacking_plant(own, what: str, wrong: Trace, names: set[str]) -> Plant:
+    """The plant of a prologue with one other line."""
+    before = set(map(bound_symbol_text, own.program.last("prologue").bound_symbols))
+    line = next(text for text in map(bound_symbol_text, wrong.bound_symbols) if text not in before)
+
+    def is_named(faults: Sequence[Fault]) -> bool:
+        return all(fault.kind == "unpacking" and fault.result in names and fault.line == line for fault in faults)
+
+    return Plant("unpacking", own, what, lambda: with_trace(own.program, "prologue", lambda _: wrong), is_named)
+
+
+def text_of(bsym: BoundSymbol) -> str:
+    """The line of a bound symbol as it is printed."""
+    return bound_symbol_text(bsym)
+
+
+def index(trace: Trace, text: str) -> int:
+    """The place of a line."""
+    return [*map(text_of, trace.bound_symbols)].index(text)
+
+
+def with_renamed_line(trace: Trace, start: str, names: dict[str, str]) -> Trace:
+    """The trace with other names in the line that starts so."""
+    text = next(text for text in map(text_of, trace.bound_symbols) if text.startswith(start))
+    return with_text(trace, text, re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text))
+
+
+def with_text(trace: Trace, text: str, other: str) -> Trace:
+    """The trace of a prologue or an epilogue with another line; without the line where there is no other."""
+    lines = [*trace.bound_symbols]
+    place = index(trace, text)
+    bsym = lines[place]
+    code = other if bsym.output is None else other.partition(" = ")[2]
+    lines[place : place + 1] = [replace(bsym, args=(Code(code),))] if other else []
+    return trace.having(lines, made_by=trace.made_by)

@@ -1,0 +1,142 @@
+"""The outside of the computation: how it was acquired, what is returned, and what state is left behind a call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.fault_localization.acquisition import EagerCall, RecordCalls, first_wrong_call
+from thunder_core.fault_localization.calls import Arguments, Call
+from thunder_core.fault_localization.epilogue import HandedOut, is_close, misplaced_result, returned_leaves
+from thunder_core.fault_localization.recording import AT_THE_END, Recording, inputs_by_name, record
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves
+from thunder_core.runtime.program import Program
+from thunder_core.validation.inside import Fault
+from thunder_core.validation.leaves import Leaves
+from thunder_core.validation.report import AFTER_CALL
+from thunder_core.validation.state import Observed, changed_paths
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The results of a prologue on copies of arguments: for the computation, and for the epilogue to write to."""
+
+    arguments: Arguments
+    inputs: tuple[Any, ...]
+    outside: tuple[Any, ...]
+
+
+def wrong_outside(program: Program, call: Call, preparation: Preparation, states: RandomStates) -> Iterator[Fault]:
+    """The fault of what lies around the computation: it was acquired wrongly, or the epilogue hands it out wrongly."""
+    acquired = program.traces("computation")[0]
+    inputs = copied(inputs_by_name(acquired, preparation.inputs))
+    with call.undone():
+        ours, handed_out = run_program(program, call, preparation)
+    with call.undone():
+        theirs, calls = run_eager(call, states)
+    paths = {**ours.changed, **theirs.changed}
+    mine, right = (one.observed.with_state_at(paths).leaves for one in (ours, theirs))
+    unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
+    fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
+    if fault is not None or not has_close_values(mine, right):
+        recording = record(acquired, inputs, states)
+        wrong = first_wrong_call(acquired, recording, calls) or fault or wrong_result(acquired, recording, mine, right)
+        yield from [] if wrong is None else [wrong]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The results of a call and the state behind it, and the paths at which that is another than before.
+
+    `replaced` are those at which there is another tensor, whatever its values.
+    """
+
+    observed: Observed
+    changed: dict[str, None]
+    replaced: list[str]
+
+
+def run_of(output: object, call: Call, arguments: Arguments, before: Leaves, values: Leaves) -> Run:
+    """The run that has returned an output; `before` has the state of before the call, and `values` copies of it."""
+    after = call.state(arguments)
+    state = copied_leaves(after)
+    replaced = [
+        path
+        for path, tensor in after.tensors.items()
+        if path in before.tensors and tensor.data_ptr() != before.tensors[path].data_ptr()
+    ]
+    return Run(Observed(copied_leaves(returned_leaves(output)), state), changed_paths(values, state), replaced)
+
+
+def run_program(program: Program, call: Call, preparation: Preparation) -> tuple[Run, HandedOut]:
+    """The run of a program, and what its epilogue has handed out."""
+    args, kwargs = preparation.arguments
+    before = call.state(preparation.arguments)
+    values = copied_leaves(before)
+    results = program.compute(preparation.inputs)
+    output, variables = with_variables(program._epilogue, (*preparation.outside, *results))
+    proxies = program.last("epilogue").inputs[len(preparation.outside) :]
+    names = {proxy.name: value for proxy, value in zip(proxies, results, strict=False)}
+    held = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+    run = run_of(output, call, preparation.arguments, before, values)
+    return run, HandedOut(output, call.subject, held, names, variables)
+
+
+def run_eager(call: Call, states: RandomStates) -> tuple[Run, list[EagerCall]]:
+    """The run of eager PyTorch, and the calls that it makes."""
+    args, kwargs = arguments = call.own_arguments()
+    before = call.state(arguments)
+    values = copied_leaves(before)
+    states.restore()
+    with RecordCalls() as recorder:
+        output = call.subject(*args, **kwargs)
+    return run_of(output, call, arguments, before, values), recorder.calls
+
+
+def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
+    """Whether tensors have the same values but for rounding."""
+    return all(is_close(ours.tensors.get(path), tensor) for path, tensor in theirs.tensors.items())
+
+
+def wrong_result(acquired: Trace, recording: Recording, ours: Leaves, theirs: Leaves) -> Fault | None:
+    """The fault of an acquired computation that does not compute what eager PyTorch has at a path."""
+    written = [value for name, value in recording.values.items() if name.endswith(AT_THE_END)]
+    candidates = (*recording.outputs, *written)
+    for path, tensor in theirs.tensors.items():
+        if not any(is_close(one, tensor) for one in (ours.tensors.get(path), *candidates)):
+            returned = ", ".join(map(str, leaves(acquired.output)))
+            return Fault(
+                kind="acquisition",
+                by=acquired.made_by,
+                trace=acquired.name,
+                line=f"return ({returned})",
+                result=path,
+                difference=f"`{path}` has other values than in eager PyTorch",
+            )
+    return None
+
+
+def copied_leaves(leaves: Leaves) -> Leaves:
+    """The leaves, with copies of the tensors."""
+    tensors = {path: tensor.detach().clone() for path, tensor in leaves.tensors.items()}
+    return Leaves(tensors, dict(leaves.structure), dict(leaves.opaque))
+
+
+def with_variables(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+    """The result of a function, and its local variables at its end."""
+    variables: dict[str, Any] = {}
+
+    def watch(frame: Any, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is getattr(function, "__code__", None):
+            variables.update(frame.f_locals)
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        return function(*args), variables
+    finally:
+        sys.setprofile(before)
