@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 
@@ -36,12 +37,12 @@ class BackwardInputs:
     """The values that a backward may read: those of the forward, and cotangents; in float64, too, where there are."""
 
     plain: Values
-    exact: Values | None
+    exact: Callable[[], Values | None]
     cotangents: Cotangents
 
     def of(self, trace: Trace, *, in_double: bool = False) -> Values | None:
         """The values of the inputs that a backward takes, by name; None in float64 where there are none."""
-        values = self.exact if in_double else self.plain
+        values = self.exact() if in_double else self.plain
         return None if values is None else {proxy.name: values[proxy.name] for proxy in trace.inputs}
 
 
@@ -88,13 +89,18 @@ def backward_inputs(
     forward = derivative.differentiated.forward
     plain = record(forward, inputs, states).final
     drew = not RandomStates.now(inputs).equal(states)  # the random numbers of another dtype are others
-    recording = None if drew else recorded_in_double(forward, inputs, states)
     names = [derivative.body.output[place].name for place in derivative.differentiated.results]
     chosen = [name for name, is_taken in zip(names, has_cotangent, strict=True) if is_taken]
     cotangents = random_cotangents(plain, chosen, seed)
     named = {f"grad_{name}": cotangent for name, cotangent in cotangents.items()}
     wide = {name: in_float64(cotangent) for name, cotangent in named.items()}
-    return BackwardInputs({**plain, **named}, None if recording is None else {**recording.final, **wide}, cotangents)
+
+    @cache
+    def exact() -> Values | None:
+        recording = None if drew else recorded_in_double(forward, inputs, states)
+        return None if recording is None else {**recording.final, **wide}
+
+    return BackwardInputs({**plain, **named}, exact, cotangents)
 
 
 def unlike_autograd(
@@ -120,11 +126,19 @@ def unlike_autograd(
     )
 
 
-def evaluated(backward: Trace, values: BackwardInputs, states: RandomStates) -> tuple[Recording, Recording | None]:
-    """The recordings of a backward, in its own dtypes and in float64."""
-    taken, wide = values.of(backward), values.of(backward, in_double=True)
+def evaluated(
+    backward: Trace, values: BackwardInputs, states: RandomStates
+) -> tuple[Recording, Callable[[], Recording | None]]:
+    """The recording of a backward in its own dtypes, and the function that gives the one in float64."""
+    taken = values.of(backward)
     assert taken is not None
-    return record(backward, taken, states), None if wide is None else recorded_in_double(backward, wide, states)
+
+    @cache
+    def exact() -> Recording | None:
+        wide = values.of(backward, in_double=True)
+        return None if wide is None else recorded_in_double(backward, wide, states)
+
+    return record(backward, taken, states), exact
 
 
 def unlike_derived(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -134,8 +134,7 @@ class Examination:
             if is_same(before.trace, stage):
                 continue
             recording = record(stage, inputs, states)
-            exact = None if before.exact is None else recorded_in_double(stage, inputs, states)
-            after = Evaluated(stage, recording, exact, before.perturbed)
+            after = Evaluated(stage, recording, in_double(stage, inputs, states, before), before.perturbed)
             if changes_dtypes(before.recording, recording):
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
             else:
@@ -151,14 +150,28 @@ class Examination:
         if tail is None or evaluated.trace.made_by != PART_VIEWS:
             return evaluated
         outputs = record(tail, evaluated.recording.final, states).outputs
-        plain, exact = replace(evaluated.recording, outputs=outputs), evaluated.exact
-        if exact is not None:
-            exact = replace(exact, outputs=record(tail, exact.final, states, in_double=True).outputs)
-        return replace(evaluated, recording=plain, exact=exact)
+
+        def exact() -> Recording | None:
+            body = evaluated.exact()
+            if body is None:
+                return None
+            return replace(body, outputs=record(tail, body.final, states, in_double=True).outputs)
+
+        return replace(evaluated, recording=replace(evaluated.recording, outputs=outputs), exact=exact)
 
     def is_known(self, fault: Fault) -> bool:
         """Whether an executor's line was found to be wrong already."""
         return fault.kind == "executor" and any(one.kind == "executor" for one in self.faults)
+
+
+def in_double(stage: Trace, inputs: Values, states: RandomStates, before: Evaluated) -> Callable[[], Recording | None]:
+    """The function that evaluates a stage in float64, once, where the stage before it was."""
+
+    @cache
+    def exact() -> Recording | None:
+        return None if before.exact() is None else recorded_in_double(stage, inputs, states)
+
+    return exact
 
 
 def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evaluated:
@@ -171,7 +184,11 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
     def perturbed() -> Recording | None:
         return recorded_in_double(trace, {name: perturb(value) for name, value in inputs.items()}, states)
 
-    return Evaluated(trace, plain, recorded_in_double(trace, inputs, states), perturbed)
+    @cache
+    def exact() -> Recording | None:
+        return recorded_in_double(trace, inputs, states)
+
+    return Evaluated(trace, plain, exact, perturbed)
 
 
 def without_freed(traces: Sequence[Trace]) -> list[Trace]:

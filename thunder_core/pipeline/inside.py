@@ -33,7 +33,7 @@ from thunder_core.validation.verdict import BY_HAND
 
 NOT_INSIDE = "the program could not be looked into: {}"
 SHARE = 0.5  # of the time that comparing outputs takes, for looking inside as well
-AT_LEAST = 0.5  # seconds
+AT_LEAST = 0.25  # seconds
 AFTER_FAILURE = 60.0  # seconds
 ReportT = TypeVar("ReportT", ValidationReport, GenerationReport)
 
@@ -125,7 +125,7 @@ def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
 
 
 def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], seconds: float) -> ReportT:
-    """The report of a validation that took so many seconds, with a look inside for half of that, or half a second.
+    """The report of a validation that took so many seconds, with a look inside for half of that, or a quarter of a second.
 
     A look that fails is noted. Raises `WrongResult` for a line that is wrong, which the outputs have hidden.
     """
