@@ -41,7 +41,7 @@ class AutogradGradients:
 
     @cached_property
     def perturbed(self) -> Values | None:
-        """Those gradients as they are where the last digits of inputs are others."""
+        """The gradients in float64 where the last digits of inputs are others."""
         return self.compute(True)
 
     def exact_of(self, name: str) -> Exact:

@@ -125,7 +125,7 @@ def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
 
 
 def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], seconds: float) -> ReportT:
-    """The report of a validation that took so many seconds, with a look inside for half of that, or a quarter of a second.
+    """The report of a validation that took so many seconds, with a look inside for half of that or a quarter of one.
 
     A look that fails is noted. Raises `WrongResult` for a line that is wrong, which the outputs have hidden.
     """
