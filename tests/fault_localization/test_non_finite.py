@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
+import thunder_core as thunder
 from tests.fault_localization.examined import numbers, program_of
 from thunder_core.claiming.check import RandomStates
 from thunder_core.fault_localization.non_finite import non_finite_lines
 from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.fault_localization.trace_examination import without_freed
 
 
 def lines(function, x):
@@ -23,6 +25,16 @@ def test_the_first_nan():
     assert "log(" in found["NaN"].line
     assert found["NaN"].count == int((numbers().abs() < 1).sum())
     assert list(found["NaN"].largest) == ["t0"] or found["NaN"].largest
+
+
+def test_a_line_within_a_region():
+    x = numbers().abs()
+    compiled = thunder.jit(lambda x: torch.log(x - 1).exp() + 1, executors=["inductor", "torch"])
+    compiled(x)
+    claimed = without_freed(thunder.last_traces(compiled))[-1]
+    assert len(claimed) == 1
+    found = {one.kind: one for one in non_finite_lines(claimed, {"x": x}, RandomStates.now({}), "thunder")}
+    assert "log(" in found["NaN"].line
 
 
 def test_an_infinity_that_becomes_a_nan():

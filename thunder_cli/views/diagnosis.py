@@ -74,7 +74,8 @@ def non_finite_view(line: NonFiniteLine) -> Text:
     for name, value in (("count", str(line.count)), ("module", line.module), ("source", line.source)):
         if value:
             text.append(f"\n  {name:<8}{value}")
-    for name, largest in line.largest.items():
+    ranked = sorted(line.largest.items(), key=lambda pair: -pair[1])
+    for name, largest in ranked[:SHOWN_INPUTS]:
         text.append(f"\n  reads   {name}, whose largest magnitude is {magnitude(largest)}")
     return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from thunder_core.claiming.check import RandomStates, Values
 from thunder_core.fault_localization.line_faults import tensor_facts
 from thunder_core.fault_localization.recording import record
+from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -27,14 +28,28 @@ def non_finite_lines(trace: Trace, inputs: Values, states: RandomStates, run_by:
         given = next((name for name, value in inputs.items() if count_of(value, is_kind)), None)
         line = next((one for one in trace.bound_symbols if makes(one, values, is_kind)), None)
         if line is not None:
-            yield non_finite_line(kind, run_by, line, values, is_kind)
+            yield non_finite_line(kind, run_by, *first_part(line, values, is_kind), is_kind)
         elif given is not None:
             yield NonFiniteLine(
                 kind=kind, run_by=run_by, line=f"the input {given}", count=count_of(inputs[given], is_kind)
             )
 
 
-def makes(bsym: BoundSymbol, values: Mapping[str, Any], is_kind: Any) -> bool:
+def first_part(bsym: BoundSymbol, values: Values, is_kind: Any) -> tuple[BoundSymbol, Values]:
+    """The first operation of a region that makes such values in eager PyTorch, and its values; else the line itself."""
+    known = {proxy.name: values[proxy.name] for proxy in bsym.inputs if proxy.name in values}
+    try:
+        with torch.no_grad():
+            for part in bsym.subsymbols if bsym.executor and not bsym.mutates else ():
+                evaluate((part,), known)
+                if makes(part, known, is_kind):
+                    return part, known
+    except (RuntimeError, TypeError, ValueError, KeyError):
+        pass  # an operation that does not run by itself
+    return bsym, values
+
+
+def makes(bsym: BoundSymbol, values: Values, is_kind: Any) -> bool:
     """Whether a line makes such values of inputs that have none."""
     read = any(count_of(values.get(proxy.name), is_kind) for proxy in bsym.inputs)
     return not read and any(count_of(values.get(proxy.name), is_kind) for proxy in bsym.tensors)
@@ -47,9 +62,7 @@ def count_of(value: object, is_kind: Any) -> int:
     return int(is_kind(value).sum())
 
 
-def non_finite_line(
-    kind: str, run_by: str, bsym: BoundSymbol, values: Mapping[str, Any], is_kind: Any
-) -> NonFiniteLine:
+def non_finite_line(kind: str, run_by: str, bsym: BoundSymbol, values: Values, is_kind: Any) -> NonFiniteLine:
     """The line as plain data, with how many such values its result has."""
     return NonFiniteLine(
         kind=kind,
