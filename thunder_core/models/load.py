@@ -13,6 +13,7 @@ import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
 from thunder_core.errors import RemoteCodeRefused, UnknownArchitecture
+from thunder_core.models.attending_weights import enlarge_queries_and_keys
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.config import class_names, load_config
 from thunder_core.models.device import parse_device
@@ -158,6 +159,7 @@ def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> 
     auto: Any = auto_class(plan.task)
     with loading_errors(what, "cannot be built from its config"):
         model: PreTrainedModel = auto.from_config(plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code)
+    enlarge_queries_and_keys(model)
     return model
 
 
