@@ -62,9 +62,9 @@ def test_a_worse_model_than_the_bound_allows_is_refused(out: Path) -> None:
 
 
 def test_layers_are_left_out_until_the_bound_holds(out: Path) -> None:
-    report = optimize(small(out, options={"error": 0.08}, skip_layers="auto")).report.quantization
+    report = optimize(small(out, options={"error": 0.1}, skip_layers="auto")).report.quantization
     assert report.passed
-    assert report.error <= 0.08
+    assert report.error <= 0.1
     assert 0 < len(report.skipped) < 8
     assert not {layer.name for layer in report.layers} & {*report.skipped}
     loaded = thunder.load(out, strict=True)
