@@ -168,6 +168,8 @@ class ExactValues:
         return result if isinstance(result, torch.Tensor) else None
 
     def _computed(self, *, perturbed: bool) -> Values | None:
+        if not self.states.equal(self.drawn):
+            return None  # the random numbers of another dtype are others
         change = perturb if perturbed else in_float64
         values = {key: change(value) for key, value in own_copies(self.before, (self.claimed, *self.reference)).items()}
         try:
