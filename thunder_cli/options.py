@@ -74,6 +74,15 @@ Model = Annotated[
     typer.Argument(metavar="MODEL", help=options_of(ModelRequest)["model"].help, show_default=False),
 ]
 
+Subject = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ARTIFACT|MODEL]",
+        help="A folder that `thunder optimize` wrote, or a model; without it, the recipe's own sample model.",
+        show_default=False,
+    ),
+]
+
 SETTINGS: Mapping[str, Option] = {
     stated.name: stated for request in (ModelRequest, Request) for stated in options_of(request).values()
 }

@@ -7,19 +7,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import thunder_core as thunder
+from tests.test_real_weights import SENTENCES as FIRST_SENTENCES
 from tests.test_real_weights import embed, minilm
 
 SENTENCES = [
-    "A cat sits on the mat.",
-    "A kitten is lying on a rug.",
-    "The stock market fell sharply today.",
-    "Shares dropped on Wall Street.",
-    "She plays the violin every evening.",
-    "He practises the cello at night.",
-    "The train to Paris leaves at noon.",
-    "Our flight to Rome was delayed.",
-    "Water boils at one hundred degrees.",
-    "Bread is baked in a hot oven.",
+    *FIRST_SENTENCES,
     "The river flooded three villages last spring.",
     "Doctors advise their patients to walk more.",
     "How do I reset the password of my account?",

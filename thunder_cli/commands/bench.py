@@ -166,16 +166,11 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
 
 def measure_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
-    from thunder_cli.hub_notice import print_hub_notice
+    from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
-    from thunder_cli.trusted_recipe import show_trusted_recipe
-    from thunder_core.pipeline.request_checks import check_request
 
-    request = settings.request()
-    check_request(request)
-    print_hub_notice(told, request.model)
-    show_trusted_recipe(stderr(), request)
+    request = checked_request(settings, told)
     with importing(told):
         from thunder_core.pipeline.bench import bench_model
         from thunder_core.pipeline.generation_bench import bench_generation

@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
 @expand_options
 def debug(
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ARTIFACT|MODEL]",
-            help="A folder that `thunder optimize` wrote, or a model; without it, the recipe's own sample model.",
-            show_default=False,
-        ),
-    ] = None,
+    subject: options.Subject = None,
     *,
     debug_request: DebugRequest,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
@@ -72,16 +65,11 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
 
 def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Console) -> Diagnosis:
     """Examine a model under a recipe."""
-    from thunder_cli.hub_notice import print_hub_notice
+    from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
-    from thunder_cli.trusted_recipe import show_trusted_recipe
-    from thunder_core.pipeline.request_checks import check_request
 
-    request = settings.request()
-    check_request(request)
-    print_hub_notice(told, request.model)
-    show_trusted_recipe(stderr(), request)
+    request = checked_request(settings, told)
     with importing(told):
         from thunder_core.pipeline.debug import debug_model
     with watching(told) as progress:

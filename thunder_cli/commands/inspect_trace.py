@@ -25,14 +25,7 @@ GENERATION = ("prompt-length", "new-tokens")  # settings of --task generate
 
 @expand_options
 def inspect_trace(
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ARTIFACT|MODEL]",
-            help="A folder that `thunder optimize` wrote, or a model; without it, the recipe's own sample model.",
-            show_default=False,
-        ),
-    ] = None,
+    subject: options.Subject = None,
     *,
     trace: Annotated[TraceName, typer.Option("--trace", "-t", help="Which trace.")] = "computation",
     stage: Annotated[
@@ -99,15 +92,10 @@ def subject_named(settings: Settings, program: int) -> Subject:
 
 def subject_made(settings: Settings) -> Subject:
     """The model that is named, loaded, compiled and called once."""
-    from thunder_cli.hub_notice import print_hub_notice
+    from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing
-    from thunder_cli.trusted_recipe import show_trusted_recipe
-    from thunder_core.pipeline.request_checks import check_request
 
-    request = settings.request()
-    check_request(request)
-    print_hub_notice(stderr(), request.model)
-    show_trusted_recipe(stderr(), request)
+    request = checked_request(settings, stderr())
     with importing(stderr()):
         from thunder_core.inspect.in_process import traced_model
     return traced_model(request)

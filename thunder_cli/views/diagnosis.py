@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from thunder_cli.views.quantity import counted, magnitude
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, spaced
 from thunder_core.pipeline.debug import Diagnosis, ReproductionFacts
 from thunder_core.validation.inside import Fault, NonFiniteLine, TensorFacts
 
@@ -26,16 +24,8 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
     return Group(*spaced(parts))
 
 
-def spaced(parts: list[Text]) -> Iterator[RenderableType]:
-    """The parts with an empty line between each two."""
-    for number, part in enumerate(parts):
-        if number:
-            yield Text()
-        yield part
-
-
 def verdict(diagnosis: Diagnosis) -> Text:
-    """Whether something is wrong, and what was compared."""
+    """The number of wrong lines, what was compared, and what was not."""
     wrong = len(diagnosis.faults)
     told = (counted(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} by {diagnosis.recipe}"

@@ -13,7 +13,7 @@ from rich.text import Text
 from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.quantity import counted, magnitude, rate, rounds_of, seconds, size, speedup
 from thunder_cli.views.ranges import ranges_view
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, titled
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, spaced, titled
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.report import Report
 from thunder_core.report.number_format import percent
@@ -43,14 +43,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
         *refused_view(report),
         *_remarks(report),
     ]
-    return Group(*_spaced(parts))
-
-
-def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
-    for number, part in enumerate(parts):
-        if number:
-            yield Text()
-        yield part
+    return Group(*spaced(parts))
 
 
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:

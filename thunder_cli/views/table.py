@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -20,6 +20,14 @@ VERDICTS: Mapping[Verdict, str] = {
     "not distinguishable": "",
 }
 BROAD = 1000  # columns, more than any table takes
+
+
+def spaced(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    """The parts of an output with an empty line between each two."""
+    for number, part in enumerate(parts):
+        if number:
+            yield Text()
+        yield part
 
 
 def titled(title: str, detail: str, body: RenderableType) -> RenderableType:

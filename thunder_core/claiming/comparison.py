@@ -46,6 +46,11 @@ class Measured:
     allowed: float = 0.0
     scale: float = 0.0
 
+    @property
+    def used(self) -> float:
+        """The error as a part of what is allowed."""
+        return self.error / self.allowed if self.allowed else 0.0
+
 
 class Exact(Protocol):
     """A function that computes a result in float64, or gives None where that cannot be done.

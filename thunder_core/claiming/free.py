@@ -21,12 +21,12 @@ UNPACK = Symbol("python.code", lambda text: text)
 def free_after_last_use(trace: Trace) -> Trace:
     """The trace with `del` statements; inputs are the caller's, constants the trace's, and results live on."""
     lists = _names_for_lists(trace)
-    pairs = zip(trace.bound_symbols, _last_uses(trace), strict=True)
+    pairs = zip(trace.bound_symbols, last_uses(trace), strict=True)
     bsyms = [bsym for bsym, last in pairs for bsym in _freed(bsym, last, lists)]
     return trace.having(bsyms, made_by="free after last use")
 
 
-def _last_uses(trace: Trace) -> list[list[Proxy]]:
+def last_uses(trace: Trace) -> list[list[Proxy]]:
     """For each bound symbol the names that it reads or makes and that no later one reads."""
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     last_uses: list[list[Proxy]] = []

@@ -21,6 +21,11 @@ class SourceLine:
         return printable(f"{self.filename}:{self.lineno}{inside}")
 
 
+def message_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class where it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 class ThunderError(Exception):
     """An error that says what is wrong, what to do about it and, where there is one, the user's line."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from thunder_core.claiming.check import RandomStates, Values, copied
 from thunder_core.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.judgement import Deadline, Findings, judged_by
 from thunder_core.fault_localization.recording import settings_kept
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
@@ -44,19 +44,8 @@ def examine_claims(
     values = {**copied(inputs), **claimed.constants}
     with torch.no_grad(), settings_kept(claimed.bound_symbols):
         states.restore()
-        for bsym, dying in zip(checked.bound_symbols, last_reads(checked), strict=True):
+        for bsym, dying in zip(checked.bound_symbols, last_uses(checked), strict=True):
             evaluate((bsym,), values)
-            for name in dying:
-                values.pop(name, None)
+            for proxy in dying:
+                values.pop(proxy.name, None)
     return ClaimFindings(tuple(judge.faults), tuple(judge.lines()), tuple(judge.not_compared(checks)))
-
-
-def last_reads(trace: Trace) -> Iterator[frozenset[str]]:
-    """For each bound symbol the names that no later one reads, and the trace does not return."""
-    live = {proxy.name for proxy in trace.outputs}
-    dying: list[frozenset[str]] = []
-    for bsym in reversed(trace.bound_symbols):
-        names = {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
-        dying.append(frozenset(names - live))
-        live |= names
-    return reversed(dying)

@@ -16,6 +16,7 @@ from thunder_core.validation.report import AFTER_CALL
 
 ANOTHER = "`{path}` is `{ours}`, and `{right}` has the value that eager PyTorch has there"
 DIFFERENT = "`{path}` is {ours}, and {theirs} in eager PyTorch"
+OTHER_VALUES = "`{}` has other values than in eager PyTorch"
 UNWRITTEN = "`{path}` is the tensor of before the call, and a new one in eager PyTorch"
 INPUT = "input "  # begins the paths of what inputs hold behind a call
 ATTRIBUTE = "attribute "  # begins the paths of what a returned dict has among its attributes

@@ -13,7 +13,7 @@ import torch
 from thunder_core.errors import NotComparable
 from thunder_core.fault_localization.argument_probes import argument_probes
 from thunder_core.fault_localization.calls import Arguments, Call, own
-from thunder_core.fault_localization.epilogue import is_close
+from thunder_core.fault_localization.epilogue import OTHER_VALUES, is_close
 from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.model_probes import model_probes, process_probes
 from thunder_core.fault_localization.place_probes import place_probes
@@ -110,7 +110,7 @@ def first_unequal(ours: Leaves, theirs: Leaves) -> str:
     for path, value in theirs.tensors.items():
         mine = ours.tensors[path]
         if not is_close(mine, value):
-            return f"`{path}` has other values than in eager PyTorch"
+            return OTHER_VALUES.format(path)
         if mine.requires_grad != value.requires_grad:
             return f"`{path}` requires a gradient {'here' if mine.requires_grad else 'in eager PyTorch'} alone"
     return ""

@@ -60,7 +60,7 @@ class Findings(Judge):
 
     def accept(self, check: Check, name: str, measured: Measured) -> None:  # noqa: ARG002
         """Keep the measurement of a check that uses most of what is allowed."""
-        if check not in self.measured or used(measured) > used(self.measured[check]):
+        if check not in self.measured or measured.used > self.measured[check].used:
             self.measured[check] = measured
 
     def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:
@@ -78,7 +78,7 @@ class Findings(Judge):
         for check in self.measured:
             groups.setdefault((check.claimed.module, check.claimed.executor), []).append(check)
         for (module, executor), checks in groups.items():
-            worst = max(checks, key=lambda check: used(self.measured[check]))
+            worst = max(checks, key=lambda check: self.measured[check].used)
             measured = self.measured[worst]
             yield CheckedLines(
                 module=module,
@@ -99,11 +99,6 @@ class Findings(Judge):
                 counts[check.left_out] = counts.get(check.left_out, 0) + 1
         for reason, count in counts.items():
             yield NotCompared(what=f"lines of the {self.trace}", count=count, reason=reason)
-
-
-def used(measured: Measured) -> float:
-    """The error as a part of what is allowed."""
-    return measured.error / measured.allowed if measured.allowed else 0.0
 
 
 def judged_by(judge: Judge, trace: Trace) -> list[Check]:

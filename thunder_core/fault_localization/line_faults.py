@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from thunder_core.claiming.claim import EAGER
 from thunder_core.claiming.comparison import Difference
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves
 from thunder_core.validation.inside import Fault, FaultKind, TensorFacts
 
 
@@ -38,6 +41,27 @@ def line_fault(
         module=bsym.module,
         source=str(bsym.source or ""),
         inputs=tuple(tensor_facts(proxy) for proxy in bsym.inputs if isinstance(proxy, TensorProxy)),
+    )
+
+
+def stage_line_fault(stage: Trace, bsym: BoundSymbol, result: str, difference: Difference) -> Fault:
+    """The fault of a line of a stage: of the executor that runs it, or of the transform that made the stage."""
+    executor = bsym.executor if bsym.executor != EAGER else ""
+    kind: FaultKind = "executor" if executor else "transform"
+    return line_fault(kind, executor or stage.made_by, stage.name, bsym, result, difference)
+
+
+def return_fault(kind: FaultKind, trace: Trace, result: str, difference: Difference) -> Fault:
+    """The fault of what a trace returns, where no line of it is to blame."""
+    returned = ", ".join(map(str, leaves(trace.output)))
+    return Fault(
+        kind=kind,
+        by=trace.made_by,
+        trace=trace.name,
+        line=f"return ({returned})",
+        result=result,
+        difference=difference.what,
+        error=difference.largest,
     )
 
 

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.comparison import Difference
 from thunder_core.fault_localization.acquisition import EagerCall, RecordCalls, first_wrong_call
 from thunder_core.fault_localization.calls import Arguments, Call
-from thunder_core.fault_localization.epilogue import HandedOut, is_close, misplaced_result, returned_leaves
+from thunder_core.fault_localization.epilogue import (
+    OTHER_VALUES,
+    HandedOut,
+    is_close,
+    misplaced_result,
+    returned_leaves,
+)
+from thunder_core.fault_localization.line_faults import return_fault
 from thunder_core.fault_localization.recording import AT_THE_END, Recording, inputs_by_name, record
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import leaves
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault
 from thunder_core.validation.leaves import Leaves
@@ -108,15 +115,7 @@ def wrong_result(acquired: Trace, recording: Recording, ours: Leaves, theirs: Le
     candidates = (*recording.outputs, *written)
     for path, tensor in theirs.tensors.items():
         if not any(is_close(one, tensor) for one in (ours.tensors.get(path), *candidates)):
-            returned = ", ".join(map(str, leaves(acquired.output)))
-            return Fault(
-                kind="acquisition",
-                by=acquired.made_by,
-                trace=acquired.name,
-                line=f"return ({returned})",
-                result=path,
-                difference=f"`{path}` has other values than in eager PyTorch",
-            )
+            return return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
     return None
 
 

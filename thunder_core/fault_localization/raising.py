@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from thunder_core.claiming.check import RandomStates, Values, copied
-from thunder_core.claiming.claim import EAGER
 from thunder_core.claiming.comparison import Difference
-from thunder_core.fault_localization.line_faults import line_fault
+from thunder_core.fault_localization.line_faults import stage_line_fault
 from thunder_core.fault_localization.recording import record, settings_kept
 from thunder_core.fault_localization.stages import Evaluated, first_difference
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.trace import Trace
-from thunder_core.validation.inside import Fault, FaultKind
+from thunder_core.validation.inside import Fault
 
 RAISES = "it raises {kind}: {error}"
 
@@ -54,7 +53,5 @@ def raising_fault(stage: Trace, place: int, error: Exception) -> Fault:
     """The fault of a line that raises."""
     bsym = stage.bound_symbols[place]
     told = Difference(RAISES.format(kind=type(error).__name__, error=error))
-    executor = bsym.executor if bsym.executor != EAGER else ""
-    kind: FaultKind = "executor" if executor else "transform"
     name = next((proxy.name for proxy in bsym.tensors), "")
-    return line_fault(kind, executor or stage.made_by, stage.name, bsym, name, told)
+    return stage_line_fault(stage, bsym, name, told)

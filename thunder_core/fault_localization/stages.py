@@ -27,14 +27,14 @@ from thunder_core.claiming.comparison import (
     metadata_difference,
 )
 from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
-from thunder_core.fault_localization.line_faults import line_fault, of_result
+from thunder_core.fault_localization.line_faults import of_result, return_fault, stage_line_fault
 from thunder_core.fault_localization.recording import AT_THE_END, Recording
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.validation.inside import Fault, FaultKind
+from thunder_core.validation.inside import Fault
 
 RESULT = "result {}"  # names what a trace returns at a place
 # What another order of operations changes in float64, and much more: of the largest value, of the error that the value
@@ -73,14 +73,14 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
     names = [*after.recording.values, *(RESULT.format(place) for place in range(len(after.recording.outputs)))]
     old, new = named_values(before.recording), named_values(after.recording)
     made_by = {} if writes_of(after.trace) else definitions(after.trace)
-    if all(is_equal(old[name], new[name]) for name in names if name in old and name in new):
+    shared = [name for name in names if name in old and name in new]
+    equal = {name for name in shared if is_equal(old[name], new[name])}
+    if len(equal) == len(shared):
         return None
     in_double = differences_in_double(before, after) if allowance.is_strict else {}
     without_values = {name for bsym in after.trace.bound_symbols for name in uninitialized(bsym, (bsym,))}
-    for name in names:
-        if name not in old or name not in new or name in without_values:
-            continue
-        if is_equal(old[name], new[name]) and name not in in_double:
+    for name in shared:
+        if name in without_values or (name in equal and name not in in_double):
             continue
         exact = exact_value(name, before)
         if name in made_by and reads_the_same(made_by[name], before.recording, after.recording):
@@ -203,20 +203,7 @@ def exact_locally(name: str, before: Evaluated) -> Exact:
 def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
     """The fault at a name: at the line that defines it, or at the first line that it is computed from and is new."""
     bsym, told = culprit(name, before, after), of_result(name, difference)
-    if bsym is None:
-        returned = ", ".join(map(str, leaves(after.output)))
-        return Fault(
-            kind="transform",
-            by=after.made_by,
-            trace=after.name,
-            line=f"return ({returned})",
-            result=name,
-            difference=told.what,
-            error=told.largest,
-        )
-    executor = bsym.executor if bsym.executor != EAGER else ""
-    kind: FaultKind = "executor" if executor else "transform"
-    return line_fault(kind, executor or after.made_by, after.name, bsym, name, told)
+    return return_fault("transform", after, name, told) if bsym is None else stage_line_fault(after, bsym, name, told)
 
 
 def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:

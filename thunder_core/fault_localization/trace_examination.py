@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.autodiff.output_aliases import PART_VIEWS
 from thunder_core.claiming.check import RandomStates, Values, perturb
+from thunder_core.errors.tree import message_line
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
@@ -62,7 +63,7 @@ class Examination:
         try:
             yield
         except Exception as error:  # of any operation that does not run by itself
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            said = message_line(error)
             self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
 
     def has_room(self, trace: Trace) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import CannotGenerate
+from thunder_core.errors.tree import message_line
 from thunder_core.models.prompts import drawn_prompts
 from thunder_core.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.options.symbolic_arguments import SymbolicArgument
@@ -106,7 +107,7 @@ def observed_sizes(
             except (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as error:
                 raise CannotGenerate(
                     f"`generate` of {type(session.model).__name__} fails in eager PyTorch, with prompts of {prompts}: "
-                    f"{(str(error).splitlines() or [type(error).__name__])[0]:.300}",
+                    f"{message_line(error):.300}",
                     fix="use a model that generates from text with the installed transformers",
                 ) from error
     return found

@@ -19,6 +19,7 @@ from thunder_core.errors import (
     WrongInputs,
     WrongResult,
 )
+from thunder_core.errors.tree import message_line
 from thunder_core.fault_localization.captures import captured_inputs
 from thunder_core.fault_localization.examination import examine, examine_computation
 from thunder_core.fault_localization.rounding import Allowance
@@ -132,7 +133,7 @@ def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], s
     try:
         found = look(max(AT_LEAST, SHARE * seconds))
     except Exception as failure:  # the outputs agree: what cannot be run line by line is no finding
-        said = (str(failure).splitlines() or [type(failure).__name__])[0]
+        said = message_line(failure)
         return report.model_copy(update={"notes": (*report.notes, NOT_INSIDE.format(said))})
     told = report.model_copy(update={"inside": found})
     if found is not None and found.faults:

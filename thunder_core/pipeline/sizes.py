@@ -8,6 +8,7 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.errors import BadOption
+from thunder_core.errors.tree import message_line
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.free_memory import is_out_of_memory
 from thunder_core.models.input_size import InputSize
@@ -57,7 +58,7 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
         except Exception as error:  # whatever its code or a kernel says of a size that it was not made for
             if is_out_of_memory(error):
                 raise
-            said = (str(error).splitlines() or [type(error).__name__])[0]
+            said = message_line(error)
             height, width = image_size(session.loaded.config)
             raise BadOption(
                 f"this {type(session.model).__name__} takes no images of "

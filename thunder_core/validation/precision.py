@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import NotComparable
+from thunder_core.errors.tree import message_line
 from thunder_core.models.free_memory import free_memory, is_out_of_memory
 from thunder_core.models.input_tensors import converted
 from thunder_core.validation.draws import Draws
@@ -54,11 +55,6 @@ def widest_affordable(model: torch.nn.Module, copies: int = 1) -> torch.dtype:
     free = free_memory(device)
     needed = copies * sum(tensor.numel() for tensor in tensors) * torch.float64.itemsize
     return torch.float32 if free is not None and needed > ROOM * free else torch.float64
-
-
-def said_by(error: Exception) -> str:
-    """The first line of an error."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
@@ -133,7 +129,7 @@ class Reference:
         except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:  # of weights of a class of its own
             if is_out_of_memory(error):
                 raise
-            self._step_down(f"the model cannot be converted to {self.name} ({said_by(error)})")
+            self._step_down(f"the model cannot be converted to {self.name} ({message_line(error)})")
 
     @property
     def name(self) -> str:
@@ -166,7 +162,7 @@ class Reference:
             except Exception as error:  # whatever its code or a kernel says of a dtype that they were not made for
                 if not self._lower or is_out_of_memory(error):
                     raise
-                self._step_down(f"the model does not run in {self.name} ({said_by(error)})")
+                self._step_down(f"the model does not run in {self.name} ({message_line(error)})")
 
     def _convert(self, value: object) -> object:
         return value if self._dtype is None else _to(self._dtype, value)
