@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from thunder_core.recipe import Cuda
+from thunder_core.recipe import Cuda, Transform
+from thunder_core.transforms.static_cache import GenerateWithStaticCache
 from thunder_recipes.hf_llama3 import HFLlama3
 
 
@@ -19,3 +20,7 @@ class HFLlama3Hopper(HFLlama3):
         "validation and measurement on a Hopper GPU",
     )
     executors = ("sdpa", "triton", "nvfuser", "inductor", "cudagraphs", "torch")
+
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        """`generate` with a static cache: its sizes are the same for each token, so that one graph serves them all."""
+        return (*super().setup_transforms(), GenerateWithStaticCache())

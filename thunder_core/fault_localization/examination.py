@@ -19,6 +19,7 @@ from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.trace_examination import Examination
 from thunder_core.fault_localization.unpacking import wrongly_unpacked
+from thunder_core.runtime.library.examination import examining
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import InsideReport
 
@@ -43,7 +44,7 @@ def examine(
     Raises what the prologue raises for arguments that the program is not for.
     """
     examination, call = Examination(program, Deadline(seconds), allowance), Call(subject, args, kwargs)
-    with outcome_undone(call):
+    with examining(), outcome_undone(call):
         taken, own_kwargs = arguments = call.own_arguments()
         preparation = Preparation(arguments, *program.prepare(subject, taken, own_kwargs))
         roots = {"module": subject, "args": taken, "kwargs": own_kwargs}
@@ -72,7 +73,8 @@ def examine_computation(capture: Capture, *, seconds: float = 0.0, allowance: Al
     if capture.inputs is not None:
         states = RandomStates.now(capture.inputs)
         try:
-            examination.examine_computation(capture.inputs, capture.states)
+            with examining():
+                examination.examine_computation(capture.inputs, capture.states)
         finally:
             states.restore()
     return examination.report()

@@ -7,20 +7,25 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
-from thunder_core.analysis.aliasing import AliasSets, alias_sets
+import torch
+
+from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.claiming.withholding import WITHHELD
 from thunder_core.fusion.machine_code import ENTRY, MachineCode
-from thunder_core.ir.layout import layout
+from thunder_core.ir.layout import GRADIENT, layout
 from thunder_core.ir.listing import Listing, Value
 from thunder_core.ir.printer import list_trace
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbolic_sizes_of
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 
+LAUNCH_SECONDS = 5e-6  # what a launch from Python costs, a few microseconds on all machines that were measured
+COPIED_PER_SECOND = 1.5e12  # bytes that a GPU of the Hopper generation copies: it reads and writes 3e12 (benchmarks)
 ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 
 
@@ -28,9 +33,10 @@ class WrappingExecutor(Executor):
     """An executor that runs what others have claimed, many bound symbols at a time; it comes last, wherever named.
 
     `wrapper` names the function (`module.name`) that is given the bound symbols, as a function, and how many of its
-    parameters are constants; the others are tensors. Where the bound symbols write to some of these, it is also given
-    `held`, the places of the tensors whose memory is written to, and `written`, one of these places for each write. It
-    returns what is called in place of the bound symbols.
+    parameters are constants; the others are tensors and, with `symbolic=True`, the symbolic integers of the program.
+    `static` has the numbers, among all tensors, of those that objects hold: parameters, buffers, caches. Where the
+    bound symbols write to memory, the wrapper is also given `held`, the numbers of the tensors whose memory is written
+    to, and `written`, one of these numbers for each write. It returns what is called in place of the bound symbols.
     """
 
     wrapper: str
@@ -57,15 +63,15 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     """The trace with each run of bound symbols that the executor takes as one bound symbol."""
     bsyms = trace.bound_symbols
     memory = WrittenMemory.of(trace)
-    taken = [is_free(bsym, memory) and executor.wraps(bsym) for bsym in bsyms]
+    taken = [is_free(bsym, memory, numbers=executor.symbolic_sizes) and executor.wraps(bsym) for bsym in bsyms]
     result: list[BoundSymbol] = []
     count = 0
     for takes, group in groupby(range(len(bsyms)), key=taken.__getitem__):
         places = list(group)
         part = bsyms[places[0] : places[-1] + 1]
-        if takes and len(part) > 1:
-            later = _read(trace, bsyms[places[-1] + 1 :])
-            part = (_wrapped(part, later, memory, executor, f"{executor.short_name}_{count}"),)
+        run = Run.of(part, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
+        if run is not None and run.is_worthwhile:
+            part = (_wrapped(run, executor, f"{executor.short_name}_{count}"),)
             count += 1
         result += part
     return trace.having(result, made_by=f"wrap by {executor.name}")
@@ -76,12 +82,14 @@ class WrittenMemory:
     """The memory that a trace writes to: what objects hold, such as parameters, buffers and caches, and what moves.
 
     `apart` are the names of memory that is written to and of another place at each call: arguments themselves and what
-    the trace makes; and the tensors that autograd records the making of.
+    the trace makes; and the tensors that autograd records the making of. `static` are the inputs that objects hold,
+    written to or not, and the constants.
     """
 
     aliasing: AliasSets
     held: frozenset[str]
     apart: frozenset[str]
+    static: frozenset[str]
 
     @classmethod
     def of(cls, trace: Trace) -> WrittenMemory:
@@ -97,7 +105,8 @@ class WrittenMemory:
             roots = names & from_outside
             stays = roots and all(is_held(trace.origins.get(name, "")) for name in roots) and not names & recorded
             (held if stays else apart).update(names)
-        return cls(aliasing, frozenset(held), frozenset(apart))
+        inputs = frozenset(proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, "")))
+        return cls(aliasing, frozenset(held), frozenset(apart), inputs | trace.constants.keys())
 
     def places(self, inputs: Sequence[str]) -> tuple[int, ...]:
         """The places of those inputs whose memory is written to."""
@@ -107,9 +116,53 @@ class WrittenMemory:
 def is_held(origin: str) -> bool:
     """Whether a tensor is an attribute of an object (`module.weight`, `args[0].layers[1].keys`): it stays in its place.
 
-    An argument itself, or an item of one, is another tensor at most calls.
+    An argument itself, or an item of one, is another tensor at most calls; so is the gradient of a weight.
     """
-    return "." in ITEM.sub("", origin)
+    return not origin.startswith(GRADIENT) and "." in ITEM.sub("", origin)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of bound symbols that an executor may take as one, with the values that it reads and returns."""
+
+    bsyms: tuple[BoundSymbol, ...]
+    inputs: tuple[Proxy, ...]
+    outputs: tuple[Proxy, ...]
+    memory: WrittenMemory
+
+    @classmethod
+    def of(cls, bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory) -> Run:
+        """The run of these bound symbols, of which what is read `later` is returned."""
+        defined = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
+        inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined}
+        outputs = tuple(proxy for proxy in defined.values() if proxy.name in later)
+        return cls(tuple(bsyms), tuple(inputs.values()), outputs, memory)
+
+    @property
+    def tensors(self) -> tuple[TensorProxy, ...]:
+        """The inputs that are tensors."""
+        return tuple(proxy for proxy in self.inputs if isinstance(proxy, TensorProxy))
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether sizes of what the run reads are symbols."""
+        return next(symbolic_sizes_of((*self.inputs, *self.outputs)), None) is not None
+
+    @property
+    def copied_bytes(self) -> int:
+        """The bytes that are copied at each call: inputs that no object holds, and results in memory of their own."""
+        fixed = self.memory.static | self.memory.held
+        moving = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
+        heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}
+        made = [proxy for proxy in self.outputs if isinstance(proxy, TensorProxy)]
+        own = {self.memory.aliasing.representative(proxy.name): proxy.bytes for proxy in made}
+        return moving + sum(size for head, size in own.items() if head not in heads)
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether one launch saves more time than copying takes; two operations at least, views not counted."""
+        launches = sum(not is_view(bsym) for bsym in self.bsyms)
+        return launches > 1 and self.copied_bytes / COPIED_PER_SECOND < launches * LAUNCH_SECONDS
 
 
 def unwrapped(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
@@ -118,12 +171,20 @@ def unwrapped(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
         yield from bsym.subsymbols if any(part.executor for part in bsym.subsymbols) else (bsym,)
 
 
-def is_free(bsym: BoundSymbol, memory: WrittenMemory) -> bool:
-    """Whether a bound symbol makes tensors of tensors alone, and writes to memory that is held or to none."""
+def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) -> bool:
+    """Whether a bound symbol makes tensors of tensors alone, and writes to memory that is held or to none.
+
+    With `numbers` it may read symbolic integers.
+    """
     if bsym.executor == WITHHELD or bsym.ordered or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
-    proxies = (*bsym.inputs, *bsym.outputs)
-    return all(isinstance(proxy, TensorProxy) and proxy.name not in memory.apart for proxy in proxies)
+    inputs = [proxy for proxy in bsym.inputs if not (numbers and is_symbolic_integer(proxy))]
+    return all(isinstance(proxy, TensorProxy) and proxy.name not in memory.apart for proxy in (*inputs, *bsym.outputs))
+
+
+def is_symbolic_integer(proxy: Proxy) -> bool:
+    """Whether a proxy is a size, or an integer that a program computes from sizes."""
+    return isinstance(proxy, NumberProxy) and isinstance(proxy.value, torch.SymInt)
 
 
 def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
@@ -131,37 +192,42 @@ def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
     return frozenset(proxy.name for one in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in one)
 
 
-def _wrapped(
-    bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory, executor: WrappingExecutor, name: str
-) -> BoundSymbol:
-    defined = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
-    inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined}
-    outputs = tuple(proxy for proxy in defined.values() if proxy.name in later)
-    inner = Trace(ENTRY, tuple(inputs.values()), tuple(bsyms), outputs, made_by=f"wrap by {executor.name}")
+def _wrapped(run: Run, executor: WrappingExecutor, name: str) -> BoundSymbol:
+    inner = Trace(ENTRY, run.inputs, run.bsyms, run.outputs, made_by=f"wrap by {executor.name}")
     listing, constants = list_trace(free_after_last_use(inner))
-    writes = [name for bsym in bsyms for name in bsym.mutates]
-    options = _write_options(tuple(inputs), writes, memory) if writes else ""
-    function = MachineCode(_text(listing, executor, options), b"", ()).function(name)
+    function = MachineCode(_text(listing, executor, _options(run)), b"", ()).function(name)
     return BoundSymbol(
         symbol=Symbol(name, function),
-        args=(*constants.values(), *inputs.values()),
+        args=(*constants.values(), *run.inputs),
         kwargs={},
-        output=outputs,
-        subsymbols=tuple(bsyms),
-        source=bsyms[0].source,
-        module=bsyms[0].module,
-        mutates=tuple(dict.fromkeys(writes)),
+        output=run.outputs,
+        subsymbols=run.bsyms,
+        source=run.bsyms[0].source,
+        module=run.bsyms[0].module,
+        mutates=tuple(dict.fromkeys(name for bsym in run.bsyms for name in bsym.mutates)),
         executor=executor.name,
     )
 
 
-def _write_options(inputs: Sequence[str], writes: Iterable[str], memory: WrittenMemory) -> str:
-    """The places of the inputs that lie in written memory, and of one such input for each write, as arguments."""
+def _options(run: Run) -> str:
+    """The inputs that objects hold, those that lie in written memory, and one of these for each write, as arguments."""
+    names = [proxy.name for proxy in run.tensors]
+    static = tuple(number for number, name in enumerate(names) if name in run.memory.static)
+    writes = [name for bsym in run.bsyms for name in bsym.mutates]
+    options = {
+        **(_write_options(names, writes, run.memory) if writes else {}),
+        **({"static": static} if static else {}),
+        **({"symbolic": True} if run.is_symbolic else {}),
+    }
+    return "".join(f", {name}={value!r}" for name, value in options.items())
+
+
+def _write_options(inputs: Sequence[str], writes: Iterable[str], memory: WrittenMemory) -> dict[str, Any]:
     held = memory.places(inputs)
     by_memory = {memory.aliasing.representative(inputs[place]): place for place in reversed(held)}
     named = {name: place for place, name in enumerate(inputs)}
     written = [named.get(name, by_memory[memory.aliasing.representative(name)]) for name in writes]
-    return f", held={held!r}, written={tuple(sorted(written))!r}"
+    return {"held": held, "written": tuple(sorted(written))}
 
 
 def _text(listing: Listing, executor: WrappingExecutor, options: str) -> str:

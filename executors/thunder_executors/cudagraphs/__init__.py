@@ -9,11 +9,13 @@ import torch
 
 from thunder_core.extension.requirement import Cuda
 from thunder_core.fusion.wrapping import WrappingExecutor
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
 # What makes the host wait, or reads its memory, cannot be recorded.
 WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+COLLECTIVE = ("torch.ops.c10d", "torch.ops._c10d")
+INDEXING = frozenset(f"torch.ops.aten.{name}" for name in ("index", "_unsafe_index", "index_put", "index_put_"))
 ON_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
 
 
@@ -22,6 +24,7 @@ class CudaGraphs(WrappingExecutor):
     """Wraps bound symbols whose tensors are all on one GPU, whichever executor has claimed them."""
 
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "nvfuser", "inductor")
+    symbolic_sizes: ClassVar[bool] = True
     name: str = "cudagraphs"
     wrapper: str = "thunder_executors.cudagraphs.graph.captured"
     short_name: str = "graph"
@@ -45,11 +48,22 @@ class CudaGraphs(WrappingExecutor):
         devices = {proxy.device for proxy in proxies if isinstance(proxy, TensorProxy)}
         if len(devices) != 1 or next(iter(devices)).type != "cuda" or bsym.symbol.name in ON_HOST:
             return False
-        return not any(tag in getattr(part.symbol.target, "tags", ()) for part in _parts(bsym) for tag in WAITING)
+        return not any(map(cannot_be_recorded, bsym.at_level("aten")))
 
 
-def _parts(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    return tuple(bsym.at_level("aten"))
+def cannot_be_recorded(operation: BoundSymbol) -> bool:
+    """Whether an aten operation makes the host wait: it asks for values, counts a mask, or talks to other processes."""
+    name = operation.symbol.name
+    return (
+        any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)
+        or name.startswith(COLLECTIVE)
+        or (name.rpartition(".")[0] in INDEXING and any(map(is_mask, operation.inputs[1:])))
+    )
+
+
+def is_mask(proxy: Proxy) -> bool:
+    """Whether a tensor that indexes another one is a mask, whose elements are counted on the host."""
+    return isinstance(proxy, TensorProxy) and proxy.dtype in (torch.bool, torch.uint8)
 
 
 EXECUTOR = CudaGraphs()

@@ -1,17 +1,23 @@
-"""A function of tensors as a CUDA graph: recorded at its second call, replayed from then on.
+"""A function of tensors as a CUDA graph: captured at its second call, replayed from then on.
 
-A graph reads and writes fixed addresses. An input that has never moved (a weight, mostly) is read where it is; one that
-has moved is copied into a place of its own before each replay. Results are copied out, since the next replay writes
-over them; those that share memory with each other or with an input do so after as before.
+A graph reads and writes fixed addresses. Inputs are of three kinds:
 
-What is written to is written in its place. An input whose memory is written to is never copied: there is a graph for
-each place at which such inputs have lain in two calls (a cache of keys and values that is made anew for each text).
+- `static` ones are parameters, buffers and caches, which objects hold. The graph reads them where they are. Where one
+  has moved, the graph is captured again.
+- `held` ones are static, and the function writes to their memory. There is one graph for each set of their addresses
+  (a cache of keys and values is allocated again for another batch).
+- All others are copied into buffers of the graph before each replay.
+
+Results are copied out after each replay, because the next replay overwrites them. A result that is a view of an input,
+or shares memory with another result, is such a view again.
+
+A program with symbolic sizes has one graph for each set of sizes, of which the most recently used ones are kept.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
@@ -19,8 +25,13 @@ from typing import Any, TypeAlias
 
 import torch
 
-Place: TypeAlias = tuple[int, ...]  # a device, a stream of it, and the addresses of the inputs that are written to
-GRAPHS = 8  # that are kept of one function: those that were used last
+from thunder_core.errors import ThunderError
+from thunder_core.runtime.library.examination import is_examined
+from thunder_core.runtime.library.extent import extent
+from thunder_executors.cudagraphs.recording import Cuda
+
+Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
+GRAPHS = 8  # the number of graphs that are kept of one function: the most recently used ones
 
 
 @dataclass(frozen=True)
@@ -36,25 +47,66 @@ class View:
 
 
 @dataclass(frozen=True, eq=False)
+class Buffer:
+    """A tensor that a graph reads in place of an input; `memory` is what the input's elements are copied into.
+
+    Elements of an expanded or overlapping input lie in memory once, and are copied once.
+    """
+
+    tensor: torch.Tensor
+    memory: torch.Tensor
+    is_flat: bool
+
+    @classmethod
+    def like(cls, tensor: torch.Tensor) -> Buffer:
+        """Return a buffer for a tensor of this shape, stride, dtype and device, with its numbers."""
+        is_flat = overlaps_itself(tensor)
+        if is_flat:
+            memory = torch.empty(extent(tensor.shape, tensor.stride()), dtype=tensor.dtype, device=tensor.device)
+            buffer = cls(memory.as_strided(tensor.shape, tensor.stride()), memory, is_flat)
+        else:
+            memory = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            buffer = cls(memory, memory, is_flat)
+        memory.copy_(buffer.elements_of(tensor))
+        return buffer
+
+    def elements_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The elements of an input, in the shape of `memory`."""
+        return tensor.as_strided(self.memory.shape, self.memory.stride()) if self.is_flat else tensor
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether elements of a tensor may share memory: it is expanded, or a window over another tensor."""
+    dimensions = sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+    span = 1
+    for stride, size in dimensions:
+        if stride < span:
+            return True
+        span = stride * size
+    return False
+
+
+@dataclass(frozen=True, eq=False)
 class Recording:
-    """A graph with what it reads and writes: inputs in place by their addresses, `buffers` for those that move."""
+    """A graph with what it reads and writes: static inputs by their addresses, `buffers` for the others."""
 
     replay: Callable[[], None]
     addresses: dict[int, int]
-    buffers: dict[int, torch.Tensor]
-    memories: tuple[torch.UntypedStorage, ...]
+    buffers: dict[int, Buffer]
+    memories: tuple[torch.Tensor, ...]
     views: tuple[View, ...]
 
-    def moved(self, tensors: Sequence[torch.Tensor]) -> set[int]:
-        """The inputs that are not where the graph reads them."""
-        return {place for place, address in self.addresses.items() if tensors[place].data_ptr() != address}
+    def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether all static inputs are where the graph reads them."""
+        return all(tensors[place].data_ptr() == address for place, address in self.addresses.items())
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Replay it for these inputs."""
-        for place, buffer in self.buffers.items():
-            buffer.copy_(tensors[place])
+        """Replay the graph for these inputs."""
+        if self.buffers:
+            sources = [buffer.elements_of(tensors[place]) for place, buffer in self.buffers.items()]
+            torch._foreach_copy_([buffer.memory for buffer in self.buffers.values()], sources)
         self.replay()
-        copies: list[Any] = [memory.clone() for memory in self.memories]  # type: ignore[no-untyped-call]
+        copies = [memory.clone().untyped_storage() for memory in self.memories]
         return tuple(self._result(view, tensors, copies) for view in self.views)
 
     def _result(self, view: View, tensors: Sequence[torch.Tensor], copies: Sequence[Any]) -> torch.Tensor:
@@ -69,71 +121,46 @@ class Recording:
         return base.as_strided(view.size, view.stride, offset)
 
 
-class Cuda:
-    """The part of CUDA that is wanted: where a call runs, and recording. Graphs of one stream share their memory."""
-
-    def __init__(self) -> None:
-        self._pools: dict[tuple[int, ...], Any] = {}
-
-    def place(self, tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
-        """The device and its current stream; None where nothing can be recorded now."""
-        device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
-        if torch.cuda.is_current_stream_capturing() or device.index != torch.cuda.current_device():
-            return None
-        return device.index, torch.cuda.current_stream(device).cuda_stream
-
-    def record(self, function: Callable[[], Any], place: Place, *, rehearse: bool) -> tuple[Callable[[], None], Any]:
-        """A function that replays the kernels of this one, and its results, whose memory each replay writes to.
-
-        It may `rehearse` what writes to nothing: what is made at a first call, such as a library's workspace, is not
-        recorded then. What writes has been called once, on the stream of the caller.
-        """
-        if rehearse:
-            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                function()
-            torch.cuda.current_stream().wait_stream(side)
-        pool = self._pools.setdefault(place[:2], torch.cuda.graph_pool_handle())
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            results = function()
-        return graph.replay, results
-
-
 CUDA = Cuda()
 _LOCK = RLock()  # copying in, replaying and copying out are one
 
 
 @dataclass(eq=False)
 class Captured:
-    """In place of a function of constants and tensors: its graph, for each stream that it is called on.
+    """In place of a function of constants, sizes and tensors: its graph, for each stream that it is called on.
 
-    `held` are the tensors, by number, whose memory the function writes to, and `written` has one of them for each
-    write. They are where they were recorded, or there is another graph.
+    `held` are the tensors, by their numbers among all tensors, whose memory the function writes to, and `written` has
+    one of them for each write; `static` are the tensors that objects hold. With `symbolic` sizes, integers are among
+    the arguments, and shapes differ from call to call.
     """
 
     function: Callable[..., Any]
     constants: int
     held: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
-    recordings: dict[Place, Recording] = field(default_factory=dict)
-    seen: dict[Place, list[int]] = field(default_factory=dict)
-    moving: set[int] = field(default_factory=set)
+    static: tuple[int, ...] = ()
+    symbolic: bool = False
+    recordings: dict[Key, Recording] = field(default_factory=dict)
+    seen: dict[Key, None] = field(default_factory=dict)
     failed: str = ""
 
     def __call__(self, *args: Any) -> Any:
         """Run the function's kernels and return its results."""
-        tensors = args[self.constants :]
-        stream = None if self.failed else CUDA.place(tensors)
-        if stream is None:
+        if self.failed or is_examined():
             return self.function(*args)
-        place = (*stream, *(tensors[number].data_ptr() for number in self.held))
+        given = args[self.constants :]
+        tensors = tuple(value for value in given if isinstance(value, torch.Tensor)) if self.symbolic else given
+        place = CUDA.place(tensors)
+        if place is None:
+            return self.function(*args)
+        key = (*place, *(tensors[number].data_ptr() for number in self.held))
+        if self.symbolic:
+            key += tuple(sizes_of(given))
         with _LOCK, torch.no_grad():
-            if place not in self.seen:
-                keep_last(self.seen, place, [tensor.data_ptr() for tensor in tensors])
+            if key not in self.seen:
+                keep_last(self.seen, key, None)
                 return self.function(*args)
-            recording = self._recording(place, args)
+            recording = self._recording(key, args, tensors)
             return self.function(*args) if recording is None else self._replay(recording, tensors)
 
     def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> Any:
@@ -143,62 +170,67 @@ class Captured:
             torch.autograd.graph.increment_version(tensors[number])
         return results
 
-    def _recording(self, place: Place, args: tuple[Any, ...]) -> Recording | None:
-        """The graph, made anew where an input has moved for the first time; None where there can be none."""
-        tensors = args[self.constants :]
-        recording = self.recordings.pop(place, None)
-        moved = recording.moved(tensors) if recording else self._moved_since(place, tensors)
-        if recording is None or moved:
-            self.moving |= moved
-            recording = self._recorded(place, args)
+    def _recording(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
+        """The graph, captured again where a static input has moved; None where there can be none."""
+        recording = self.recordings.pop(key, None)
+        if recording is None or not recording.fits(tensors):
+            recording = self._recorded(key, args, tensors)
         if recording is not None:
-            keep_last(self.recordings, place, recording)
+            keep_last(self.recordings, key, recording)
         return recording
 
-    def _recorded(self, place: Place, args: tuple[Any, ...]) -> Recording | None:
+    def _recorded(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         try:
-            return self._record(place, args)
-        except RuntimeError as error:
+            return self._record(key, args, tensors)
+        except (RuntimeError, ThunderError) as error:
             self.failed = str(error).partition("\n")[0]
             warnings.warn(f"a CUDA graph could not be recorded: {self.failed}", RuntimeWarning, stacklevel=4)
             return None
 
-    def _moved_since(self, place: Place, tensors: Sequence[torch.Tensor]) -> set[int]:
-        pairs = zip(self.seen[place], tensors, strict=True)
-        return {number for number, (address, tensor) in enumerate(pairs) if tensor.data_ptr() != address}
-
-    def _record(self, place: Place, args: tuple[Any, ...]) -> Recording:
-        tensors = args[self.constants :]
-        buffers = {number: _like(tensors[number]) for number in sorted(self.moving)}
-        used = [buffers.get(number, tensor) for number, tensor in enumerate(tensors)]
-        run = partial(self.function, *args[: self.constants], *used)
-        replay, results = CUDA.record(run, place, rehearse=not self.written)
+    def _record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording:
+        in_place = {*self.static, *self.held}
+        buffers = {number: Buffer.like(one) for number, one in enumerate(tensors) if number not in in_place}
+        used = [buffers[number].tensor if number in buffers else one for number, one in enumerate(tensors)]
+        replacements = iter(used)
+        given = [next(replacements) if isinstance(one, torch.Tensor) else one for one in args[self.constants :]]
+        replay, results = CUDA.record(partial(self.function, *args[: self.constants], *given), (key[0], key[1]))
         memories, views = described(results, used)
-        addresses = {number: one.data_ptr() for number, one in enumerate(tensors) if number not in buffers}
+        addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
         return Recording(replay, addresses, buffers, memories, views)
 
 
 def captured(
-    function: Callable[..., Any], constants: int, held: tuple[int, ...] = (), written: tuple[int, ...] = ()
+    function: Callable[..., Any],
+    constants: int,
+    held: tuple[int, ...] = (),
+    written: tuple[int, ...] = (),
+    static: tuple[int, ...] = (),
+    *,
+    symbolic: bool = False,
 ) -> Captured:
     """The function as a graph; its first parameters are constants, the others tensors; it returns a tuple.
 
-    It writes to the memory of the tensors with the numbers `held`, once for each number in `written`.
+    It writes to the memory of the tensors with the numbers `held`, once for each number in `written`. The tensors with
+    the numbers `static` are held by objects. With `symbolic` sizes, integers stand among the tensors.
     """
-    return Captured(function, constants, held, written)
+    return Captured(function, constants, held, written, static, symbolic)
 
 
-def keep_last(kept: dict[Place, Any], place: Place, value: Any) -> None:
+def sizes_of(values: Sequence[Any]) -> Iterator[Any]:
+    """The integers among values, and the shapes and strides of the tensors among them."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value.shape
+            yield value.stride()
+        else:
+            yield value
+
+
+def keep_last(kept: dict[Key, Any], key: Key, value: Any) -> None:
     """Put a value behind those that are kept, of which the first goes where there are too many."""
-    kept[place] = value
+    kept[key] = value
     if len(kept) > GRAPHS:
         del kept[next(iter(kept))]
-
-
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same layout and numbers, in a place of its own."""
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
 
 
 def byte_offset(tensor: torch.Tensor) -> int:
@@ -207,19 +239,24 @@ def byte_offset(tensor: torch.Tensor) -> int:
 
 
 def described(
-    results: Sequence[torch.Tensor], held: Sequence[torch.Tensor]
-) -> tuple[tuple[torch.UntypedStorage, ...], tuple[View, ...]]:
-    """The memories that results lie in, and how each lies in one of them, or in an input's."""
-    inputs = {tensor.untyped_storage().data_ptr(): number for number, tensor in enumerate(held)}
-    memories: dict[int, torch.UntypedStorage] = {}
+    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> tuple[tuple[torch.Tensor, ...], tuple[View, ...]]:
+    """The memories that results lie in, as bytes, and how each result lies in one of them, or in an input's."""
+    numbers = {tensor.untyped_storage().data_ptr(): number for number, tensor in enumerate(inputs)}
+    memories: dict[int, torch.Tensor] = {}
     views = []
     for result in results:
         storage = result.untyped_storage()
-        number = inputs.get(storage.data_ptr()) if storage.nbytes() else None
+        number = numbers.get(storage.data_ptr()) if storage.nbytes() else None
         fresh = number is None
         if number is None:
-            memories.setdefault(storage.data_ptr(), storage)
+            memories.setdefault(storage.data_ptr(), bytes_of(storage))
             number = list(memories).index(storage.data_ptr())
-        offset = byte_offset(result) - (0 if fresh else byte_offset(held[number]))
+        offset = byte_offset(result) - (0 if fresh else byte_offset(inputs[number]))
         views.append(View(number, fresh, tuple(result.shape), result.stride(), offset, result.dtype))
     return tuple(memories.values()), tuple(views)
+
+
+def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    """A storage as a tensor of bytes."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 from torch._inductor import codecache, config
 from torch._inductor.exc import InvalidCxxCompiler
+from torch._inductor.runtime import triton_compat
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
@@ -34,6 +35,8 @@ from thunder_executors.inductor.loop_strides import expanded_strides
 from thunder_executors.inductor.sizes import conditions_of
 from thunder_executors.inductor.vector_extension import trusted_processor
 
+# The module from which Inductor takes the function that hashes Triton's files: `codecache` from PyTorch 2.12 on.
+KEY_OWNER: Any = codecache if hasattr(codecache, "triton_key") else triton_compat
 INDUCTOR_CONFIG: dict[str, Any] = {
     "compile_threads": 1,
     "fx_graph_cache": False,
@@ -140,7 +143,7 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
 @contextmanager
 def without_triton_key() -> Iterator[None]:
     """While this lasts, Inductor does not hash Triton's files where there is no GPU, since it does not use the hash."""
-    with nullcontext() if torch.cuda.is_available() else mock.patch.object(codecache, "triton_key", lambda: None):
+    with nullcontext() if torch.cuda.is_available() else mock.patch.object(KEY_OWNER, "triton_key", lambda: None):
         yield
 
 

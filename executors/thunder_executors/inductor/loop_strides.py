@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 from unittest import mock
 
 import sympy
 from torch._inductor import sizevars
+from torch._inductor.codegen import cpp
 from torch._inductor.utils import sympy_subs
 
 ATOMS = (sympy.Symbol, sympy.Integer)
 SUMS = (sympy.Add, sympy.Mul)
 
-general_stride = sizevars.stride_at
-general_index = sizevars.simplify_index_in_vec_range
+# The module of Inductor that defines both functions: `sizevars` from PyTorch 2.12 on, before that the C++ backend.
+OWNER: Any = sizevars if hasattr(sizevars, "stride_at") else cpp
+
+general_stride = OWNER.stride_at
+general_index = OWNER.simplify_index_in_vec_range
 
 
 @contextmanager
 def expanded_strides() -> Iterator[None]:
     """While this lasts, Inductor expands what is a polynomial, which decides as much as `sympy.simplify` at a tenth."""
     with (
-        mock.patch.object(sizevars, "stride_at", stride),
-        mock.patch.object(sizevars, "simplify_index_in_vec_range", index_in_vectors),
+        mock.patch.object(OWNER, "stride_at", stride),
+        mock.patch.object(OWNER, "simplify_index_in_vec_range", index_in_vectors),
     ):
         yield
 

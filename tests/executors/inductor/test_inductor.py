@@ -85,13 +85,13 @@ def nothing(x):
 
 def cached(x):
     keys = (x * 2).view(2, 4, 4, 4).transpose(1, 2)
-    return torch.cat([torch.tensor([]), keys], dim=-2), keys + 1
+    return torch.cat([torch.tensor([], device=x.device), keys], dim=-2), keys + 1
 
 
 def turned(x):
     y = x[:, : x.shape[0]] * 2
     y.t_()
-    return y.tanh() * 2 + torch.arange(y.shape[1])
+    return y.tanh() * 2 + torch.arange(y.shape[1], device=y.device)
 
 
 def thin(x):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import sympy
-from torch._inductor import sizevars
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from thunder_executors.inductor.loop_strides import expanded_strides, is_polynomial
+from thunder_executors.inductor.loop_strides import OWNER, expanded_strides, is_polynomial
 
 ROW, COLUMN = sympy.symbols("x0 x1", integer=True, nonnegative=True)
 SIZE, OTHER = sympy.symbols("s0 s1", integer=True, positive=True)
@@ -32,11 +31,11 @@ QUOTIENTS = (
 def test_a_stride_is_that_of_the_general_rules(index: sympy.Expr, length: int | None) -> None:
     assert is_polynomial(index) == (index in POLYNOMIALS)
     for variable in (ROW, COLUMN):
-        sizevars.stride_at_vec_range.cache_clear()
-        expected = sizevars.stride_at_vec_range(index, variable, length)
-        sizevars.stride_at_vec_range.cache_clear()
+        OWNER.stride_at_vec_range.cache_clear()
+        expected = OWNER.stride_at_vec_range(index, variable, length)
+        OWNER.stride_at_vec_range.cache_clear()
         with expanded_strides():
-            found = sizevars.stride_at_vec_range(index, variable, length)
+            found = OWNER.stride_at_vec_range(index, variable, length)
         assert sympy.simplify(found - expected) == 0
         assert found.is_number == expected.is_number
         assert (found == 1, found == 0) == (expected == 1, expected == 0)
@@ -46,8 +45,8 @@ def test_general_rules_are_not_asked_for_polynomials(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sympy, "simplify", None)
     with expanded_strides():
         for index in POLYNOMIALS:
-            sizevars.stride_at_vec_range.cache_clear()
-            sizevars.stride_at_vec_range(index, COLUMN, 16)
+            OWNER.stride_at_vec_range.cache_clear()
+            OWNER.stride_at_vec_range(index, COLUMN, 16)
 
 
 def test_powers_by_symbols_and_other_numbers_are_no_polynomials() -> None:

@@ -32,9 +32,12 @@ BATCHES = {
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
     functorch._vmap_increment_nesting: functorch._vmap_decrement_nesting,
 }
+# PyTorch 2.11 has these functions in C alone.
+JVP_LEVELS = getattr(predispatch, "_jvp_increment_nesting", None), getattr(predispatch, "_jvp_decrement_nesting", None)
+UNWRAP_FOR_GRAD = getattr(predispatch, "_unwrap_for_grad", None)
 DERIVATIVES = {
     functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
-    predispatch._jvp_increment_nesting: predispatch._jvp_decrement_nesting,
+    **dict([JVP_LEVELS] if None not in JVP_LEVELS else []),
     functorch._jvp_increment_nesting: functorch._jvp_decrement_nesting,
     enter_jvp_nesting: exit_jvp_nesting,
 }
@@ -50,7 +53,7 @@ WRAPPING = (
     predispatch._remove_batch_dim,
     functorch._remove_batch_dim,
     functorch._wrap_for_grad,
-    predispatch._unwrap_for_grad,
+    *([UNWRAP_FOR_GRAD] if UNWRAP_FOR_GRAD is not None else []),
     functorch._unwrap_for_grad,
     functorch._unwrap_batched,
     forward_ad.make_dual,

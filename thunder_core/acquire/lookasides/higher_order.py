@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from torch._higher_order_ops.utils import _hop_compile_and_call
+from torch._higher_order_ops import utils
 from torch._ops import HigherOrderOperator
 
 from thunder_core.acquire.lookasides.foreign import refuse_operator
@@ -38,7 +38,11 @@ def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable
     return refuse_operator(acquisition, operator) if handler is None else partial(handler, acquisition)
 
 
-@lookaside(_hop_compile_and_call)
+# PyTorch calls an operator by the first of these from 2.12 on, and by the second in 2.11.
+COMPILE_AND_CALL = getattr(utils, "_hop_compile_and_call", None)
+MAYBE_COMPILE_AND_RUN = getattr(utils, "_maybe_compile_and_run_fn", None)
+
+
 def call_uncompiled(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
@@ -48,3 +52,20 @@ def call_uncompiled(
         return acquisition.machine.call(function, *args, **(kwargs or {}))
 
     return run
+
+
+def run_uncompiled(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Interpret the function that calls an operator, whose arguments PyTorch passes one by one."""
+
+    def run(function: Callable[..., Any], *args: Any) -> Any:
+        return acquisition.machine.call(function, *args)
+
+    return run
+
+
+if COMPILE_AND_CALL is not None:
+    lookaside(COMPILE_AND_CALL)(call_uncompiled)
+else:
+    lookaside(MAYBE_COMPILE_AND_RUN)(run_uncompiled)

@@ -116,3 +116,11 @@ def manual_seed(
         return torch.default_generator
 
     return run
+
+
+@lookaside(torch.cuda.device_count, torch.cuda.is_available, torch.xpu.device_count, torch.xpu.is_available)
+def ask_for_devices(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The devices of a process stay what they are: the cache in which PyTorch keeps their number is not guarded."""
+    return functools.partial(function)

@@ -1,0 +1,356 @@
+"""A Llama of the 1B size on one GPU: eager PyTorch, torch.compile in its modes, and parts of the Hopper recipe.
+
+The model has random weights in bfloat16: 16 layers of width 2048, 32 heads, 8 of keys and values, vocabulary 128,256.
+Prefill gives the logits of the last token. Decode takes one token after the other with a static cache and takes the
+most likely token each time. Training is forward and backward of the loss, without an optimizer.
+
+Each contender is a process of its own; those of one job compile side by side, and are timed one after the other, when
+all are ready. The limits of the machine, a copy and a product of matrices, are measured first.
+
+Usage: python -m benchmarks.gpu [--jobs prefill decode train] [--layers 16] [--seconds 1.0] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+RECIPE = "hf-llama3-hopper"
+VOCABULARY = 128_256
+CACHE = 1024  # tokens for which a decoding cache has room
+PROMPT = 512  # tokens that are in the cache before decoding is timed
+READY_SECONDS = 330.0  # after which those that are ready are timed, whoever is not
+
+COMPILE: dict[str, dict[str, Any]] = {
+    "compile": {},
+    "compile reduce-overhead": {"mode": "reduce-overhead"},
+    "compile max-autotune": {"mode": "max-autotune"},
+}
+WITHOUT = tuple(f"thunder without {name}" for name in ("sdpa", "triton", "inductor", "cudagraphs"))
+JOBS: dict[str, dict[str, tuple[str, ...]]] = {
+    "decode": {"decode": ("eager", "compile", "compile reduce-overhead", "thunder", *WITHOUT)},
+    "prefill": {
+        "1 x 2048": ("eager", "compile", "compile reduce-overhead", "thunder", *WITHOUT),
+        "8 x 2048": ("eager", "compile", "thunder"),
+        "1 x 8192": ("eager", "compile", "thunder"),
+    },
+    "train": {"4 x 2048": ("eager", "compile", "thunder", "thunder without cudagraphs")},
+    "autotune": {
+        "1 x 2048": ("eager", "compile max-autotune", "thunder"),
+        "decode": ("eager", "compile max-autotune", "thunder"),
+    },
+}
+
+
+def model_of(layers: int) -> Any:
+    """The model, made on the GPU."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    config = LlamaConfig(
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=64,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=16_384,
+        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
+        tie_word_embeddings=False,
+    )
+    with torch.device("cuda"):
+        model = LlamaForCausalLM(config)
+    torch.set_default_dtype(torch.float32)
+    return model
+
+
+def contender_of(way: str, model: Any) -> Any:
+    """The model as a contender runs it."""
+    import torch
+
+    import thunder_core as thunder
+
+    if way == "eager":
+        return model
+    if way in COMPILE:
+        return torch.compile(model, dynamic=False, **COMPILE[way])
+    without = way.partition(" without ")[2]
+    return thunder.compile(model, recipe=RECIPE, without=(without,) if without else ())
+
+
+def prefill(way: str, shape: str, layers: int) -> Callable[[], Any]:
+    """A call for the logits of the last token."""
+    import torch
+
+    model = model_of(layers).eval()
+    compiled = contender_of(way, model)
+    batch, length = map(int, shape.split(" x "))
+    ids = torch.randint(0, VOCABULARY, (batch, length), device="cuda")
+
+    def call() -> Any:
+        with torch.no_grad():
+            return compiled(input_ids=ids, logits_to_keep=1).logits
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def decode(way: str, shape: str, layers: int) -> Callable[[], Any]:
+    """A token behind a prompt, in a static cache, and the choice of the next one."""
+    import torch
+    from transformers import StaticCache
+
+    model = model_of(layers).eval()
+    compiled = contender_of(way, model)
+    ids = torch.randint(0, VOCABULARY, (1, PROMPT), device="cuda")
+    cache = StaticCache(config=model.config, max_cache_len=CACHE)
+    with torch.no_grad():
+        first = model(input_ids=ids, past_key_values=cache, logits_to_keep=1).logits.argmax(-1)
+    state = {"ids": first, "position": torch.full((1, 1), PROMPT, device="cuda")}
+    places = torch.arange(CACHE, device="cuda")
+    lengths = [layer.cumulative_length for layer in cache.layers]
+
+    def call() -> Any:
+        with torch.no_grad():
+            if way == "compile reduce-overhead" or way == "compile max-autotune":
+                torch.compiler.cudagraph_mark_step_begin()
+            mask = (places <= state["position"])[:, None, None]
+            output = compiled(
+                input_ids=state["ids"],
+                position_ids=state["position"],
+                attention_mask=mask,
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
+            state["ids"] = output.logits.argmax(-1)
+            torch._foreach_sub_(lengths, 1)  # the next token is written in the same place, so that calls are alike
+            return output.logits
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def train(way: str, shape: str, layers: int) -> Callable[[], Any]:
+    """A forward and backward of the loss."""
+    import torch
+
+    model = model_of(layers).train()
+    compiled = contender_of(way, model)
+    batch, length = map(int, shape.split(" x "))
+    ids = torch.randint(0, VOCABULARY, (batch, length), device="cuda")
+
+    def call() -> Any:
+        model.zero_grad(set_to_none=True)
+        loss = compiled(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        return loss
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def call_for(job: str, shape: str) -> Callable[[str, str, int], Callable[[], Any]]:
+    """What makes the call of a job."""
+    return decode if shape == "decode" else {"prefill": prefill, "train": train, "autotune": prefill}[job]
+
+
+def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: Path, count: int) -> dict[str, Any]:
+    """Compile, wait for the others, and be timed."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    began = time.monotonic()
+    call = call_for(job, shape)(way, shape, layers)
+    built = time.monotonic()
+    first = call().detach().float()
+    torch.cuda.synchronize()
+    compiled = time.monotonic()
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()
+    while len(list(place.glob("*.ready"))) < count and time.monotonic() < began + READY_SECONDS:
+        time.sleep(0.2)
+    with lock(place / "lock"):
+        torch.cuda.reset_peak_memory_stats()
+        times = timed(call, seconds)
+        row = {
+            "job": job,
+            "shape": shape,
+            "way": way,
+            "build_s": built - began,
+            "first_call_s": compiled - built,
+            "median_ms": 1e3 * statistics.median(times),
+            "low_ms": 1e3 * min(times),
+            "rounds": len(times),
+            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+            "reserved_gb": torch.cuda.memory_reserved() / 1e9,
+            "mean": first.mean().item(),
+            "norm": first.norm().item(),
+        }
+    return row | facts_of(call.compiled, way) | profile_of(call)  # type: ignore[attr-defined]
+
+
+def timed(call: Callable[[], Any], seconds: float) -> list[float]:
+    """Seconds of calls, each from a quiet GPU to a quiet GPU, for as long as that."""
+    import torch
+
+    times: list[float] = []
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    while len(times) < 5 or (time.perf_counter() - began < seconds and len(times) < 200):
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def profile_of(call: Callable[[], Any]) -> dict[str, Any]:
+    """The kernels of a call: their number, their time in all, and the eight that take the most of it."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+        call()
+        torch.cuda.synchronize()
+    kernels = [event for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    by_name: dict[str, list[float]] = {}
+    for event in kernels:
+        by_name.setdefault(event.name[:90], []).append(event.device_time)
+    most = sorted(by_name.items(), key=lambda pair: -sum(pair[1]))[:12]
+    return {
+        "kernels": len(kernels),
+        "kernel_ms": sum(event.device_time for event in kernels) / 1e3,
+        "top": [[name, len(own), round(sum(own) / 1e3, 4)] for name, own in most],
+    }
+
+
+def facts_of(compiled: Any, way: str) -> dict[str, Any]:
+    """What a compiled model runs: its programs, the lines of the last one by executor, its graphs and their copies."""
+    if not way.startswith("thunder"):
+        return {}
+    import thunder_core as thunder
+    from thunder_core.claiming.claim import claims_by_executor
+
+    trace = thunder.last_traces(compiled)[-1]
+    graphs = [bsym.symbol.target for bsym in trace.bound_symbols if bsym.executor == "cudagraphs"]
+    recordings = [one for graph in graphs for one in graph.recordings.values()]
+    return {
+        "programs": thunder.cache_misses(compiled),
+        "operations": claims_by_executor(trace),
+        "lines": len(trace.bound_symbols),
+        "graphs": len(graphs),
+        "failed": [graph.failed for graph in graphs if graph.failed],
+        "copied_in_bytes": sum(buffer.memory.nbytes for one in recordings for buffer in one.buffers.values()),
+        "copied_out_bytes": sum(memory.nbytes for one in recordings for memory in one.memories),
+    }
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Alone among the contenders."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def limits() -> dict[str, float]:
+    """The machine's limits: bytes a second of a copy, reads and writes counted, and FLOP a second of a product."""
+    import torch
+
+    source = torch.randn(1 << 30, device="cuda", dtype=torch.bfloat16)
+    target = torch.empty_like(source)
+    copies = timed(lambda: target.copy_(source), 0.3)
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    products = timed(lambda: a @ b, 0.5)
+    return {
+        "copy_gb_per_s": 2 * source.nbytes / statistics.median(copies) / 1e9,
+        "product_tflop_per_s": 2 * 8192**3 / statistics.median(products) / 1e12,
+    }
+
+
+def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of all contenders for one shape."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        command = [sys.executable, "-m", "benchmarks.gpu", "--layers", str(options.layers), "--contend", job, shape]
+        rest = ["--seconds", str(options.seconds), "--place", folder, "--count", str(len(ways))]
+        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}
+        running = []
+        for number, way in enumerate(ways):
+            output = (place / f"{number}.out").open("w")
+            running.append(subprocess.Popen([*command, way, *rest], stdout=output, stderr=output, env=environment))
+        for process in running:
+            process.wait()
+        return [row_of(job, shape, way, place / f"{number}.out") for number, way in enumerate(ways)]
+
+
+def row_of(job: str, shape: str, way: str, output: Path) -> dict[str, Any]:
+    """The row that a contender printed, or how it ended."""
+    text = output.read_text()
+    rows = [line for line in text.splitlines() if line.startswith('{"job"')]
+    return json.loads(rows[-1]) if rows else {"job": job, "shape": shape, "way": way, "error": text[-1500:]}
+
+
+def main() -> None:
+    """Run the jobs, print a table, and write all figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", nargs="+", default=["decode", "prefill", "train"], choices=JOBS)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--contend", nargs=3)
+    parser.add_argument("--place", type=Path)
+    parser.add_argument("--count", type=int, default=1)
+    options = parser.parse_args()
+    if options.contend:
+        row = contend(*options.contend, options.layers, options.seconds, options.place, options.count)
+        print(json.dumps(row))
+        return
+    import torch
+
+    report: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "limits": limits()}
+    torch.cuda.empty_cache()
+    print(json.dumps(report), flush=True)
+    report["rows"] = []
+    for job in options.jobs:
+        for shape, ways in JOBS[job].items():
+            rows = run_shape(job, shape, ways, options)
+            report["rows"] += rows
+            eager = next((row.get("median_ms", 0.0) for row in rows if row["way"] == "eager"), 0.0)
+            for row in rows:
+                print(line_of(row, eager), flush=True)
+            if options.out:
+                options.out.write_text(json.dumps(report, indent=1))
+
+
+def line_of(row: dict[str, Any], eager: float) -> str:
+    """A row of the table."""
+    if "error" in row:
+        return f"{row['job']} {row['shape']:10} {row['way']:26} failed: {row['error'][-300:]}"
+    ratio = row["median_ms"] / (eager or 1)
+    return (
+        f"{row['job']} {row['shape']:10} {row['way']:26} {row['median_ms']:9.3f} ms  {ratio:5.3f} of eager"
+        f"  kernels {row['kernels']:5} {row['kernel_ms']:8.3f} ms  first {row['first_call_s']:6.1f} s"
+        f"  peak {row['peak_gb']:5.1f} GB  norm {row['norm']:.4g}"
+    )
+
+
+if __name__ == "__main__":
+    main()

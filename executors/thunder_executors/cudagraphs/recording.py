@@ -1,0 +1,92 @@
+"""Recording on CUDA: streams and memory pools that live as long as the process, and the capture itself."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+import torch
+
+Place: TypeAlias = tuple[int, int]  # a device, and a stream of it
+
+
+class Cuda:
+    """The part of CUDA that graphs need: the place of a call, and the capture of a function.
+
+    Graphs that are replayed on one stream share a memory pool. The pool and the stream of capture belong to this
+    object: PyTorch frees a pool that no graph uses, and its own stream of capture is on one device alone.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[Place, Any] = {}
+        self._streams: dict[int, Any] = {}
+
+    def place(self, tensors: Sequence[torch.Tensor]) -> Place | None:
+        """The device of the tensors and its current stream; None where nothing can be recorded now."""
+        device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        return device.index, torch.cuda.current_stream(device).cuda_stream
+
+    def record(self, function: Callable[[], Any], place: Place) -> tuple[Callable[[], None], Any]:
+        """Return a function that replays the kernels of this one, and its results, which each replay overwrites.
+
+        The function must have been called before in this process: a library that is loaded at a first call cannot be
+        loaded during a capture. Raises `RuntimeError` for a function that cannot be captured.
+        """
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(place[0]):
+            torch.cuda.current_blas_handle()  # the thread's own, which is made where there is none yet
+            stream, current = self._stream(place[0]), torch.cuda.current_stream()
+            torch.cuda.synchronize()
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream), collection_off(), own_workspaces():
+                results = captured(graph, self._pool(place), function)
+            current.wait_stream(stream)
+        return graph.replay, results
+
+    def _stream(self, device: int) -> Any:
+        return self._streams.setdefault(device, torch.cuda.Stream(device))
+
+    def _pool(self, place: Place) -> Any:
+        if place not in self._pools:
+            self._pools[place] = torch.cuda.MemPool()
+        return self._pools[place].id
+
+
+def captured(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any]) -> Any:
+    """Capture a function on the current stream, and return its results."""
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        results = function()
+    except BaseException:
+        with suppress(RuntimeError):  # the capture is invalid, and ending it says so once more
+            graph.capture_end()
+        raise
+    graph.capture_end()
+    return results
+
+
+@contextmanager
+def collection_off() -> Iterator[None]:
+    """While this lasts, no cycle of garbage is collected: one that holds a graph must not be freed in a capture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def own_workspaces() -> Iterator[None]:
+    """While this lasts, products get workspaces of their own: graphs on different streams must not share one."""
+    clear = torch._C._cuda_clearCublasWorkspaces
+    clear()
+    try:
+        yield
+    finally:
+        clear()
