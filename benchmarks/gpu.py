@@ -31,6 +31,8 @@ RECIPE = "hf-llama3-hopper"
 VOCABULARY = 128_256
 CACHE = 1024  # tokens for which a decoding cache has room
 PROMPT = 512  # tokens that are in the cache before decoding is timed
+TOKENS = 64  # that a call of `generate` adds
+ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
 READY_SECONDS = 330.0  # after which those that are ready are timed, whoever is not
 
 COMPILE: dict[str, dict[str, Any]] = {
@@ -47,6 +49,7 @@ JOBS: dict[str, dict[str, tuple[str, ...]]] = {
         "1 x 8192": ("eager", "compile", "thunder"),
     },
     "train": {"4 x 2048": ("eager", "compile", "thunder", "thunder without cudagraphs")},
+    "generate": {"64 tokens": ("eager", "compile static", "thunder")},
     "autotune": {
         "1 x 2048": ("eager", "compile max-autotune", "thunder"),
         "decode": ("eager", "compile max-autotune", "thunder"),
@@ -164,9 +167,29 @@ def train(way: str, shape: str, layers: int) -> Callable[[], Any]:
     return call
 
 
+def generate(way: str, shape: str, layers: int) -> Callable[[], Any]:
+    """A call of transformers' `generate`, greedy; with a static cache and its own compilation for `compile static`."""
+    import torch
+
+    model = model_of(layers).eval()
+    model.generation_config.eos_token_id = None
+    compiled = model if way == "compile static" else contender_of(way, model)
+    ids = torch.randint(3, VOCABULARY, (1, PROMPT), device="cuda")
+    options: dict[str, Any] = {"cache_implementation": "static"} if way == "compile static" else {}
+
+    def call() -> Any:
+        return compiled.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=TOKENS, do_sample=False, pad_token_id=0, **options
+        )
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
 def call_for(job: str, shape: str) -> Callable[[str, str, int], Callable[[], Any]]:
     """What makes the call of a job."""
-    return decode if shape == "decode" else {"prefill": prefill, "train": train, "autotune": prefill}[job]
+    jobs = {"prefill": prefill, "train": train, "autotune": prefill, "generate": generate}
+    return decode if shape == "decode" else jobs[job]
 
 
 def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: Path, count: int) -> dict[str, Any]:
@@ -197,13 +220,14 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
             "first_call_s": compiled - built,
             "median_ms": 1e3 * statistics.median(times),
             "low_ms": 1e3 * min(times),
+            "queued_ms": 1e3 * queued(call, seconds / 4),
             "rounds": len(times),
             "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
             "reserved_gb": torch.cuda.memory_reserved() / 1e9,
             "mean": first.mean().item(),
             "norm": first.norm().item(),
         }
-    return row | facts_of(call.compiled, way) | profile_of(call)  # type: ignore[attr-defined]
+        return row | facts_of(call.compiled, way) | profile_of(call)  # type: ignore[attr-defined]
 
 
 def timed(call: Callable[[], Any], seconds: float) -> list[float]:
@@ -219,6 +243,19 @@ def timed(call: Callable[[], Any], seconds: float) -> list[float]:
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     return times
+
+
+def queued(call: Callable[[], Any], seconds: float) -> float:
+    """Seconds of a call among many that do not wait for the GPU: whichever of Python and the GPU is slower."""
+    import torch
+
+    torch.cuda.synchronize()
+    began, count = time.perf_counter(), 0
+    while count < 3 or (time.perf_counter() - began < seconds and count < 200):
+        call()
+        count += 1
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
 
 
 def profile_of(call: Callable[[], Any]) -> dict[str, Any]:
@@ -290,14 +327,18 @@ def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Nam
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         command = [sys.executable, "-m", "benchmarks.gpu", "--layers", str(options.layers), "--contend", job, shape]
-        rest = ["--seconds", str(options.seconds), "--place", folder, "--count", str(len(ways))]
+        together = 1 if job in ALONE else len(ways)
+        rest = ["--seconds", str(options.seconds), "--place", folder, "--count", str(together)]
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "4", "TORCHINDUCTOR_CACHE_DIR": "/tmp/inductor"}
         running = []
         for number, way in enumerate(ways):
             output = (place / f"{number}.out").open("w")
             running.append(subprocess.Popen([*command, way, *rest], stdout=output, stderr=output, env=environment))
+            if job in ALONE:
+                running[-1].wait()
         for process in running:
             process.wait()
+            Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()  # one that failed is not waited for
         return [row_of(job, shape, way, place / f"{number}.out") for number, way in enumerate(ways)]
 
 
@@ -347,6 +388,7 @@ def line_of(row: dict[str, Any], eager: float) -> str:
     ratio = row["median_ms"] / (eager or 1)
     return (
         f"{row['job']} {row['shape']:10} {row['way']:26} {row['median_ms']:9.3f} ms  {ratio:5.3f} of eager"
+        f"  queued {row['queued_ms']:9.3f} ms"
         f"  kernels {row['kernels']:5} {row['kernel_ms']:8.3f} ms  first {row['first_call_s']:6.1f} s"
         f"  peak {row['peak_gb']:5.1f} GB  norm {row['norm']:.4g}"
     )

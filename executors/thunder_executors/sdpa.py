@@ -32,6 +32,15 @@ PRIORITY = (
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 )
+# The operations of the fused backends.
+KERNELS = {
+    f"torch.ops.aten._scaled_dot_product_{name}_attention": backend
+    for name, backend in (
+        ("cudnn", SDPBackend.CUDNN_ATTENTION),
+        ("flash", SDPBackend.FLASH_ATTENTION),
+        ("efficient", SDPBackend.EFFICIENT_ATTENTION),
+    )
+}
 # Whether a backend takes the inputs, by PyTorch's own rules; math takes all.
 RULES: dict[SDPBackend, Callable[[SDPAParams], bool]] = {
     SDPBackend.CUDNN_ATTENTION: can_use_cudnn_attention,
@@ -96,6 +105,12 @@ def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
     return next(backend for backend in PRIORITY if RULES[backend](params))
 
 
+def choice_of_pytorch(bsym: BoundSymbol) -> SDPBackend | None:
+    """The fused backend that PyTorch chose for the call while it was traced; None for math, and for another device."""
+    names = (operation.symbol.name.rpartition(".")[0] for operation in bsym.at_level("aten"))
+    return next((KERNELS[name] for name in names if name in KERNELS), None)
+
+
 def _like(proxy: TensorProxy | None) -> torch.Tensor | None:
     """A tensor with the metadata of a proxy and no data; what is not given stays so."""
     if proxy is None:
@@ -126,11 +141,17 @@ class ScaledDotProductAttention(Executor):
         return None
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The bound symbol as a call of the backend that will run it, which for a GPU elsewhere is found there."""
+        """The bound symbol as a call of the backend that will run it, which for a GPU elsewhere is found there.
+
+        None where PyTorch chooses that backend by itself: the call may then be part of a region.
+        """
         on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))
         if bsym.symbol.name != ATTENTION or not on_cuda:
             return None
-        function = FUNCTIONS[backend_for(bsym)]
+        backend = backend_for(bsym)
+        if backend is not None and backend is choice_of_pytorch(bsym):
+            return None
+        function = FUNCTIONS[backend]
         return replace(bsym, symbol=Symbol(f"{__name__}.{function.__name__}", function), executor=self.name)
 
 

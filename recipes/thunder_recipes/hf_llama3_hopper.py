@@ -16,10 +16,11 @@ class HFLlama3Hopper(HFLlama3):
     parts = (
         "attention by cuDNN's kernels for Hopper",
         "norms, rotary embedding and SwiGLU by Triton kernels",
+        "one product for queries, keys and values of one token, and one for both halves of SwiGLU",
         "one launch for many kernels by CUDA graphs",
         "validation and measurement on a Hopper GPU",
     )
-    executors = ("sdpa", "triton", "nvfuser", "inductor", "cudagraphs", "torch")
+    executors = ("sdpa", "triton", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """`generate` with a static cache: its sizes are the same for each token, so that one graph serves them all."""

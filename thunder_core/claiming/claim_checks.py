@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from thunder_core.analysis.aliasing import schema_of
 from thunder_core.claiming.check import UNINITIALIZED, Check, LaterCheck
 from thunder_core.claiming.claim import EAGER
 from thunder_core.ir.proxy import Proxy
@@ -18,6 +19,7 @@ UNKNOWN = "it is not known what it consists of"
 READS_MORE = "what it consists of reads more than it is given"
 WAITS = "it changes a state of the process"
 DERIVED = "it is PyTorch's own derivative of an executor's function"
+GENERATOR_STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 HAS_EFFECT = "it writes, or draws random numbers, in a function that was differentiated"
 
 
@@ -146,7 +148,17 @@ def uninitialized(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> froz
         if part.symbol.short_name.startswith(("empty", "new_empty")) or is_empty(part)
         for proxy in part.defines
     }
+    made |= {name for part in reference for operation in part.at_level("aten") for name in generator_states(operation)}
     return frozenset(made.intersection(proxy.name for proxy in bsym.outputs) - written)
+
+
+def generator_states(operation: BoundSymbol) -> Iterator[str]:
+    """The results of an attention kernel that are for its backward alone: without dropout they are never written."""
+    schema = schema_of(operation)
+    results = operation.output if isinstance(operation.output, tuple | list) else (operation.output,)
+    if schema is not None and "scaled_dot_product" in schema.name:
+        pairs = zip(schema.returns, results, strict=False)
+        yield from (proxy.name for one, proxy in pairs if one.name in GENERATOR_STATES and isinstance(proxy, Proxy))
 
 
 def draws(bsym: BoundSymbol) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from thunder_core.errors import BadPattern, SourceLine
@@ -93,7 +94,7 @@ def _sketch(
 ) -> Sketch:
     decisions.append(way)
     try:
-        with _Sketching():
+        with torch._C._EnableTorchFunction(), _Sketching():  # a program that imports its executor runs without them
             output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})
     except PatternRefused as error:
         raise BadPattern(

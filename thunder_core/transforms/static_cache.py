@@ -15,6 +15,8 @@ from thunder_core.recipe import Transform
 # Options of `generate` that choose a cache, or a way to generate that transformers does not have for the static one.
 OTHER_CACHES = ("cache_implementation", "past_key_values", "cache_params", "custom_generate")
 ASSISTED = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
+# On a GPU transformers compiles a model that generates with a static cache, unless it is told not to.
+STATIC = {"cache_implementation": "static", "disable_compile": True}
 CONFIG_PLACE = 1  # of `generation_config` among the positional arguments of `generate`
 ASSISTANT_PLACE = 6  # of `assistant_model`
 
@@ -38,8 +40,8 @@ class GenerateWithStaticCache(Transform):
 
         @functools.wraps(kind.generate)
         def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-            chosen = {} if names_cache(self, args, kwargs) else {"cache_implementation": "static"}
-            return kind.generate(self, *args, **kwargs, **chosen)
+            chosen = {} if names_cache(self, args, kwargs) else STATIC
+            return kind.generate(self, *args, **{**chosen, **kwargs})
 
         return {"generate": generate}
 

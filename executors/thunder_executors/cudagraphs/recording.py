@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
@@ -38,7 +39,7 @@ class Cuda:
         """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(place[0]):
-            torch.cuda.current_blas_handle()  # the thread's own, which is made where there is none yet
+            torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # the thread's own, made before the capture
             stream, current = self._stream(place[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
             stream.wait_stream(current)
@@ -48,7 +49,7 @@ class Cuda:
         return graph.replay, results
 
     def _stream(self, device: int) -> Any:
-        return self._streams.setdefault(device, torch.cuda.Stream(device))
+        return self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
     def _pool(self, place: Place) -> Any:
         if place not in self._pools:
@@ -65,7 +66,9 @@ def captured(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any]
         with suppress(RuntimeError):  # the capture is invalid, and ending it says so once more
             graph.capture_end()
         raise
-    graph.capture_end()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # all its results are without elements
+        graph.capture_end()
     return results
 
 

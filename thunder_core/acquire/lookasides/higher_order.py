@@ -39,8 +39,8 @@ def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable
 
 
 # PyTorch calls an operator by the first of these from 2.12 on, and by the second in 2.11.
-COMPILE_AND_CALL = getattr(utils, "_hop_compile_and_call", None)
-MAYBE_COMPILE_AND_RUN = getattr(utils, "_maybe_compile_and_run_fn", None)
+COMPILE_AND_CALL: Any = getattr(utils, "_hop_compile_and_call", None)
+MAYBE_COMPILE_AND_RUN: Any = getattr(utils, "_maybe_compile_and_run_fn", None)
 
 
 def call_uncompiled(

@@ -1,0 +1,201 @@
+"""Products of one row with several weights, as one product: the weights lie one behind the other in memory.
+
+Queries, keys and values are products of the same row with three weights, and so are the gate and the other half of a
+gated layer. For one row, which is what decoding a token takes, each product reads its weight once and does little
+else, and a small weight does not keep a GPU busy. One product of all weights reads them at the bandwidth of memory.
+
+The weights stay what they are: at the first call they are moved, once, into one block of memory, of which each of them
+is a view from then on. Weights whose memory somebody else holds too stay where they are, and are multiplied one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from threading import Lock
+from typing import Any, ClassVar
+
+import torch
+from torch.nn.functional import linear
+
+from thunder_core.analysis.aliasing import AliasSets, alias_sets
+from thunder_core.claiming.executor import Executor
+from thunder_core.extension.requirement import Cuda
+from thunder_core.fusion.wrapping import is_held
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.sizes import hint_of
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.examination import is_examined
+
+LINEAR = "torch.nn.functional.linear"
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+ALIGNMENT = 16  # bytes: a weight that begins at another address is read in smaller pieces
+SOLE_OWNER = 2  # references to a storage that one tensor has: the tensor's, and that of the storage object that asks
+_LOCK = Lock()
+
+
+def joined_linear(row: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The products of `row` [..., in] with each weight [out, in]; results are [..., out] each."""
+    if row.numel() == row.shape[-1]:
+        joined = joined_view(weights)
+        if joined is not None:
+            return torch.split(linear(row, joined), [weight.shape[0] for weight in weights], dim=-1)
+    return tuple(linear(row, weight) for weight in weights)
+
+
+def joined_view(weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """All weights as one of [sum of outs, in]; None where they do not lie in one block and cannot be moved into one."""
+    if not are_adjacent(weights):
+        with _LOCK:
+            if not are_adjacent(weights) and not moved_together(weights):
+                return None
+    rows, columns = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
+    return weights[0].detach().as_strided((rows, columns), (columns, 1))
+
+
+def are_adjacent(weights: Sequence[torch.Tensor]) -> bool:
+    """Whether contiguous weights of one storage lie one behind the other."""
+    return all(
+        one.data_ptr() + one.nbytes == after.data_ptr()
+        and one.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
+        for one, after in pairwise(weights)
+    )
+
+
+def moved_together(weights: Sequence[torch.Tensor]) -> bool:
+    """Move weights into one block of memory, if nobody else holds their memory; return whether they were moved."""
+    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    if capturing or is_examined() or not all(map(is_sole_owner, weights)):
+        return False
+    with torch.no_grad():
+        block = torch.cat([weight.detach() for weight in weights])
+        for weight, part in zip(weights, torch.split(block, [weight.shape[0] for weight in weights]), strict=True):
+            weight.data = part
+    return True
+
+
+def is_sole_owner(weight: torch.Tensor) -> bool:
+    """Whether a weight is all of its storage, which no other tensor has."""
+    storage = weight.untyped_storage()
+    return (
+        weight.is_contiguous()
+        and storage.nbytes() == weight.nbytes
+        and torch._C._storage_Use_Count(storage._cdata) <= SOLE_OWNER
+    )
+
+
+@dataclass(frozen=True)
+class JoinedProducts(Executor):
+    """Claims linear layers without bias that read the same row, in inference."""
+
+    symbolic_sizes: ClassVar[bool] = True
+    before: ClassVar[tuple[str, ...]] = ("nvfuser", "inductor", "cudagraphs")
+    name: str = "joined"
+    devices: tuple[str, ...] = ("cuda",)
+
+    @property
+    def claims(self) -> str:
+        """Products of one row."""
+        return "linear layers that read the same row, such as queries, keys and values of one token, as one product"
+
+    def missing(self) -> str | None:
+        """A GPU, where there is none."""
+        return None if "cpu" in self.devices else Cuda().missing()
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Nothing: the product is PyTorch's."""
+        return None
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
+        """None: a product alone has nothing to be joined with."""
+        return None
+
+    def claim_all(self, trace: Trace) -> Trace:
+        """The trace with one bound symbol for linear layers of the same row."""
+        written = WrittenNames.of(trace)
+        groups: dict[str, list[BoundSymbol]] = {}
+        for bsym in trace.bound_symbols:
+            if self.is_joinable(bsym, trace) and not any(map(written.has, bsym.inputs)):
+                groups.setdefault(bsym.args[0].name, []).append(bsym)
+        joined = {group[0]: joined_call(group, self.name) for group in groups.values() if len(group) > 1}
+        left_out = {bsym for group in groups.values() if len(group) > 1 for bsym in group[1:]}
+        bsyms = [joined.get(bsym, bsym) for bsym in trace.bound_symbols if bsym not in left_out]
+        return trace.having(bsyms, made_by=f"claim by {self.name}")
+
+    def is_joinable(self, bsym: BoundSymbol, trace: Trace) -> bool:
+        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a weight of an object."""
+        if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
+            return False
+        row, weight, bias = [*arguments_of(bsym), None][:3]
+        return (
+            bias is None
+            and isinstance(row, TensorProxy)
+            and isinstance(weight, TensorProxy)
+            and not any(proxy.requires_grad for proxy in (row, *bsym.tensors))
+            and row.dtype == weight.dtype
+            and row.dtype in DTYPES
+            and row.device.type in self.devices
+            and is_one_row(row)
+            and is_plain_weight(weight)
+            and is_held(trace.origins.get(weight.name, ""))
+        )
+
+
+@dataclass(frozen=True)
+class WrittenNames:
+    """The tensors whose memory a trace writes to: what reads them keeps its place."""
+
+    aliasing: AliasSets
+    heads: frozenset[str]
+
+    @classmethod
+    def of(cls, trace: Trace) -> WrittenNames:
+        """The tensors whose memory a trace writes to."""
+        aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+        names = (name for bsym in trace.bound_symbols for name in bsym.mutates)
+        return cls(aliasing, frozenset(map(aliasing.representative, names)))
+
+    def has(self, proxy: Proxy) -> bool:
+        """Whether a tensor is one of them, or shares memory with one."""
+        return self.aliasing.representative(proxy.name) in self.heads
+
+
+def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:
+    """The input, weight and bias of a linear layer, wherever they were written."""
+    yield from bsym.args
+    yield from (bsym.kwargs[name] for name in ("input", "weight", "bias")[len(bsym.args) :] if name in bsym.kwargs)
+
+
+def is_one_row(proxy: TensorProxy) -> bool:
+    """Whether a tensor has one row, or one for each text of a batch whose size is a symbol."""
+    rows = proxy.shape[:-1]
+    return prod(map(hint_of, rows)) == 1 or (len(rows) > 1 and all(isinstance(s, int) and s == 1 for s in rows[1:]))
+
+
+def is_plain_weight(proxy: TensorProxy) -> bool:
+    """Whether a weight is a contiguous matrix of constant sizes whose rows begin at aligned addresses."""
+    sizes = proxy.shape
+    if len(sizes) != 2 or not all(isinstance(size, int) for size in (*sizes, *proxy.stride)):
+        return False
+    return tuple(proxy.stride) == (sizes[1], 1) and sizes[1] * proxy.dtype.itemsize % ALIGNMENT == 0
+
+
+def joined_call(group: Sequence[BoundSymbol], executor: str) -> BoundSymbol:
+    """One bound symbol for linear layers of the same row."""
+    weights = [[*arguments_of(bsym)][1] for bsym in group]
+    return BoundSymbol(
+        symbol=Symbol(f"{__name__}.{joined_linear.__name__}", joined_linear),
+        args=(group[0].args[0], *weights),
+        kwargs={},
+        output=tuple(bsym.output for bsym in group),
+        subsymbols=tuple(group),
+        source=group[0].source,
+        module=group[0].module,
+        executor=executor,
+    )
+
+
+EXECUTOR = JoinedProducts()
