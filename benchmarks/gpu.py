@@ -7,7 +7,7 @@ most likely token each time. Training is forward and backward of the loss, witho
 Each contender is a process of its own; those of one job compile side by side, and are timed one after the other, when
 all are ready. The limits of the machine, a copy and a product of matrices, are measured first.
 
-Usage: python -m benchmarks.gpu [--jobs prefill decode train] [--layers 16] [--seconds 1.0] [--out FILE]
+Usage: python -m benchmarks.gpu [--jobs prefill decode train] [--ways eager thunder] [--layers 16] [--seconds 1.0] [--out FILE]
 """
 
 from __future__ import annotations
@@ -353,6 +353,7 @@ def main() -> None:
     """Run the jobs, print a table, and write all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", nargs="+", default=["decode", "prefill", "train"], choices=JOBS)
+    parser.add_argument("--ways", nargs="+", help="the contenders, if not all of a job")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--out", type=Path)
@@ -372,6 +373,7 @@ def main() -> None:
     report["rows"] = []
     for job in options.jobs:
         for shape, ways in JOBS[job].items():
+            ways = tuple(way for way in ways if not options.ways or way in options.ways)
             rows = run_shape(job, shape, ways, options)
             report["rows"] += rows
             eager = next((row.get("median_ms", 0.0) for row in rows if row["way"] == "eager"), 0.0)

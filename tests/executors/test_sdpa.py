@@ -98,8 +98,9 @@ def test_on_a_gpu_the_named_backend_runs():
     compiled = thunder.jit(causal, executors=(sdpa.EXECUTOR, "torch"))
     with torch.no_grad():
         torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=2**-6, atol=2**-6)
-        (line,) = [one for one in thunder.last_traces(compiled)[-1].bound_symbols if one.executor == "sdpa"]
-        backend = next(b for b, function in sdpa.FUNCTIONS.items() if function is line.symbol.target)
+        (line,) = [one for one in thunder.last_traces(compiled)[-1].bound_symbols if "attention" in one.symbol.name]
+        backend = sdpa.backend_for(line)
         assert backend is not None
+        assert (line.executor == "sdpa") == (sdpa.choice_of_pytorch(line) is not backend)
         with sdpa_kernel(backend):
             torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=0, atol=0)

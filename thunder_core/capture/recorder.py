@@ -65,6 +65,7 @@ from thunder_core.runtime.library.objects import with_data
 
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
 OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # are recorded without sub-symbols where other calls gave their metadata
+DETACH = torch.ops.aten.detach.default
 ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a kind that no fake can be
 TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes by itself
 
@@ -396,8 +397,14 @@ class Recorder:
 
         In a backward pass, values that stand in for symbolic numbers are replaced by these.
         """
-        if self._number_calls.probe_values and self.gradients.is_running and self._operators.call is None:
+        in_backward = self.gradients.is_running and self._operators.call is None
+        if in_backward and self._number_calls.probe_values:
             args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))
+        if in_backward:
+            args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self.tensors.saved_result)
         if operator is ZEROS:
             operator = torch.ops.aten.zeros.default
-        return self._operators.dispatch(operator, args, kwargs)
+        output = self._operators.dispatch(operator, args, kwargs)
+        if operator is DETACH and isinstance(output, torch.Tensor):
+            self.tensors.note_detached(output, args[0])
+        return output

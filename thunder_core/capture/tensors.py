@@ -63,6 +63,7 @@ class Tensors:
         self.reals: dict[int, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
         self._memories: dict[str, int] = {}  # by the names of all proxies, past ones too
+        self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by the identity of the result
         self._count = 0
 
     def next_name(self) -> str:
@@ -155,6 +156,25 @@ class Tensors:
     def renew(self, fake: torch.Tensor) -> TensorProxy:
         """Another proxy for a fake that got other metadata in place."""
         return self.adopt(fake, tensor_proxy(self.next_name(), fake))
+
+    def note_detached(self, result: torch.Tensor, source: torch.Tensor) -> None:
+        """Note that a tensor is another one detached."""
+        self._detached[id(result)] = (result, source)
+
+    def saved_result(self, leaf: Any) -> Any:
+        """The result of an operation that a tensor stands for in a backward pass; anything else as it is.
+
+        An operation whose backward reads its own result saves it detached, and autograd gives the saved tensor the
+        place of the result in its graph when the backward reads it. So a derivative of the backward is one of the
+        result, which the detached tensor would cut off.
+        """
+        source = leaf
+        while (link := self._detached.get(id(source))) is not None:
+            source = link[1]
+        if source is leaf or leaf.grad_fn is None:
+            return leaf
+        is_saved = leaf.grad_fn is source.grad_fn and leaf.output_nr == source.output_nr
+        return source if is_saved else leaf
 
     def fakes(self) -> Iterator[torch.Tensor]:
         """The tensors without data that have a proxy."""

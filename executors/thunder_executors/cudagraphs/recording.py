@@ -16,12 +16,13 @@ Place: TypeAlias = tuple[int, int]  # a device, and a stream of it
 class Cuda:
     """The part of CUDA that graphs need: the place of a call, and the capture of a function.
 
-    Graphs that are replayed on one stream share a memory pool. The pool and the stream of capture belong to this
-    object: PyTorch frees a pool that no graph uses, and its own stream of capture is on one device alone.
+    Graphs that are replayed on one stream share a memory pool. PyTorch gives up a pool, and refuses to use it again,
+    when the last graph of it is freed, so each pool has a graph of its own here, which is never replayed. The stream of
+    capture is this object's, since PyTorch's own is on the device that was current at the first capture.
     """
 
     def __init__(self) -> None:
-        self._pools: dict[Place, Any] = {}
+        self._pools: dict[Place, torch.cuda.CUDAGraph] = {}
         self._streams: dict[int, Any] = {}
 
     def place(self, tensors: Sequence[torch.Tensor]) -> Place | None:
@@ -44,7 +45,7 @@ class Cuda:
             torch.cuda.synchronize()
             stream.wait_stream(current)
             with torch.cuda.stream(stream), collection_off(), own_workspaces():
-                results = captured(graph, self._pool(place), function)
+                results = captured(graph, self._pool(place), function, place[0])
             current.wait_stream(stream)
         return graph.replay, results
 
@@ -53,18 +54,23 @@ class Cuda:
 
     def _pool(self, place: Place) -> Any:
         if place not in self._pools:
-            self._pools[place] = torch.cuda.MemPool()
-        return self._pools[place].id
+            keeper, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+            captured(keeper, pool, lambda: torch.zeros(1, device=f"cuda:{place[0]}"), place[0])
+            self._pools[place] = keeper
+        return self._pools[place].pool()
 
 
-def captured(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any]) -> Any:
-    """Capture a function on the current stream, and return its results."""
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+def captured(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any], device: int) -> Any:
+    """Capture a function on the current stream of a device, and return its results."""
+    generator: Any = torch.cuda.default_generators[device]
+    state = generator.clone_state()
     try:
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         results = function()
     except BaseException:
         with suppress(RuntimeError):  # the capture is invalid, and ending it says so once more
             graph.capture_end()
+        generator.graphsafe_set_state(state)  # the other one takes itself to be captured for ever
         raise
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # all its results are without elements

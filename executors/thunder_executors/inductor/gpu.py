@@ -64,7 +64,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor raises what its passes raise
         return refusal_for(error)
-    index = region.inputs[0].device.index or 0
+    index = next(iter((*region.inputs, *region.outputs))).device.index or 0
     places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")

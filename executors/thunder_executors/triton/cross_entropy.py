@@ -107,12 +107,16 @@ def cross_entropy_gradient_kernel(
 
 
 def reference(
-    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """PyTorch's cross_entropy, and the logsumexp of each row."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = functional.cross_entropy(wide, labels, ignore_index=ignore_index, reduction=reduction)
-    return loss.to(logits.dtype), wide.logsumexp(-1)
+    return loss if in_float32 else loss.to(logits.dtype), wide.logsumexp(-1)
 
 
 def linear_reference(
@@ -235,26 +239,39 @@ def _state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor,
 
 
 def _metadata(
-    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_floats(logits=logits)
     _check(labels, logits.shape[0], reduction)
     logsumexp = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     shape = logsumexp.shape if reduction == "none" else ()
-    return torch.empty(shape, dtype=logits.dtype, device=logits.device), logsumexp
+    dtype = torch.float32 if in_float32 else logits.dtype
+    return torch.empty(shape, dtype=dtype, device=logits.device), logsumexp
 
 
 @operator(reference, metadata=_metadata)
 def cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of logits (rows, words) and int64 labels (rows), in the logits' dtype, and each row's logsumexp."""
+    """The loss of logits (rows, words) and int64 labels (rows), and the logsumexp of each row in float32.
+
+    The loss is computed in float32, and is rounded to the dtype of the logits unless it is wanted `in_float32`.
+    """
     check_floats(logits=logits)
     _check(labels, logits.shape[0], reduction)
     values, targets = as_rows(logits), labels.contiguous()
     state = _state(values.shape[0], logits.device)
     _accumulate(values, targets, state, 0, ignore_index)
-    return REDUCTIONS[reduction](state[2], targets != ignore_index).to(logits.dtype), state[0]
+    loss = REDUCTIONS[reduction](state[2], targets != ignore_index)
+    return loss if in_float32 else loss.to(logits.dtype), state[0]
 
 
 @operator(gradient_reference)
@@ -361,7 +378,8 @@ def linear_cross_entropy_gradient(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.ignore_index, ctx.reduction = inputs
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    ctx.ignore_index, ctx.reduction, *_ = inputs[len(tensors) :]
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*tensors, output[1])
@@ -369,8 +387,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 
 def _backward(ctx: Any, dloss: torch.Tensor | None, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     if dloss is None:
-        return None, None, None, None
-    return cross_entropy_gradient(dloss, *ctx.saved_tensors, ctx.ignore_index, ctx.reduction), None, None, None
+        return None, None, None, None, None
+    dlogits = cross_entropy_gradient(dloss, *ctx.saved_tensors, ctx.ignore_index, ctx.reduction)
+    return dlogits, None, None, None, None
 
 
 def _linear_backward(ctx: Any, dloss: torch.Tensor | None, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:

@@ -1,0 +1,102 @@
+"""A gradient that a program computes with `create_graph=True`, differentiated by a backward pass behind the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import thunder_core as thunder
+
+functional = nn.functional
+SAVE_RESULTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    name: getattr(torch, name)
+    for name in ("tanh", "sigmoid", "exp", "expm1", "sqrt", "rsqrt", "reciprocal", "relu", "tan", "sin")
+} | {
+    "softmax": lambda x: x.softmax(0),
+    "log_softmax": lambda x: x.log_softmax(0),
+    "logsumexp": lambda x: x.logsumexp(0).expand(8),
+    "elu": functional.elu,
+    "norm": lambda x: x.norm().expand(8),
+    "cumprod": lambda x: x.cumprod(0),
+    "prod": lambda x: x.prod().expand(8),
+    "dropout": lambda x: functional.dropout(x, 0.5).tanh(),
+    "in place": lambda x: (x * 2).tanh_() * 2,
+}
+CUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "detached": lambda x: x.tanh().detach() * x,
+    "detached and written": lambda x: x.tanh().detach().mul_(x),
+    "straight through": lambda x: x + (x.round() - x).detach(),
+    "gumbel": lambda x: functional.gumbel_softmax(x, hard=True, dim=0) * x,
+    "no grad": lambda x: x.exp() * torch.no_grad()(torch.tanh)(x),
+    "leaf again": lambda x: x.exp().detach().requires_grad_() * x,
+}
+
+
+def penalty(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def penalized(x: torch.Tensor) -> torch.Tensor:
+        (slope,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+        return slope.sin().sum()
+
+    return penalized
+
+
+def gradient(function: Callable[[torch.Tensor], torch.Tensor], seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    x = torch.linspace(0.1, 1, 8, dtype=torch.float64).requires_grad_()
+    function(x).backward()
+    assert x.grad is not None
+    return x.grad
+
+
+@pytest.mark.parametrize("name", [*SAVE_RESULTS, *CUTS])
+def test_a_backward_behind_the_program_gives_eagers_second_derivative(name: str) -> None:
+    function = penalty((SAVE_RESULTS | CUTS)[name])
+    compiled = thunder.jit(function, executors=("torch",))
+    for seed in range(2):
+        torch.testing.assert_close(gradient(compiled, seed), gradient(function, seed))
+
+
+@pytest.mark.parametrize("name", ["tanh", "exp", "softmax", "sqrt"])
+def test_a_third_derivative_is_eagers(name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return penalty(lambda y: penalty(SAVE_RESULTS[name])(y) * y)(x)
+
+    compiled = thunder.jit(function, executors=("torch",))
+    torch.testing.assert_close(gradient(compiled, 0), gradient(function, 0))
+
+
+class Critic(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 8), nn.Sigmoid())
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.layers(x))
+        return result
+
+
+def loss_of(critic: Critic, x: torch.Tensor) -> torch.Tensor:
+    x = x.detach().requires_grad_()
+    value = critic(x)
+    (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+    return value.mean() + 10 * (slope.norm(dim=1) - 1).square().mean()
+
+
+def test_a_gradient_penalty_trains_as_in_eager() -> None:
+    torch.manual_seed(0)
+    ours, theirs = Critic(), Critic()
+    theirs.load_state_dict(ours.state_dict())
+    compiled = thunder.jit(loss_of)
+    for critic, loss in ((ours, compiled), (theirs, loss_of)):
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss(critic, torch.randn(6, 4)).backward()
+            optimizer.step()
+    for found, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(found, expected)
