@@ -109,8 +109,9 @@ gpu-install: ## install from build/gpu-wheels what this machine's own Python lac
 test-gpu: gpu-install ## run the tests that need a GPU, with this machine's own Python (results in OUT or build/gpu-report)
 	$(PYTHON) -m tests.gpu
 
-bench-gpu: gpu-install ## time the recipes on a GPU, with this machine's own Python
-	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m thunder_cli.main bench --recipe hf-llama3-hopper --device cuda
+bench-gpu: gpu-install ## time a Llama of the 1B size on a GPU against eager PyTorch and torch.compile (results in build/gpu-report)
+	mkdir -p build/gpu-report
+	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m benchmarks.gpu --out build/gpu-report/bench.json
 
 wheel: install ## build a wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

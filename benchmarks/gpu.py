@@ -7,7 +7,7 @@ most likely token each time. Training is forward and backward of the loss, witho
 Each contender is a process of its own; those of one job compile side by side, and are timed one after the other, when
 all are ready. The limits of the machine, a copy and a product of matrices, are measured first.
 
-Usage: python -m benchmarks.gpu [--jobs prefill decode train] [--ways eager thunder] [--layers 16] [--seconds 1.0] [--out FILE]
+Usage: python -m benchmarks.gpu [--jobs prefill decode] [--ways eager thunder] [--layers 16] [--seconds 1] [--out FILE]
 """
 
 from __future__ import annotations
@@ -372,8 +372,8 @@ def main() -> None:
     print(json.dumps(report), flush=True)
     report["rows"] = []
     for job in options.jobs:
-        for shape, ways in JOBS[job].items():
-            ways = tuple(way for way in ways if not options.ways or way in options.ways)
+        for shape, all_ways in JOBS[job].items():
+            ways = tuple(way for way in all_ways if not options.ways or way in options.ways)
             rows = run_shape(job, shape, ways, options)
             report["rows"] += rows
             eager = next((row.get("median_ms", 0.0) for row in rows if row["way"] == "eager"), 0.0)
