@@ -7,7 +7,7 @@ import torch
 from tests.fault_localization.examined import numbers, program_of, silu
 from tests.planted.bound_symbols import changed
 from tests.planted.programs import with_transformed
-from thunder_core.fault_localization.acquisition import RecordCalls
+from thunder_core.fault_localization.eager_calls import RecordCalls
 from thunder_core.fault_localization.examination import examine
 from thunder_core.runtime.program import Program
 
