@@ -7,9 +7,11 @@ line's own mistake, however much a program amplifies rounding.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -54,10 +56,9 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
         for place, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
             given = values_read(bsym, values)
             evaluate((bsym,), values)
-            if place in counterparts:
-                found = take_over(bsym, values, given, counterparts[place])
-                if found is not None:
-                    return Followed(acquisition_fault(trace, bsym, *found))
+            fault = take_over(trace, bsym, values, given, counterparts.get(place, ()))
+            if fault is not None:
+                return Followed(fault)
             for proxy in dying:
                 if proxy.name not in kept:
                     values.pop(proxy.name, None)
@@ -66,11 +67,19 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     return Followed(None, (*returned, *at_the_end), len(counterparts))
 
 
-def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, EagerCall]:
-    """The eager calls that lines of a trace stand for, by the places of the lines; both are in one order."""
-    lines = [key_of_line(bsym) for bsym in trace.bound_symbols]
-    blocks = SequenceMatcher(None, lines, [key_of_call(call) for call in calls], autojunk=False).get_matching_blocks()
-    return {a + n: calls[b + n] for a, b, size in blocks for n in range(size) if lines[a + n][-1]}
+def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
+    """The eager calls that lines of a trace may stand for, by the places of the lines; both are in one order.
+
+    There are several where the program makes more calls of a kind at a place than the trace has, or fewer: a trace
+    leaves out calls that return what they are given. The likeliest comes first.
+    """
+    lines, made = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
+    counts = Counter(lines)
+    ambiguous = {key for key, count in Counter(made).items() if count != counts[key]}
+    blocks = SequenceMatcher(None, lines, made, autojunk=False).get_matching_blocks()
+    pairs = [(a + n, b + n) for a, b, size in blocks for n in range(size) if lines[a + n][-1]]
+    others = {key: tuple(call for call, own in zip(calls, made, strict=True) if own == key) for key in ambiguous}
+    return {line: (calls[call], *others.get(lines[line], ())) for line, call in pairs}
 
 
 def key_of_line(bsym: BoundSymbol) -> Key:
@@ -96,17 +105,29 @@ def values_read(bsym: BoundSymbol, values: Values) -> Values:
     return copied(read) if bsym.mutates else read
 
 
-def take_over(bsym: BoundSymbol, values: Values, given: Values, call: EagerCall) -> tuple[str, Difference] | None:
-    """Give the results of a line the values of eager PyTorch; the first result that differs, and how, if any does."""
-    for proxy, theirs in zip(results_of(bsym), call.results, strict=True):
-        ours = values[proxy.name]
-        if not is_dense(ours):
-            continue
-        difference = difference_of(ours, theirs, exact_of(bsym, proxy.name, given))
+def take_over(
+    trace: Trace, bsym: BoundSymbol, values: Values, given: Values, calls: Sequence[EagerCall]
+) -> Fault | None:
+    """Give the results of a line the values of the first of the calls that agrees; a fault where none of them does."""
+    ours = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
+    differences = (first_difference(bsym, ours, given, call) for call in calls)
+    found = list(takewhile(lambda difference: difference is not None, differences))
+    if len(found) == len(calls):
+        return acquisition_fault(trace, bsym, *found[0]) if found and found[0] else None
+    for (_, own), theirs in zip(ours, calls[len(found)].results, strict=True):
+        if is_dense(own) and not torch.equal(own, theirs):
+            overwrite(own, theirs)
+    return None
+
+
+def first_difference(
+    bsym: BoundSymbol, ours: Sequence[tuple[str, Any]], given: Values, call: EagerCall
+) -> tuple[str, Difference] | None:
+    """The first result of a line that is not that of a call, and how it differs; None where all are."""
+    for (name, own), theirs in zip(ours, call.results, strict=True):
+        difference = difference_of(own, theirs, exact_of(bsym, name, given)) if is_dense(own) else None
         if difference is not None:
-            return proxy.name, difference
-        if not torch.equal(ours, theirs):
-            overwrite(ours, theirs)
+            return name, difference
     return None
 
 
