@@ -26,6 +26,7 @@ from thunder_core.validation.inside import Fault
 from thunder_core.validation.leaves import ROOT, Leaves
 
 COMPUTATION, BACKWARD = "computation", "backward"
+GENERATED = "<thunder {} "  # begins the names of the files of generated functions
 RESULT = "result "  # begins the names of what is returned
 MORE_RESULTS = "returns {} tensors, and {} as it is compiled now"
 
@@ -66,7 +67,8 @@ class Watch:
 
     def at_call(self, frame: FrameType, event: str, argument: Any) -> Any:  # noqa: ARG002
         """Watch the first call of the function, and no other one."""
-        if self._frame is not None or frame.f_code.co_name != self.function:
+        is_generated = frame.f_code.co_filename.startswith(GENERATED.format(self.function))
+        if self._frame is not None or frame.f_code.co_name != self.function or not is_generated:
             return None
         self._frame, self._held = frame, dict(frame.f_locals)
         return self.at_line
@@ -105,9 +107,10 @@ def wrong_stored(stored: Program, compiled: Program, call: Call) -> Iterator[Fau
         unpacked = wrongly_unpacked(compiled.traces(COMPUTATION)[0], inputs, roots, stored.last("prologue"))
         fault = next(unpacked, None)
     if fault is None:
-        with call.undone(), torch.no_grad():
+        with call.undone():
             prepared, _ = compiled.prepare(call.subject, *call.own_arguments())
-            fault = first_wrong_stored_line(stored, compiled, prepared)
+            with torch.no_grad():
+                fault = first_wrong_stored_line(stored, compiled, prepared)
     fault = fault or wrong_stored_epilogue(stored, compiled, call)
     yield from [] if fault is None else [fault.model_copy(update={"kind": "stored"})]
 
@@ -129,11 +132,17 @@ def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[An
 
 
 def wrong_stored_backward(
-    stored: Program, compiled: Program, step: Callable[[Program], Callable[[], object]]
+    stored: Program, compiled: Program, call: Call, step: Callable[[Program], Callable[[], object]]
 ) -> Fault | None:
     """The first line of a stored backward whose result is another one; `step` makes a step of training by a program."""
-    theirs, ours = (bindings_of(step(program), BACKWARD) for program in (compiled, stored))
-    text = stored.stages_of(BACKWARD)
+    states = RandomStates.now(dict(call.kwargs))
+
+    def run_of(program: Program) -> list[Binding]:
+        states.restore()
+        with call.undone():
+            return bindings_of(step(program), BACKWARD)
+
+    theirs, ours, text = run_of(compiled), run_of(stored), stored.stages_of(BACKWARD)
     if not (ours and theirs and text):
         return None
     return first_wrong_binding(ours, theirs, str(text[-1].trace), compiled.stages_of(BACKWARD)[-1].trace)
@@ -205,7 +214,7 @@ def maker_of(name: str, trace: Trace) -> BoundSymbol | None:
 
 def wrong_stored_epilogue(stored: Program, compiled: Program, call: Call) -> Fault | None:
     """The fault of a stored epilogue that returns, or leaves behind, something else than is compiled now."""
-    states = RandomStates.now({})
+    states = RandomStates.now(dict(call.kwargs))
     theirs, ours = (outcome_of(program, call, states) for program in (compiled, stored))
     paths = {**ours.changed, **theirs.changed}
     mine, right = (one.observed.with_state_at(paths).leaves for one in (ours, theirs))

@@ -165,7 +165,7 @@ def stored_faults(stored: Program, program: Program, session: Session, inputs: I
     with outcome_undone(call):
         faults = list(wrong_stored(stored, program, call))
         if not faults and session.purpose.train:
-            fault = wrong_stored_backward(stored, program, lambda one: step_by(one, session, inputs))
+            fault = wrong_stored_backward(stored, program, call, lambda one: step_by(one, session, inputs))
             session.release()
             faults = [] if fault is None else [fault]
     yield from faults
