@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from tests.fault_localization.examined import numbers, program_of, silu
+import thunder_core as thunder
+from tests.fault_localization.examined import activating, examined, numbers, program_of, silu
 from tests.planted.bound_symbols import changed
 from tests.planted.programs import with_transformed
-from thunder_core.fault_localization.acquisition import RecordCalls
+from thunder_core.fault_localization.acquisition import matched_calls
+from thunder_core.fault_localization.eager_calls import RecordCalls
 from thunder_core.fault_localization.examination import examine
+from thunder_core.fault_localization.guard_probes import serves_ranges
 from thunder_core.runtime.program import Program
 
 
@@ -41,3 +44,78 @@ def test_calls_are_recorded_with_what_they_return():
         two_calls(x)
     assert [call.function.__name__ for call in recorder.calls] == ["mul", "silu", "tanh", "mul"]
     assert torch.equal(recorder.calls[-1].results[0], two_calls(numbers()))
+
+
+def amplifying(x: torch.Tensor) -> torch.Tensor:
+    """A result that makes the last digits of an activation its first ones."""
+    return torch.sin(silu(x * 2) * 1e6) + 1
+
+
+def rounding_otherwise() -> tuple[thunder.OperatorExecutor, str]:
+    """Executors of which one computes `silu` with another rounding."""
+    return activating(lambda x: silu(x.double()).float()), "torch"
+
+
+def test_a_program_that_amplifies_rounding_is_right():
+    compiled, x = thunder.jit(amplifying, executors=rounding_otherwise()), numbers()
+    assert (compiled(x) - amplifying(x)).abs().max() > 1e-3
+    assert not examined(amplifying, rounding_otherwise(), x=x).faults
+
+
+def test_each_wrong_line_is_named_where_rounding_is_amplified():
+    program = program_of(amplifying, rounding_otherwise(), x=numbers())
+    for number in range(len(list(changed(program.traces("computation")[0])))):
+        wrong, what, name = acquired_wrongly(program, number)
+        (fault,) = examine(wrong, amplifying, (), {"x": numbers()}).faults
+        assert fault.kind == "acquisition"
+        assert fault.result == name or what == "left out"
+
+
+def test_other_sizes_of_a_program_that_amplifies_rounding_are_right():
+    options = {"cache": "symbolic values"}
+    program = program_of(amplifying, rounding_otherwise(), options, x=numbers())
+    assert serves_ranges(program)
+    assert not examined(amplifying, rounding_otherwise(), options, x=numbers()).faults
+
+
+class LeavesOut(torch.nn.Module):
+    """A model with calls that return what they are given, and the same calls at one line for several tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+        self.register_buffer("narrow", torch.randn(16, 8).bfloat16())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A stack of layers, and a product of which one factor is narrow already."""
+        for layer in self.layers:
+            x = layer(x.contiguous().to(torch.float32)).tanh() + x
+        return torch.nn.functional.linear(*(one.to(torch.bfloat16) for one in (x, self.narrow)))
+
+
+def test_calls_that_a_trace_leaves_out():
+    assert not examined(LeavesOut(), x=numbers()).faults
+
+
+def test_lines_are_matched_with_the_calls_of_their_module():
+    model, x = LeavesOut(), numbers()
+    trace = program_of(model, x=x).traces("computation")[0]
+    with RecordCalls(model) as recorder:
+        model(x)
+    matched = matched_calls(trace, recorder.calls)
+    linears = {
+        bsym.module: matched[place][0].place.module
+        for place, bsym in enumerate(trace.bound_symbols)
+        if bsym.symbol.short_name == "linear"
+    }
+    assert linears == {name: name for name in ("layers.0", "layers.1", "layers.2", "module")}
+
+
+def test_an_in_place_write_is_followed():
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.add_(1).mul_(torch.tanh(x))
+        return y.view(-1).sigmoid_().view(4, 8) + y
+
+    assert not examined(program, x=numbers()).faults

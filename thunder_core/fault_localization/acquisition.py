@@ -1,87 +1,172 @@
-"""The acquired computation beside eager PyTorch: the calls that the program really makes, and those of the trace."""
+"""The acquired computation beside eager PyTorch: the calls that the program really makes, and those of the trace.
+
+A line and a call of the same function at the same place of the program belong together. Behind each line the result of
+eager PyTorch is taken over, so that the next line reads what the program's own call has read: what differs then is the
+line's own mistake, however much a program amplifies rounding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from thunder_core.claiming.comparison import Difference
+from thunder_core.claiming.check import RandomStates, Values, copied, perturb
+from thunder_core.claiming.comparison import Difference, Exact, different_at
+from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
+from thunder_core.claiming.free import last_uses
+from thunder_core.fault_localization.eager_calls import EagerCall, is_dense
 from thunder_core.fault_localization.line_faults import line_fault, of_result
-from thunder_core.fault_localization.recording import Recording
+from thunder_core.fault_localization.recording import settings_kept
 from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.ir.evaluate import evaluate
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 from thunder_core.validation.inside import Fault
 
-WITHIN = 64  # calls of the program that the trace may leave out between two of its own
+Key = tuple[str, str, int, str, int]  # of a call: function, file, line, module, number of results
 
 
 @dataclass(frozen=True)
-class EagerCall:
-    """A call of PyTorch that a program made: the function, and copies of the tensors that it returned."""
+class Followed:
+    """An acquired computation that was evaluated beside eager PyTorch: its first wrong line, or else its values.
 
-    function: Callable[..., Any]
-    results: tuple[torch.Tensor, ...]
-
-
-class RecordCalls(TorchFunctionMode):
-    """Record the calls of PyTorch beneath it, with copies of what they return."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[EagerCall] = []
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Call the function, and record the call."""
-        result = func(*args, **(kwargs or {}))
-        tensors = tuple(one.detach().clone() for one in leaves(result) if is_dense(one))
-        if tensors:
-            self.calls.append(EagerCall(func, tensors))
-        return result
-
-
-def is_dense(value: object) -> bool:
-    """Whether a value is a tensor with strides."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
-
-
-def first_wrong_call(trace: Trace, recording: Recording, calls: list[EagerCall]) -> Fault | None:
-    """The first line of an acquired trace whose result is not that of the same call of the program.
-
-    Both make their calls in one order; a call that has no counterpart is passed over.
+    `values` are the tensors that it returns, and those that it was given, as it leaves them behind.
     """
-    place = 0
-    for bsym in trace.bound_symbols:
-        match = next((n for n in range(place, min(place + WITHIN, len(calls))) if is_counterpart(bsym, calls[n])), None)
-        if match is None:
-            continue
-        place = match + 1
-        for proxy, theirs in zip(bsym.tensors, calls[match].results, strict=True):
-            difference = difference_of(recording.values.get(proxy.name), theirs)
-            if difference is not None:
-                told = of_result(proxy.name, difference)
-                return line_fault("acquisition", trace.made_by, trace.name, bsym, proxy.name, told)
+
+    fault: Fault | None
+    values: tuple[Any, ...] = ()
+    matched: int = 0
+
+
+def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> Followed:
+    """Evaluate an acquired trace on copies of inputs, each line on what eager PyTorch's calls have given it."""
+    counterparts = matched_calls(trace, calls)
+    values = copied({**inputs, **trace.constants})
+    kept = {*inputs, *(proxy.name for proxy in trace.outputs)}
+    with torch.no_grad(), settings_kept(trace.bound_symbols):
+        states.restore()
+        for place, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
+            given = values_read(bsym, values)
+            evaluate((bsym,), values)
+            fault = take_over(trace, bsym, values, given, counterparts.get(place, ()))
+            if fault is not None:
+                return Followed(fault)
+            for proxy in dying:
+                if proxy.name not in kept:
+                    values.pop(proxy.name, None)
+    at_the_end = (values[name] for name in inputs)
+    returned = (values[one.name] for one in leaves(trace.output) if isinstance(one, Proxy))
+    return Followed(None, (*returned, *at_the_end), len(counterparts))
+
+
+def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
+    """The eager calls that lines of a trace may stand for, by the places of the lines; both are in one order.
+
+    There are several where the program makes more calls of a kind at a place than the trace has, or fewer: a trace
+    leaves out calls that return what they are given. The likeliest comes first.
+    """
+    lines, made = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
+    counts = Counter(lines)
+    ambiguous = {key for key, count in Counter(made).items() if count != counts[key]}
+    blocks = SequenceMatcher(None, lines, made, autojunk=False).get_matching_blocks()
+    pairs = [(a + n, b + n) for a, b, size in blocks for n in range(size) if lines[a + n][-1]]
+    others = {key: tuple(call for call, own in zip(calls, made, strict=True) if own == key) for key in ambiguous}
+    return {line: (calls[call], *others.get(lines[line], ())) for line, call in pairs}
+
+
+def key_of_line(bsym: BoundSymbol) -> Key:
+    """The key of a line of a trace."""
+    source = bsym.source
+    filename, lineno = (source.filename, source.lineno) if source is not None else ("", 0)
+    return bsym.symbol.short_name, filename, lineno, bsym.module, len(results_of(bsym))
+
+
+def key_of_call(call: EagerCall) -> Key:
+    """The key of a call of the program."""
+    return call.name, call.place.filename, call.place.lineno, call.place.module, len(call.results)
+
+
+def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
+    """The tensors that a bound symbol returns, those included that it was given and has written to."""
+    return [leaf for leaf in leaves(bsym.output) if isinstance(leaf, TensorProxy)]
+
+
+def values_read(bsym: BoundSymbol, values: Values) -> Values:
+    """The values that a bound symbol reads; copies, where it writes to any."""
+    read = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
+    return copied(read) if bsym.mutates else read
+
+
+def take_over(
+    trace: Trace, bsym: BoundSymbol, values: Values, given: Values, calls: Sequence[EagerCall]
+) -> Fault | None:
+    """Give the results of a line the values of the first of the calls that agrees; a fault where none of them does."""
+    ours = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
+    differences = (first_difference(bsym, ours, given, call) for call in calls)
+    found = list(takewhile(lambda difference: difference is not None, differences))
+    if len(found) == len(calls):
+        return acquisition_fault(trace, bsym, *found[0]) if found and found[0] else None
+    for (_, own), theirs in zip(ours, calls[len(found)].results, strict=True):
+        if is_dense(own) and not torch.equal(own, theirs):
+            overwrite(own, theirs)
     return None
 
 
-def is_counterpart(bsym: BoundSymbol, call: EagerCall) -> bool:
-    """Whether a call of the program is of the function of a bound symbol, and returns as many tensors."""
-    name = getattr(call.function, "__name__", "")
-    same = bsym.symbol.target is call.function or bsym.symbol.short_name == name
-    return same and len(bsym.tensors) == len(call.results)
+def first_difference(
+    bsym: BoundSymbol, ours: Sequence[tuple[str, Any]], given: Values, call: EagerCall
+) -> tuple[str, Difference] | None:
+    """The first result of a line that is not that of a call, and how it differs; None where all are."""
+    for (name, own), theirs in zip(ours, call.results, strict=True):
+        difference = difference_of(own, theirs, exact_of(bsym, name, given)) if is_dense(own) else None
+        if difference is not None:
+            return name, difference
+    return None
 
 
-def difference_of(ours: object, theirs: torch.Tensor) -> Difference | None:
-    """The difference of two results of one call."""
-    if not isinstance(ours, torch.Tensor):
-        return None
+def overwrite(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """Write the values of a tensor into another one, so that views of its memory have them too."""
+    try:
+        ours.copy_(theirs)
+    except RuntimeError:
+        return  # several elements share one place in memory, whose owner was compared before
+
+
+def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Difference | None:
+    """The difference of two results of one call that is more than rounding.
+
+    `exact` computes the line in float64: the line itself is as far from that as rounding moves it, and eager PyTorch's
+    result is further away where the line is another one.
+    """
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return Difference(f"is {ours.dtype}{list(ours.shape)}, and {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
-    return rounding_difference(ours, theirs, lambda perturbed=False: None).difference
+    measured = rounding_difference(theirs, ours, exact)
+    return None if measured.difference is None else different_at(ours, theirs, measured.largest)
+
+
+def exact_of(bsym: BoundSymbol, name: str, given: Values) -> Exact:
+    """The function that computes a result of a line in float64, from what the line has read."""
+
+    def exact(perturbed: bool = False) -> torch.Tensor | None:
+        change = perturb if perturbed else in_float64
+        values = {name: change(value) for name, value in copied(given).items()}
+        try:
+            evaluate_in_double((bsym,), values)
+        except (RuntimeError, TypeError, ValueError):
+            return None  # an operation that takes no float64
+        value = values[name]
+        return value if isinstance(value, torch.Tensor) else None
+
+    return exact
+
+
+def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:
+    """The fault of a line that does not compute what the program's own call does."""
+    return line_fault("acquisition", trace.made_by, trace.name, bsym, name, of_result(name, difference))

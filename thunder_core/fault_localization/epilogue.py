@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from thunder_core.claiming.comparison import largest_difference
 from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.trace import Trace
 from thunder_core.validation.inside import Fault
@@ -20,6 +22,7 @@ OTHER_VALUES = "`{}` has other values than in eager PyTorch"
 UNWRITTEN = "`{path}` is the tensor of before the call, and a new one in eager PyTorch"
 INPUT = "input "  # begins the paths of what inputs hold behind a call
 ATTRIBUTE = "attribute "  # begins the paths of what a returned dict has among its attributes
+MUCH_NEARER = 10.0  # times nearer is the result that belongs to a path, however much a program amplifies rounding
 Child = tuple[str, Any]
 
 
@@ -114,13 +117,21 @@ def misplaced_result(
         value = theirs.tensors.get(path)
         if value is None or is_close(ours.tensors[path], value):
             continue
-        fitting = next((name for name, result in handed_out.results.items() if is_close(result, value)), None)
+        fitting = fitting_result(handed_out.results, ours.tensors[path], value)
         if fitting is not None:
             name = handed_out.name_of(handed_out.at(path))
             told = ANOTHER.format(path=path, ours=name or "something else", right=fitting)
             return epilogue_fault(epilogue, handed_out, path, told)
     faults = (epilogue_fault(epilogue, handed_out, path, UNWRITTEN.format(path=path)) for path in unwritten)
     return next(faults, None)
+
+
+def fitting_result(results: Mapping[str, Any], ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
+    """The name of the result of the computation that is much nearer to a value of eager PyTorch than ours is."""
+    distances = {name: distance(result, theirs) for name, result in results.items()}
+    nearest = min(distances, key=lambda name: distances[name], default="")
+    least = distances.get(nearest, math.inf)
+    return nearest if math.isfinite(least) and least * MUCH_NEARER <= distance(ours, theirs) else None
 
 
 def described(leaves: Leaves) -> dict[str, str]:
@@ -176,11 +187,21 @@ def written_as(owner: str, key: str) -> Iterator[str]:
         yield from (f"{owner}[{text}] = ", f"{owner}.__setitem__({text}, ")
 
 
-def is_close(one: object, other: object) -> bool:
-    """Whether two tensors of one shape and dtype have the same values but for rounding."""
+def are_alike(one: object, other: object) -> bool:
+    """Whether two values are tensors of one shape and dtype."""
     if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
-    if one.shape != other.shape or one.dtype != other.dtype:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def distance(one: Any, other: torch.Tensor) -> float:
+    """The largest difference of a value from a tensor; infinite where the value is no tensor of its shape and dtype."""
+    return largest_difference(one, other) if are_alike(one, other) else math.inf
+
+
+def is_close(one: Any, other: Any) -> bool:
+    """Whether two tensors of one shape and dtype have the same values but for rounding."""
+    if not are_alike(one, other):
         return False
     if not (one.is_floating_point() or one.is_complex()):
         return torch.equal(one, other)

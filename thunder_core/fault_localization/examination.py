@@ -60,7 +60,9 @@ def examine(
         if compares_results:
             states.restore()
             with examination.noting("the call"):
-                examination.faults += wrong_outside(program, call, preparation, states)
+                examination.faults += wrong_outside(
+                    program, call, preparation, states, has_room=examination.has_room, thorough=thorough
+                )
         if probe_guards and compares_results and not examination.faults:
             with examination.noting("guards"):
                 examination.faults += wrong_guards(program, call, examination.deadline, thorough=thorough)

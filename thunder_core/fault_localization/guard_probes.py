@@ -10,14 +10,20 @@ from typing import Any
 
 import torch
 
+from thunder_core.claiming.check import RandomStates, copied
 from thunder_core.errors import NotComparable
+from thunder_core.fault_localization.acquisition import follow
 from thunder_core.fault_localization.argument_probes import argument_probes
-from thunder_core.fault_localization.calls import Arguments, Call, own
-from thunder_core.fault_localization.epilogue import OTHER_VALUES, is_close
+from thunder_core.fault_localization.calls import Arguments, Call
+from thunder_core.fault_localization.claims import examine_claims
+from thunder_core.fault_localization.epilogue import OTHER_VALUES
 from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.model_probes import model_probes, process_probes
+from thunder_core.fault_localization.outside import eager_calls, unlike_path
 from thunder_core.fault_localization.place_probes import place_probes
 from thunder_core.fault_localization.probe import Probe
+from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.fault_localization.trace_examination import unclaimed_of, without_freed
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault
@@ -52,7 +58,7 @@ def wrong_guards(
         if deadline.is_over:
             return
         with torch.random.fork_rng(devices=list(devices)), probe.changed:
-            difference = difference_of(program, call, probe.arguments(), seed, raising_is_right=not thorough)
+            difference = difference_of(program, call, probe.arguments, seed, raising_is_right=not thorough)
         if difference:
             yield Fault(
                 kind="guard",
@@ -65,15 +71,18 @@ def wrong_guards(
 
 
 def difference_of(
-    program: Program, call: Call, arguments: Arguments, seed: int, *, raising_is_right: bool = False
+    program: Program, call: Call, arguments: Callable[[], Arguments], seed: int, *, raising_is_right: bool = False
 ) -> str:
-    """The difference of a call served by the program from eager PyTorch; empty where it is refused, or right."""
-    args, kwargs = arguments
+    """The difference of a call served by the program from eager PyTorch; empty where it is refused, or right.
+
+    `arguments` makes the arguments of the call anew each time.
+    """
+    args, kwargs = arguments()
     try:
         prepared = program.prepare(call.subject, args, dict(kwargs))
     except Exception:  # refused, whatever a path raised
         return ""
-    again = own(arguments)
+    again = arguments()
     with call.undone():
         ours = outcome(lambda: program.run(*prepared), seed)
     with call.undone():
@@ -81,7 +90,7 @@ def difference_of(
     if isinstance(theirs, str):
         return "" if isinstance(ours, str) else f"it is served, and eager PyTorch raises {theirs}"
     if not isinstance(ours, str):
-        return first_unequal(ours, theirs)
+        return unlike_structure(ours, theirs) or unlike_values(program, call, arguments, seed, ours, theirs)
     is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
     return "" if is_right else f"it raises {ours}, and eager PyTorch does not"
 
@@ -101,16 +110,47 @@ def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
         return f"{type(error).__name__}: {error}"[:MESSAGE]
 
 
-def first_unequal(ours: Leaves, theirs: Leaves) -> str:
-    """The first part of a result that is not eager PyTorch's; empty where all are."""
+def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
+    """The first part of a result that eager PyTorch makes otherwise, whatever its values; empty where all are alike."""
     try:
         require_same_structure(ours, theirs)
     except NotComparable as error:
         return error.what
     for path, value in theirs.tensors.items():
-        mine = ours.tensors[path]
-        if not is_close(mine, value):
-            return OTHER_VALUES.format(path)
-        if mine.requires_grad != value.requires_grad:
-            return f"`{path}` requires a gradient {'here' if mine.requires_grad else 'in eager PyTorch'} alone"
+        if ours.tensors[path].requires_grad != value.requires_grad:
+            return f"`{path}` requires a gradient {'in eager PyTorch' if value.requires_grad else 'here'} alone"
     return ""
+
+
+def unlike_values(
+    program: Program, call: Call, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
+) -> str:
+    """The first tensor whose values are not eager PyTorch's; empty where all are.
+
+    Values that are further apart than rounding alone are right where each line computes what eager PyTorch does at its
+    place: the program amplifies rounding then.
+    """
+    if unlike_path((), ours, theirs) is None:
+        return ""
+    args, kwargs = arguments()
+    with call.undone():
+        prepared, _ = program.prepare(call.subject, args, kwargs)
+        acquired = program.traces("computation")[0]
+        inputs = copied(inputs_by_name(acquired, prepared))
+    torch.manual_seed(seed)
+    states = RandomStates.now(inputs)
+    faults = wrong_claims(program, prepared, states)
+    if faults:
+        return f"{faults[0].line}: {faults[0].difference}"
+    followed = follow(acquired, inputs, states, eager_calls(call, arguments(), states))
+    if followed.fault is not None:
+        return f"{followed.fault.line}: {followed.fault.difference}"
+    path = unlike_path(followed.values, ours, theirs)
+    return "" if path is None else OTHER_VALUES.format(path)
+
+
+def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
+    """The lines of executors that compute something else than eager PyTorch on inputs of the computation."""
+    *stages, claimed = without_freed(program.traces("computation"))
+    values = copied(inputs_by_name(claimed, inputs))
+    return examine_claims(claimed, unclaimed_of(stages), values, states, Deadline()).faults

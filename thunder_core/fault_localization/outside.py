@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.claiming.check import RandomStates, copied
 from thunder_core.claiming.comparison import Difference
-from thunder_core.fault_localization.acquisition import EagerCall, RecordCalls, first_wrong_call
+from thunder_core.fault_localization.acquisition import follow
 from thunder_core.fault_localization.calls import Arguments, Call
+from thunder_core.fault_localization.eager_calls import EagerCall, RecordCalls
 from thunder_core.fault_localization.epilogue import (
     OTHER_VALUES,
     HandedOut,
@@ -19,7 +20,7 @@ from thunder_core.fault_localization.epilogue import (
     returned_leaves,
 )
 from thunder_core.fault_localization.line_faults import return_fault
-from thunder_core.fault_localization.recording import AT_THE_END, Recording, inputs_by_name, record
+from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault
@@ -37,22 +38,34 @@ class Preparation:
     outside: tuple[Any, ...]
 
 
-def wrong_outside(program: Program, call: Call, preparation: Preparation, states: RandomStates) -> Iterator[Fault]:
-    """The fault of what lies around the computation: it was acquired wrongly, or the epilogue hands it out wrongly."""
+def wrong_outside(
+    program: Program,
+    call: Call,
+    preparation: Preparation,
+    states: RandomStates,
+    *,
+    has_room: Callable[[Trace], bool],
+    thorough: bool,
+) -> Iterator[Fault]:
+    """The fault of what lies around the computation: it was acquired wrongly, or the epilogue hands it out wrongly.
+
+    The calls of eager PyTorch are looked at one by one where something differs, or where that is `thorough`, as far as
+    a trace `has_room` for that in memory.
+    """
     acquired = program.traces("computation")[0]
     inputs = copied(inputs_by_name(acquired, preparation.inputs))
     with call.undone():
         ours, handed_out = run_program(program, call, preparation)
     with call.undone():
-        theirs, calls = run_eager(call, states)
+        theirs = run_eager(call, states)
     paths = {**ours.changed, **theirs.changed}
     mine, right = (one.observed.with_state_at(paths).leaves for one in (ours, theirs))
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
     fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
-    if fault is not None or not has_close_values(mine, right):
-        recording = record(acquired, inputs, states)
-        wrong = first_wrong_call(acquired, recording, calls) or fault or wrong_result(acquired, recording, mine, right)
-        yield from [] if wrong is None else [wrong]
+    if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
+        followed = follow(acquired, inputs, states, eager_calls(call, call.own_arguments(), states))
+        fault = followed.fault or fault or wrong_result(acquired, followed.values, mine, right)
+    yield from [] if fault is None else [fault]
 
 
 @dataclass(frozen=True)
@@ -93,15 +106,23 @@ def run_program(program: Program, call: Call, preparation: Preparation) -> tuple
     return run, HandedOut(output, call.subject, held, names, variables)
 
 
-def run_eager(call: Call, states: RandomStates) -> tuple[Run, list[EagerCall]]:
-    """The run of eager PyTorch, and the calls that it makes."""
+def run_eager(call: Call, states: RandomStates) -> Run:
+    """The run of eager PyTorch."""
     args, kwargs = arguments = call.own_arguments()
     before = call.state(arguments)
     values = copied_leaves(before)
     states.restore()
-    with RecordCalls() as recorder:
-        output = call.subject(*args, **kwargs)
-    return run_of(output, call, arguments, before, values), recorder.calls
+    return run_of(call.subject(*args, **kwargs), call, arguments, before, values)
+
+
+def eager_calls(call: Call, arguments: Arguments, states: RandomStates) -> list[EagerCall]:
+    """The calls of PyTorch that the subject makes for arguments, which leave no trace behind."""
+    args, kwargs = arguments
+    recorder = RecordCalls(call.subject)
+    with call.undone(), recorder:
+        states.restore()
+        call.subject(*args, **kwargs)
+    return recorder.calls
 
 
 def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
@@ -109,13 +130,17 @@ def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
     return all(is_close(ours.tensors.get(path), tensor) for path, tensor in theirs.tensors.items())
 
 
-def wrong_result(acquired: Trace, recording: Recording, ours: Leaves, theirs: Leaves) -> Fault | None:
-    """The fault of an acquired computation that does not compute what eager PyTorch has at a path."""
-    written = [value for name, value in recording.values.items() if name.endswith(AT_THE_END)]
-    candidates = (*recording.outputs, *written)
+def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> Fault | None:
+    """The fault of an acquired computation that has `computed` something else than eager PyTorch has at a path."""
+    path = unlike_path(computed, ours, theirs)
+    return None if path is None else return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
+
+
+def unlike_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
+    """The first path at which eager PyTorch has a value that is neither ours nor was `computed`."""
     for path, tensor in theirs.tensors.items():
-        if not any(is_close(one, tensor) for one in (ours.tensors.get(path), *candidates)):
-            return return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
+        if not any(is_close(one, tensor) for one in (ours.tensors.get(path), *computed)):
+            return path
     return None
 
 

@@ -24,7 +24,7 @@ from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.dynamic import arguments_of
 from thunder_core.pipeline.executor_comparison import comparing_executors, comparison_facts
 from thunder_core.pipeline.inside import look_inside, naming_the_line, timed, with_inside
-from thunder_core.pipeline.planning import Plan
+from thunder_core.pipeline.planning import Plan, calls_first
 from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.program_time import TimeShares, program_shares
 from thunder_core.pipeline.progress import COMPARE, EVALUATE
@@ -75,7 +75,7 @@ class CallOptimization:
     def acquire(self) -> Program:
         """Compile by the first call; for a target, which need not be here, by a trace alone, whose kernels are kept."""
         self.example = self.session.inputs(self.plan.size)
-        with announcing_stages(self.session.compiled, self.clock):
+        with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
             self._trace()
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import Bug
 from thunder_core.fusion.watch import watching
 from thunder_core.ir.trace import Trace
-from thunder_core.pipeline.progress import Progress
+from thunder_core.pipeline.progress import FIRST_CALLS, Progress
 from thunder_core.recipe import Transform
 from thunder_core.report import StageTime
+from thunder_core.runtime.observed_values import ObservedValues
+from thunder_core.runtime.program import Program
 
 
 class StageClock:
@@ -64,9 +67,29 @@ class AnnouncedTransform(Transform):
         return changed
 
 
+@dataclass(frozen=True)
+class AnnouncingCompiler(Compiler):
+    """A compiler that begins the stage of the first calls as soon as it has compiled a program."""
+
+    clock: StageClock | None = field(default=None, compare=False)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """Compile a program, and tell the clock: how long the call takes that runs next is no time of compiling."""
+        program = super().__call__(subject, args, kwargs, observed)
+        if self.clock is not None:
+            self.clock.begin(FIRST_CALLS)
+        return program
+
+
 @contextmanager
-def announcing_stages(compiled: object, clock: StageClock) -> Iterator[None]:
-    """While the block runs, compiling tells the clock of its steps."""
+def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool = True) -> Iterator[None]:
+    """While the block runs, compiling tells the clock of its steps, and of its end where a call follows."""
     cache = specializations_of(compiled)
     compiler = cache.compiler
     if not isinstance(compiler, Compiler):
@@ -76,7 +99,8 @@ def announcing_stages(compiled: object, clock: StageClock) -> Iterator[None]:
         AnnouncedTransform(transform, clock, number, total)
         for number, transform in enumerate(compiler.transforms, start=1)
     )
-    cache.compiler = replace(compiler, transforms=tuple(told))
+    settings = {one.name: getattr(compiler, one.name) for one in fields(compiler)} | {"transforms": tuple(told)}
+    cache.compiler = AnnouncingCompiler(**settings, clock=clock if calls_first else None)
     try:
         with watching(clock.advance):
             yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ from typing import Any
 import torch
 
 from thunder_core.artifact.consent import NO_CONSENT, Consent
-from thunder_core.artifact.read import open_artifact
+from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.signature import require_authentic
 from thunder_core.claiming.check import RandomStates, copied
 from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import last_program, specializations_of
-from thunder_core.errors import BadOption, OutputExists
+from thunder_core.errors import ArtifactDamaged, BadOption, OutputExists
 from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.evidence import evidence_of
 from thunder_core.fault_localization.examination import examine, outcome_undone
 from thunder_core.fault_localization.non_finite import non_finite_lines
 from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.fault_localization.reproduction import write_reproduction
-from thunder_core.fault_localization.stored_programs import first_wrong_stored_line
+from thunder_core.fault_localization.stored_programs import wrong_stored, wrong_stored_backward
 from thunder_core.fault_localization.trace_examination import without_freed
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.inputs import Inputs
@@ -127,12 +127,20 @@ def debug_artifact(
             program = specializations.compiler(session.model, (), dict(inputs))
             clock.begin("examine")
             inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
-            fault = wrong_stored_line(stored, program, session, inputs)
-            if fault is not None:
-                inside = inside.model_copy(update={"faults": (*inside.faults, fault)})
+            faults = (*stored_faults(stored, program, session, inputs), *unlike_shown(artifact))
+            inside = inside.model_copy(update={"faults": (*inside.faults, *faults)})
             recipe = artifact.manifest.recipe or "default"
             diagnosis = Diagnosis(subject=str(folder), recipe=recipe, inside=inside)
             return with_details(diagnosis, session, program, inputs, debug_request, recipe)
+
+
+def unlike_shown(artifact: Artifact) -> Iterator[Fault]:
+    """A fault for each stage that runs whose lines, as they are shown to people, are not those that run."""
+    for stage in (one for program in artifact.manifest.programs for one in program.stages if one.runs):
+        try:
+            artifact.listing(stage)
+        except ArtifactDamaged as error:
+            yield Fault(kind="stored", by="thunder", trace=stage.trace, line=stage.lines_file, difference=error.what)
 
 
 def recipe_in_words(request: Request) -> str:
@@ -151,13 +159,26 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
     return program
 
 
-def wrong_stored_line(stored: Program, program: Program, session: Session, inputs: Inputs) -> Fault | None:
+def stored_faults(stored: Program, program: Program, session: Session, inputs: Inputs) -> Iterator[Fault]:
     """The first line of a stored program that is not what the same program is when it is compiled anew."""
     call = Call(session.model, (), dict(inputs))
     with outcome_undone(call):
-        prepared, _ = program.prepare(session.model, *call.own_arguments())
-        with torch.no_grad():
-            return first_wrong_stored_line(stored, program, prepared)
+        faults = list(wrong_stored(stored, program, call))
+        if not faults and session.purpose.train:
+            fault = wrong_stored_backward(stored, program, call, lambda one: step_by(one, session, inputs))
+            session.release()
+            faults = [] if fault is None else [fault]
+    yield from faults
+
+
+def step_by(program: Program, session: Session, inputs: Inputs) -> Callable[[], object]:
+    """A step of training that one program serves."""
+
+    def forward(**kwargs: object) -> object:
+        return program.run(*program.prepare(session.model, (), kwargs))
+
+    step = session.call_of(forward)
+    return lambda: step(**inputs)
 
 
 def with_details(

@@ -19,7 +19,7 @@ from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
-from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY, STAGES
+from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.recipes import require_keepable
 from thunder_core.pipeline.request import Request
@@ -242,11 +242,17 @@ def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
     yield "--calibrate", None if request.calibrate.isdigit() or not request.calibrate else Path(request.calibrate)
 
 
+def calls_first(request: Request) -> bool:
+    """Whether the first calls of what is compiled are a stage of their own."""
+    return not (request.target or request.train)
+
+
 def stages_of(request: Request, *, compares: bool = False, quantizes: bool = False) -> tuple[str, ...]:
     """The stages that a request asks for, in their order; more where executors are compared, and where is quantized."""
     wanted = {
         CALIBRATE: quantizes and bool(request.calibrate),
         QUALITY: quantizes and request.validate,
+        FIRST_CALLS: calls_first(request),
         COMPARE: compares,
         "validate": request.validate,
         EVALUATE: request.evaluate is not None,

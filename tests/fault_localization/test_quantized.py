@@ -1,0 +1,52 @@
+"""Nothing is found in right programs of quantized models, whose codes amplify rounding."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.families import FAMILIES
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.pipeline.debug import Diagnosis, debug_model
+from thunder_core.pipeline.debug_request import DebugRequest
+from thunder_core.pipeline.request import Request
+
+RECIPES = ("bf16", "fp8", "int4-weight-only", "int8-dynamic", "int8-weight-only", "nf4-lora")
+
+
+def diagnosis(family: str, recipe: str, dtype: str = "float32", without: tuple[str, ...] = ("inductor",)) -> Diagnosis:
+    """What `thunder debug` finds in a sample of a family under a recipe that quantizes."""
+    model = ModelRequest(sample=SAMPLES[family], dtype=dtype)
+    return debug_model(Request(recipe=("default", recipe), model=model, without=without), DebugRequest())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("family", ["llama3", "bert"])
+def test_no_false_alarm_under_each_recipe(family, recipe):
+    assert not diagnosis(family, recipe).faults
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"bert"}))
+def test_no_false_alarm_in_each_family(family):
+    assert not diagnosis(family, "int8-dynamic").faults
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("recipe", ["int8-dynamic", "int4-weight-only"])
+def test_no_false_alarm_in_narrow_dtypes(recipe, dtype):
+    assert not diagnosis("llama", recipe, dtype).faults
+
+
+@pytest.mark.parametrize(("family", "recipe"), [("bert", "int8-dynamic"), ("llama3", "int4-weight-only")])
+def test_no_false_alarm_with_fused_regions(family, recipe):
+    found = diagnosis(family, recipe, without=())
+    assert not found.faults
+    assert any(line.executor == "inductor" for line in found.inside.lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_false_alarm_in_any_combination(family, recipe, dtype):
+    assert not diagnosis(family, recipe, dtype).faults
