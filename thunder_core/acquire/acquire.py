@@ -14,7 +14,6 @@ from thunder_core import package
 from thunder_core.acquire.assembly import Acquired, assembled, constrained, lasting_guards, prologue_of_guards
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import log_gradients
-from thunder_core.acquire.lookasides.autograd import require_lasting_hooks
 from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.numbers import NeedsValues
@@ -135,7 +134,6 @@ def require_recorded(run: Run) -> None:
     if run.recorder.met_hidden_numbers:
         raise HiddenNumbers
     run.texts.require_lasting()
-    require_lasting_hooks(run)
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.applied_functions import AppliedFunctions
 from thunder_core.acquire.attributes import MISSING
+from thunder_core.acquire.backward_hooks import BackwardHooks
 from thunder_core.acquire.call_traits import (
     is_autograd_function,
     is_fixed,
@@ -34,7 +35,7 @@ from thunder_core.acquire.counts import CountSources
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
-from thunder_core.acquire.lookasides.autograd import method_of_node
+from thunder_core.acquire.lookasides.backward_hooks import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign
@@ -109,6 +110,7 @@ class Acquisition(ObservedWrites):
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.texts = Texts(self)
         self.functions = AppliedFunctions(self)
+        self.backward_hooks = BackwardHooks(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
         self.replacements = Replacements()

@@ -13,6 +13,7 @@ from thunder_core.capture.compiled_call import WHY_RECORDED, call_of
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.switches import switches_autocast
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.backward_hooks import NAMES
 
 # Methods that change what autograd does with a tensor, by their short names.
 CHANGES_AUTOGRAD = frozenset(
@@ -33,7 +34,7 @@ DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 def changes_autograd(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes what autograd does with a tensor, as hooks and `requires_grad_` do."""
-    return bsym.ordered and bsym.symbol.short_name in CHANGES_AUTOGRAD
+    return bsym.ordered and (bsym.symbol.short_name in CHANGES_AUTOGRAD or bsym.symbol.name in NAMES)
 
 
 def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
