@@ -134,6 +134,7 @@ def require_recorded(run: Run) -> None:
     if run.recorder.met_hidden_numbers:
         raise HiddenNumbers
     run.texts.require_lasting()
+    run.saved_tensors_hooks.require_no_own_pass()
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:

@@ -50,6 +50,7 @@ from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.observed_writes import ObservedWrites
 from thunder_core.acquire.outside import TOGETHER
 from thunder_core.acquire.paths import Path, expression_path
+from thunder_core.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
@@ -111,6 +112,7 @@ class Acquisition(ObservedWrites):
         self.texts = Texts(self)
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
+        self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
         self.replacements = Replacements()

@@ -13,7 +13,7 @@ from thunder_core.capture.compiled_call import WHY_RECORDED, call_of
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.switches import switches_autocast
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.runtime.library.backward_hooks import NAMES
+from thunder_core.runtime.library import backward_hooks, saved_tensors_hooks
 
 # Methods that change what autograd does with a tensor, by their short names.
 CHANGES_AUTOGRAD = frozenset(
@@ -29,6 +29,7 @@ CHANGES_AUTOGRAD = frozenset(
         "register_post_accumulate_grad_hook",
     }
 )
+NAMES = backward_hooks.NAMES | saved_tensors_hooks.NAMES
 DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 

@@ -15,7 +15,7 @@ from thunder_core.ir.literal import followed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.tree import leaves
-from thunder_core.runtime.library import backward_hooks
+from thunder_core.runtime.library import backward_hooks, saved_tensors_hooks
 
 ORDERED_NAMES = frozenset(
     {
@@ -29,6 +29,7 @@ ORDERED_NAMES = frozenset(
         "torch.Tensor.register_hook",
         "torch.Tensor.register_post_accumulate_grad_hook",
         *backward_hooks.NAMES,
+        *saved_tensors_hooks.NAMES,
     }
 )
 

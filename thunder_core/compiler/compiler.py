@@ -54,6 +54,7 @@ from thunder_core.options.compile_options import CompileOptions
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.recipe import Transform
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.library.saved_tensors_hooks import without_saved_tensors_hooks
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program, Stage
@@ -189,7 +190,7 @@ class Compiler:
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
         oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
-        with oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
+        with without_saved_tensors_hooks(), oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
             acquired, trace = self._acquired(subject, args, kwargs, symbolic, log)
             derivative, why_recorded, underivable = self._differentiated(trace, sink)
             forward = self._claimed(trace, derivative, underivable, log)

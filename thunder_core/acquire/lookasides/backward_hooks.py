@@ -47,6 +47,22 @@ def remove_hook(
     return acquisition.backward_hooks.remove if acquisition.backward_hooks.knows(args[0]) else None
 
 
+@lookaside(torch._C._autograd._push_saved_tensors_default_hooks)
+def set_saved_tensors_hooks(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Have autograd pack what it saves, as a line of the trace."""
+    return acquisition.saved_tensors_hooks.set
+
+
+@lookaside(torch._C._autograd._pop_saved_tensors_default_hooks)
+def unset_saved_tensors_hooks(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Have autograd pack what it saves no more, as a line of the trace."""
+    return acquisition.saved_tensors_hooks.unset
+
+
 def method_of_node(acquisition: Any, method: Any) -> Callable[..., Any] | None:
     """The stand-in of a method of autograd's nodes that registers a hook."""
     is_of_node = type(method) is BuiltinMethodType and isinstance(method.__self__, Node)
