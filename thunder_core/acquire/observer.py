@@ -63,6 +63,7 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.interpreter.catching import is_caught
 from thunder_core.ir.attention import FlexAttention
 from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
@@ -92,6 +93,7 @@ class Acquisition(ObservedWrites):
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._call_torch_function
         self.detours = Detours()
+        self.recorder.caught_errors.is_caught = lambda: is_caught(self.machine.frame)
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
         self.modules: list[str] = []

@@ -31,7 +31,8 @@ OF_ONE_TENSOR = frozenset(
         *NAMES_OF_REGISTERING,
     }
 )
-IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | {"torch._C._set_grad_enabled"}
+INFERENCE_MODE = frozenset(f"torch.autograd.grad_mode.inference_mode.__{name}__" for name in ("enter", "exit"))
+IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change what is drawn next
 
 

@@ -21,10 +21,10 @@ from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.runtime.library import transformed_calls
-from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
+from thunder_core.runtime.library.objects import CaughtError, GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
-from thunder_core.runtime.raising import RaisingCalls, has_effects
+from thunder_core.runtime.raising import RaisingCalls, has_effects, lines_caught
 from thunder_core.runtime.refusals import number_refused, refusal_reason, refused_sizes_of_one, require_few_values
 from thunder_core.runtime.retraces import Retraces
 from thunder_core.runtime.selector import Selector
@@ -129,6 +129,11 @@ class Specializations:
                 except ArtifactError:
                     raise
                 except Exception as error:
+                    if caught := lines_caught(program, error):
+                        self.observed.lines_that_raised |= caught
+                        route = route or Route(self.programs, self.index)
+                        program = route.after(program, CaughtError(error))
+                        continue
                     failure = error
                 else:
                     if route is not None:
@@ -319,6 +324,8 @@ class Specializations:
                 where=program.line_of(error),
             ) from None
         except Exception as error:
+            if lines_caught(program, error) - self.observed.lines_that_raised:
+                return partial(self.call, args, kwargs)
             failure = error
         else:
             return lambda: result

@@ -78,7 +78,8 @@ class Program:
     the number of the guard; `observed` has by their paths the numbers and sizes that it was traced with. `places` are
     the ways to what guards look at, for those that a selector may follow. Where sizes were to be symbolic and are not,
     that is `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls`
-    say of which of those that were named not all values are served.
+    say of which of those that were named not all values are served. At `caught_lines` an operation may raise an error
+    by values that the program catches: it was traced for values for which none is raised.
     """
 
     stages: tuple[Stage, ...]
@@ -92,6 +93,7 @@ class Program:
     constant_because: str = ""
     constraints: tuple[StatedConstraint, ...] = ()
     shortfalls: tuple[Any, ...] = ()
+    caught_lines: frozenset[SourceLine] = frozenset()
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)

@@ -12,7 +12,7 @@ import torch
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import settings_of
 from thunder_core.capture.switches import switches_mode
-from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
+from thunder_core.errors import OperationFailed, SharpEdgeWarning, SourceLine, ThunderError
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol
@@ -129,9 +129,28 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
     computation = program.traces("computation")[0]
     if not has_effects(program) and not settings_of(computation.bound_symbols):
         return False
+    return not leaves_marks(program)
+
+
+def leaves_marks(program: Program) -> bool:
+    """Whether a program that fails may have written to its inputs, or changed a state that is not put back."""
+    computation = program.traces("computation")[0]
     written = names_written_to(computation)
     bsyms = computation.bound_symbols
-    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, bsyms))
+    return any(proxy.name in written for proxy in computation.inputs) or any(map(changes_state, bsyms))
+
+
+def lines_caught(program: Program, failure: Exception) -> frozenset[SourceLine]:
+    """The lines at which a program that failed may catch the error; none where the call cannot be traced once more.
+
+    It cannot where the program writes to its inputs or draws random numbers.
+    """
+    if not program.caught_lines or isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)):
+        return frozenset()
+    if is_of_epilogue(failure) or leaves_marks(program):
+        return frozenset()
+    line = program.line_of(failure)
+    return program.caught_lines if line is None else program.caught_lines & {line}
 
 
 def has_effects(program: Program) -> bool:
