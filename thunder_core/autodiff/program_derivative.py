@@ -26,7 +26,7 @@ from thunder_core.autodiff.dependent_results import (
 )
 from thunder_core.autodiff.functionalize_inplace import functionalize_followed_writes
 from thunder_core.autodiff.output_aliases import split_output_aliases
-from thunder_core.autodiff.refusals import require_no_compiled_call
+from thunder_core.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.autodiff.reverse_mode import (
     REQUIRE_GRAD,
     Differentiated,
@@ -245,6 +245,7 @@ def differentiate_program(
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
     require_no_compiled_call(trace.bound_symbols)
+    require_no_hooks(trace.bound_symbols)
     steps: list[Trace] = []
     under = runs_under_autocast(trace.bound_symbols)
     if under:

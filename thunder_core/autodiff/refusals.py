@@ -58,6 +58,13 @@ def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
             raise error
 
 
+def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a bound symbol registers a hook that nodes of autograd's own call."""
+    for bsym in bsyms:
+        if bsym.symbol.name in NAMES:
+            raise underivable(bsym, "it registers a hook, which nodes of autograd's own call")
+
+
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
     """Raise `Underivable` for a bound symbol that changes autograd, autocast or the operations after it.
 

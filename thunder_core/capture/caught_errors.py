@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder_core.analysis.data_errors import may_raise
 from thunder_core.capture.data_dependent import DataDependentValues
+from thunder_core.capture.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
 from thunder_core.errors import SourceLine, ThunderError
@@ -39,8 +40,13 @@ class CaughtErrors:
 
     def note(self, bsym: BoundSymbol) -> None:
         """Note the line of a recorded bound symbol that may raise by values, if the program may catch that."""
-        if bsym.source is not None and bsym.source not in self.lines and may_raise(bsym) and self.is_caught():
+        raises = may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE
+        if bsym.source is not None and bsym.source not in self.lines and raises and self.is_caught():
             self.lines.add(bsym.source)
+
+    def is_at_line_that_raised(self) -> bool:
+        """Whether the program is at a line that has raised before: numbers have their values there."""
+        return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
 
     def raise_as_in_call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Raise what an operation raises in the call that is traced, at a line that has raised before.
@@ -48,7 +54,7 @@ class CaughtErrors:
         A bound symbol checks that the operation raises the same at each call. Raises `DataDependent` where the values
         cannot be had.
         """
-        if not self.lines_that_raised or self._line() not in self.lines_that_raised:
+        if not self.is_at_line_that_raised():
             return
         try:
             self._values.evaluate(function, lambda: self._values.evaluation.call(function, args, kwargs))

@@ -105,6 +105,7 @@ class Recorder:
         self.caught_errors = CaughtErrors(
             self.tensors, self.data_dependent, lambda: self._place().source, self._append_here
         )
+        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
         self.counts = Counts(sizes, self.tensors, evaluation, evaluates)
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False

@@ -24,7 +24,7 @@ from thunder_core.runtime.library import transformed_calls
 from thunder_core.runtime.library.objects import CaughtError, GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
-from thunder_core.runtime.raising import RaisingCalls, has_effects, lines_caught
+from thunder_core.runtime.raising import RaisingCalls, has_effects
 from thunder_core.runtime.refusals import number_refused, refusal_reason, refused_sizes_of_one, require_few_values
 from thunder_core.runtime.retraces import Retraces
 from thunder_core.runtime.selector import Selector
@@ -123,17 +123,14 @@ class Specializations:
                 try:
                     result = program.run(inputs, outside)
                 except UnexpectedValue as error:
+                    if isinstance(error, CaughtError):
+                        self.observed.lines_that_raised |= error.lines
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
                 except ArtifactError:
                     raise
                 except Exception as error:
-                    if caught := lines_caught(program, error):
-                        self.observed.lines_that_raised |= caught
-                        route = route or Route(self.programs, self.index)
-                        program = route.after(program, CaughtError(error))
-                        continue
                     failure = error
                 else:
                     if route is not None:
@@ -313,6 +310,10 @@ class Specializations:
         """
         try:
             result = program.run(inputs, outside)
+        except CaughtError as error:
+            if error.lines - self.observed.lines_that_raised:
+                return partial(self.call, args, kwargs)
+            failure = error.error
         except UnexpectedValue as error:
             with COMPILING:
                 self._drop(program)
@@ -324,8 +325,6 @@ class Specializations:
                 where=program.line_of(error),
             ) from None
         except Exception as error:
-            if lines_caught(program, error) - self.observed.lines_that_raised:
-                return partial(self.call, args, kwargs)
             failure = error
         else:
             return lambda: result

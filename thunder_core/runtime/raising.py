@@ -11,17 +11,13 @@ import torch
 
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import settings_of
-from thunder_core.capture.switches import switches_mode
-from thunder_core.errors import OperationFailed, SharpEdgeWarning, SourceLine, ThunderError
+from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
-from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.runtime.blame import generated_frames
 from thunder_core.runtime.generate import executable
-from thunder_core.runtime.library.checks import REQUIRE
-from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.runtime.program import Program
+from thunder_core.runtime.retracing import changes_state, is_of_epilogue
 
 KEPT = 8  # programs that raise, of one subject; asking them takes time in each call that is traced
 
@@ -129,44 +125,14 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
     computation = program.traces("computation")[0]
     if not has_effects(program) and not settings_of(computation.bound_symbols):
         return False
-    return not leaves_marks(program)
-
-
-def leaves_marks(program: Program) -> bool:
-    """Whether a program that fails may have written to its inputs, or changed a state that is not put back."""
-    computation = program.traces("computation")[0]
     written = names_written_to(computation)
     bsyms = computation.bound_symbols
-    return any(proxy.name in written for proxy in computation.inputs) or any(map(changes_state, bsyms))
-
-
-def lines_caught(program: Program, failure: Exception) -> frozenset[SourceLine]:
-    """The lines at which a program that failed may catch the error; none where the call cannot be traced once more.
-
-    It cannot where the program writes to its inputs or draws random numbers.
-    """
-    if not program.caught_lines or isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)):
-        return frozenset()
-    if is_of_epilogue(failure) or leaves_marks(program):
-        return frozenset()
-    line = program.line_of(failure)
-    return program.caught_lines if line is None else program.caught_lines & {line}
+    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, bsyms))
 
 
 def has_effects(program: Program) -> bool:
     """Whether a program's epilogue writes to the user's objects."""
     return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
-
-
-def is_of_epilogue(failure: Exception) -> bool:
-    """Whether an error was raised by a program's effects."""
-    return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
-
-
-def changes_state(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state of the process that a failing program does not put back."""
-    is_put_back = settings_of((bsym,)) or switches_mode(bsym)
-    return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:

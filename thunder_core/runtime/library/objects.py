@@ -35,10 +35,11 @@ class UnexpectedValue(GuardFailed):
 
 
 class CaughtError(UnexpectedValue):
-    """An operation raised an error that the program may catch, and was traced as one that raises none."""
+    """An operation raised an `error` that the program may catch, and was traced as one that raises none."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, lines: frozenset[Any]) -> None:
         super().__init__("no error", f"{type(error).__name__}: {error}")
+        self.error, self.lines = error, lines
         self.with_traceback(error.__traceback__)
 
 
