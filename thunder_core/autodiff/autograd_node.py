@@ -14,7 +14,7 @@ import torch
 from thunder_core.capture.strides import dense_strides
 from thunder_core.errors import NotDifferentiable
 from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
-from thunder_core.runtime.library.saved_tensors_hooks import are_hooks_set
+from thunder_core.runtime.library.saved_tensors_hooks import are_users_hooks_set
 from thunder_core.runtime.randomness import RandomState, drawing_from
 
 Tensors = tuple[torch.Tensor, ...]
@@ -54,7 +54,7 @@ class Bridge:
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """The results, as one node of autograd's graph; autograd packs what it saves of the operations themselves."""
-        if are_hooks_set() and torch.is_grad_enabled():
+        if are_users_hooks_set() and torch.is_grad_enabled():
             with self.mode():
                 return self.recorded(*inputs)
         results: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from thunder_core.errors import CannotReplay, OperationFailed
@@ -89,6 +90,26 @@ def test_hooks_around_the_call_pack_and_unpack_what_eager_saves() -> None:
             lengths.append(len(packing.log))
         called(x)[0].sum().backward()
         return x.grad, lengths, packing.log
+
+    assert_same(run)
+
+
+@pytest.mark.parametrize("around", [save_on_cpu, None])
+def test_a_program_in_hooks_of_pytorchs_own_stays_one_node(around: Any) -> None:
+    def run(compile_: Compile) -> Any:
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)), leaf()
+        called = compile_(model)
+        for _ in range(CALLS):
+            if around is None:
+                result = checkpoint(called, x, use_reentrant=False)
+            else:
+                with around():
+                    result = called(x)
+            result.sum().backward()
+        if called is not model:
+            assert result.grad_fn.next_functions[0][0].name() == "CompiledBackward"
+        return x.grad, model[0].weight.grad
 
     assert_same(run)
 

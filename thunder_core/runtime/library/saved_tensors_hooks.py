@@ -44,9 +44,13 @@ def _unset_to(depth: int) -> None:
         unset_saved_tensors_hooks()
 
 
-def are_hooks_set() -> bool:
-    """Whether autograd packs what it saves in this thread."""
-    return HOOKS._top_saved_tensors_default_hooks(False) is not None
+def are_users_hooks_set() -> bool:
+    """Whether hooks of the user's pack what autograd saves in this thread.
+
+    Those of PyTorch's own (`torch.utils.checkpoint`, `save_on_cpu`) give back what they were given, whatever it is.
+    """
+    hooks = HOOKS._top_saved_tensors_default_hooks(False)
+    return hooks is not None and str(getattr(hooks[0], "__module__", None)).partition(".")[0] != "torch"
 
 
 @contextmanager
