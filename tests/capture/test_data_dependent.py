@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from thunder_core.acquire import assembly
@@ -508,3 +509,60 @@ def test_it_is_a_sharp_edge_and_can_be_refused() -> None:
             thunder.jit(program, data_dependent="error")(X)
     with pytest.raises(BadOption):
         thunder.jit(PROGRAMS["a branch"], data_dependent="perhaps")  # type: ignore[arg-type]
+
+
+class Chooses(nn.Module):
+    """A module that decides by a value, and chooses by its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("signs", torch.tensor([1.0, -2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.signs
+        return y[self.signs > 0] if y.sum() > 0 else y
+
+
+def within(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        doubled = x * 2
+        return doubled[doubled > 0], doubled.tolist()
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+IN_INFERENCE_MODE: dict[str, Callable[[], Any]] = {
+    "a mask": lambda: lambda x: x[x > 0],
+    "a mask of what is computed": lambda: lambda x: (x * 2)[x.sin() > 0].sum(),
+    "a list": lambda: lambda x: x.tolist(),
+    "a branch": lambda: lambda x: x + 1 if x.sum() > 0 else x - 1,
+    "places": lambda: lambda x: (x * 2).nonzero(),
+    "unique values": lambda: torch.unique,
+    "a write before a mask": lambda: lambda x: (x.mul_(2), x[x > 0])[1],
+    "a write before a branch": lambda: written,
+    "a module": Chooses,
+    "a block of the program": lambda: within,
+}
+
+
+@pytest.mark.parametrize("made_in_mode", [False, True])
+@pytest.mark.parametrize("name", IN_INFERENCE_MODE)
+def test_values_are_asked_for_in_inference_mode(name: str, made_in_mode: bool) -> None:
+    def run(called: Any) -> list[Any]:
+        results: list[Any] = []
+        for values in ([1.0, -2.0, 3.0], [1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [1.0, -2.0, 3.0]):
+            with torch.inference_mode(made_in_mode):
+                x = torch.tensor(values)
+            with torch.inference_mode():
+                results += tree_leaves(called(x))
+        return results
+
+    make = IN_INFERENCE_MODE[name]
+    wanted, found = run(make()), run(thunder.jit(make()))
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+        assert not isinstance(theirs, torch.Tensor) or ours.is_inference() == theirs.is_inference()

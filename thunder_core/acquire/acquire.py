@@ -14,7 +14,6 @@ from thunder_core import package
 from thunder_core.acquire.assembly import Acquired, assembled, constrained, lasting_guards, prologue_of_guards
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import log_gradients
-from thunder_core.acquire.lookasides.autograd import require_lasting_hooks
 from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.numbers import NeedsValues
@@ -25,7 +24,7 @@ from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.acquire.texts import NeedsTexts
 from thunder_core.capture.symbolic_probe import HiddenNumbers
 from thunder_core.capture.texts import without_values
-from thunder_core.errors import DataDependent, ThunderError
+from thunder_core.errors import DataDependent, SourceLine, ThunderError
 from thunder_core.extension.lookaside import Lookaside
 from thunder_core.interpreter import interpret
 from thunder_core.ir.raised import ProgramRaised
@@ -56,6 +55,7 @@ def acquire(
     symbolic: Symbolic = CONSTANT,
     nested: Nested | None = None,
     lookasides: Sequence[Lookaside] = (),
+    lines_that_raised: frozenset[SourceLine] = frozenset(),
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
@@ -66,7 +66,8 @@ def acquire(
     asked for that: there libraries go around values. With symbolic sizes this is tried first, and values are evaluated
     only where nothing leads around them, for a guarded value limits a program that is to serve all sizes. Numbers and
     sizes that are `symbolic` are told at each call; what the program decides by them is a constraint, and where it asks
-    for their values, these are guarded. `lookasides` are called in place of the functions that they are for.
+    for their values, these are guarded. `lookasides` are called in place of the functions that they are for. At
+    `lines_that_raised` operations raise what they raise for the values of this call, which the program may catch.
 
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
     (with a `device`, or behind a call that a lookaside replaced: what it raises), `DataDependent`, `OperationFailed` or
@@ -83,6 +84,7 @@ def acquire(
         run.nested = nested
         run.replacements = Replacements(lookasides)
         run.detours = detours
+        run.recorder.caught_errors.lines_that_raised = lines_that_raised
         try:
             return traced(run, sharp_edges, functional)
         except HiddenNumbers:
@@ -135,7 +137,7 @@ def require_recorded(run: Run) -> None:
     if run.recorder.met_hidden_numbers:
         raise HiddenNumbers
     run.texts.require_lasting()
-    require_lasting_hooks(run)
+    run.saved_tensors_hooks.require_no_own_pass()
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:

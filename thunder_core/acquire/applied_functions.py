@@ -60,6 +60,15 @@ class AppliedFunctions:
             self._refuse(kind, "may read what the program has written before, and cannot be run through")
         return output
 
+    def meet_native(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Have the program guard what a function reads that runs natively, and keep it from what that writes to."""
+        probe, _ = self._probe(function, args, {})
+        if probe is not None:
+            name = getattr(function, "__qualname__", type(function).__name__)
+            handover = self._handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
+            handover.check()
+            handover.guard()
+
     def _facts(self, leaf: Any) -> Hashable:
         if not isinstance(leaf, torch.Tensor):
             return id(leaf)
@@ -123,13 +132,15 @@ class AppliedFunctions:
         for probe in self._probes:
             probe.release()
 
-    def _handover(self, kind: Function, probe: Any) -> Handover:
+    def _handover(self, called: Function | str, probe: Any) -> Handover:
         line = self._acquisition.place().source
-        return Handover(self._acquisition.outside, probe.outside, line, lambda what: self._refuse(kind, what))
+        return Handover(self._acquisition.outside, probe.outside, line, lambda what: self._refuse(called, what))
 
-    def _refuse(self, kind: Function, what: str) -> NoReturn:
+    def _refuse(self, called: Function | str, what: str) -> NoReturn:
         refuse: Callable[[str, str], NoReturn] = self._acquisition.refuse
-        refuse(f"the forward of `{kind.__qualname__}`, a torch.autograd.Function, {what}", FIX)
+        if not isinstance(called, str):
+            called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
+        refuse(f"{called} {what}", FIX)
 
     # ---- running through the methods ------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from thunder_core.acquire.settings import with_chosen_attention
 from thunder_core.acquire.sharp import SharpEdge
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.sizes import SymbolicSizes
-from thunder_core.errors import OperationFailed
+from thunder_core.errors import OperationFailed, SourceLine
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -36,7 +36,8 @@ class Acquired:
     By the number of a check, `numbers` has the path of a number that must stay equal, and `places` the steps to a value
     that can be looked up without running the user's code. `observed` has the numbers and sizes from outside in this
     call by their paths, symbolic ones among them. `sizes` are the symbols, if there are any, and `constraints` what is
-    checked of them. The last `number_counting` statements of the prologue compute those that are counts.
+    checked of them. The last `number_counting` statements of the prologue compute those that are counts. At
+    `caught_lines` operations may raise by values, which the program may catch.
     """
 
     prologue: Trace
@@ -50,6 +51,7 @@ class Acquired:
     sizes: SymbolicSizes | None = None
     number_counting: int = 0
     constraints: tuple[StatedConstraint, ...] = ()
+    caught_lines: frozenset[SourceLine] = frozenset()
 
 
 def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
@@ -90,6 +92,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
         observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
         sizes=sizes if symbols else None,
         number_counting=prologue.number_counting,
+        caught_lines=frozenset(run.recorder.caught_errors.lines),
     )
 
 

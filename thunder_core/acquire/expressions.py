@@ -10,14 +10,18 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
 
 from thunder_core.acquire.guards import BY_IDENTITY, PARTS, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import path_name, statement
 from thunder_core.acquire.rebuilding import attributes_of, attributes_of_tensor, is_rebuildable, parts_of
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
+from thunder_core.capture.autograd_nodes import place_of_node
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.texts import SymbolicText
 from thunder_core.capture.transform_levels import is_wrapped
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
@@ -25,6 +29,7 @@ from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.backward_hooks import Hook, node_at
 
 OBJECTS = "thunder_core.runtime.library.objects"
 DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
@@ -104,6 +109,18 @@ class Expressions:
         self.computed_inputs[value.proxy.name] = value.proxy
         return value.proxy.name
 
+    def made_by_computation(self, value: Any, _where: str) -> str | None:
+        """A backward hook, or its handle, that a line of the computation has made."""
+        proxy = self._hook_of_computation(value)
+        if proxy is not None:
+            self.computed_inputs[proxy.name] = proxy
+        return None if proxy is None else proxy.name
+
+    def node(self, value: Any, _where: str) -> str | None:
+        """A node of autograd's graph, which a line of the computation finds."""
+        is_node = isinstance(value, Node) and self._recorder is not None
+        return self._node(value, self._recorder) if is_node and self._recorder else None
+
     def already_made(self, value: Any, _where: str) -> str | None:
         """The name of an object that a statement has made."""
         return self._names_of_made[id(value)][1] if id(value) in self._names_of_made else None
@@ -167,6 +184,8 @@ class Expressions:
         """Count the mentions of each object that has to be made; one that is mentioned once is written in place."""
         if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
+        if self._hook_of_computation(value) is not None:
+            return
         if (shared := self._tensor_behind_array(value)) is not None:
             self._count(shared, where)
             return
@@ -175,6 +194,23 @@ class Expressions:
             reduction = self._reduction(value, where)
             for part in parts_of(value) if reduction is None else reduction.parts:
                 self._count(part, where)
+
+    def _hook_of_computation(self, value: Any) -> Proxy | None:
+        """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
+        is_one = self._recorder is not None and isinstance(value, Hook | RemovableHandle)
+        return self._recorder.tensors.made(value) if is_one and self._recorder else None
+
+    def _node(self, node: Node, recorder: Recorder) -> str | None:
+        """Have the computation find a node of autograd's graph; return its name, or None where nothing leads to it."""
+        proxy = recorder.tensors.made(node)
+        if proxy is None:
+            found = None if recorder.gradients.has_run else place_of_node(node, recorder.tensors.latest)
+            if found is None:
+                return None
+            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(found[0]), found[1])
+            recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
+        self.computed_inputs[proxy.name] = proxy
+        return proxy.name
 
     def _tensor_behind_array(self, value: Any) -> torch.Tensor | None:
         """Return the tensor whose memory an array of NumPy's shares; None for anything else."""
@@ -380,6 +416,8 @@ EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.array,
     Expressions.frozen,
     Expressions.symbolic_number,
+    Expressions.made_by_computation,
+    Expressions.node,
     Expressions.already_made,
     Expressions.from_outside,
     Expressions.made_of_parts,

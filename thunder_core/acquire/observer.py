@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.applied_functions import AppliedFunctions
 from thunder_core.acquire.attributes import MISSING
+from thunder_core.acquire.backward_hooks import BackwardHooks
 from thunder_core.acquire.call_traits import (
     is_autograd_function,
     is_fixed,
@@ -34,7 +35,7 @@ from thunder_core.acquire.counts import CountSources
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
-from thunder_core.acquire.lookasides.autograd import method_of_node
+from thunder_core.acquire.lookasides.backward_hooks import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign
@@ -49,6 +50,7 @@ from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.observed_writes import ObservedWrites
 from thunder_core.acquire.outside import TOGETHER
 from thunder_core.acquire.paths import Path, expression_path
+from thunder_core.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
@@ -61,6 +63,7 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.interpreter.catching import is_caught
 from thunder_core.ir.attention import FlexAttention
 from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
@@ -90,6 +93,7 @@ class Acquisition(ObservedWrites):
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._call_torch_function
         self.detours = Detours()
+        self.recorder.caught_errors.is_caught = lambda: is_caught(self.machine.frame)
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
         self.modules: list[str] = []
@@ -109,6 +113,8 @@ class Acquisition(ObservedWrites):
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.texts = Texts(self)
         self.functions = AppliedFunctions(self)
+        self.backward_hooks = BackwardHooks(self)
+        self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
         self.replacements = Replacements()

@@ -82,8 +82,8 @@ class Outside(GuardedPaths):
         """
         if id(value) in self.closed:
             self.failure = CannotReplay(
-                f"the program reads or writes a {type(value).__name__} behind the call of a compiled function that "
-                "writes to it, and has settings of its own",
+                f"the program reads or writes a {type(value).__name__} behind the call of a compiled function with "
+                "settings of its own, or of a hook of saved_tensors_hooks, that writes to it",
                 fix=TOGETHER,
                 where=self.closed[id(value)][1],
             )

@@ -31,7 +31,8 @@ RAISE_BY_VALUES = frozenset(
         *("max_unpool3d", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "_ctc_loss"),
         *("multilabel_margin_loss_forward", "binary_cross_entropy", "repeat_interleave", "bincount", "histc"),
         *("linalg_eig", "lu_unpack", "_pack_padded_sequence", "histogram", "_histogramdd_bin_edges"),
-        *("_linalg_svd", "linalg_pinv", "linalg_lu_solve", "linalg_ldl_solve"),
+        *("_linalg_svd", "linalg_pinv", "linalg_lu_solve", "linalg_ldl_solve", "multinomial", "bernoulli", "normal"),
+        *("poisson", "binomial"),
     )
 )
 # Functions that look at values themselves, which the operations that they do on metadata alone do not tell.

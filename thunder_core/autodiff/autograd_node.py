@@ -14,6 +14,7 @@ import torch
 from thunder_core.capture.strides import dense_strides
 from thunder_core.errors import NotDifferentiable
 from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
+from thunder_core.runtime.library.saved_tensors_hooks import are_users_hooks_set
 from thunder_core.runtime.randomness import RandomState, drawing_from
 
 Tensors = tuple[torch.Tensor, ...]
@@ -43,6 +44,7 @@ class Bridge:
     forward: Callable[..., Tensors]
     backward: Callable[[tuple[bool, ...]], Backward | None]
     recorded: Callable[..., Tensors]
+    parting: Any = None
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -51,7 +53,10 @@ class Bridge:
         return tuple((place, downstream) for place, downstream in pairs if downstream)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
-        """The results, as one node of autograd's graph."""
+        """The results, as one node of autograd's graph; autograd packs what it saves of the operations themselves."""
+        if are_users_hooks_set() and torch.is_grad_enabled():
+            with self.mode():
+                return self.recorded(*inputs)
         results: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
         return results
 
@@ -68,9 +73,47 @@ class Bridge:
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
     def gradients_by_autograd(
-        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients
+        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, joint: Any = None
     ) -> Gradients:
-        """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
+        """The gradients as functions of the inputs: the program is run once more, and autograd records it.
+
+        With a `joint`, they are those of a backward in parts.
+        """
+        outputs, aliases = self._once_more(inputs, state, incoming, joint)
+        pairs = [
+            (outputs[place], one)
+            for place, one in zip(self.signature.results, incoming, strict=True)
+            if one is not None
+        ]
+        results, gradients = zip(*pairs, strict=True)
+        wanted = [aliases[place] for place in self.signature.requires_grad_inputs]
+        return self._by_autograd(results, wanted, gradients)
+
+    def _by_autograd(self, results: Sequence[torch.Tensor], wanted: Any, gradients: Any) -> Gradients:
+        create_graph = torch.is_grad_enabled()
+        with self.mode():
+            found: Gradients = torch.autograd.grad(
+                results, wanted, gradients, create_graph=create_graph, allow_unused=True
+            )
+        return found
+
+    def source_gradients(self, joint: Any, entry: Any, gradient: torch.Tensor) -> Gradients:
+        """The gradients of the results that another result is computed from, for its own gradient."""
+        node, position = joint.node, self.signature.results.index(entry.place)
+        run = None if torch.is_grad_enabled() or are_vectorized([gradient]) else joint.parting.backward(entry.place)
+        incoming: list[torch.Tensor | None] = [None] * len(self.signature.results)
+        incoming[position] = gradient
+        if run is not None:
+            return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
+        outputs, _ = self._once_more(_unchanged(node.inputs), node.state, incoming, joint)
+        sources = dict(zip(joint.parting.dependences.names, outputs[self.signature.count :], strict=True))
+        wanted = [sources[place] for place in entry.sources]
+        return self._by_autograd([outputs[entry.place]], wanted, [gradient])
+
+    def _once_more(
+        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, joint: Any
+    ) -> tuple[Tensors, list[Any]]:
+        """Run the program once more while autograd records it; return its results and the inputs that it ran on."""
         create_graph = torch.is_grad_enabled()
         if self.signature.writes:
             some = (
@@ -89,16 +132,9 @@ class Bridge:
             ]
         randomness = nullcontext() if state is None else drawing_from(state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
-            outputs = self.recorded(*aliases)
-        pairs = [
-            (outputs[place], one)
-            for place, one in zip(self.signature.results, incoming, strict=True)
-            if one is not None
-        ]
-        results, gradients = zip(*pairs, strict=True)
-        wanted = [aliases[place] for place in self.signature.requires_grad_inputs]
-        with self.mode():
-            return torch.autograd.grad(results, wanted, gradients, create_graph=create_graph, allow_unused=True)
+            if joint is None:
+                return self.recorded(*aliases), aliases
+            return joint.parting.recorded(*aliases, *joint.given()), aliases
 
 
 class Compiled(torch.autograd.Function):
@@ -112,7 +148,9 @@ class Compiled(torch.autograd.Function):
         with bridge.mode():
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
-        ctx.watched = [(ref(results[place]), downstream) for place, downstream in bridge.upstream_results]
+        watched = () if bridge.parting is not None else bridge.upstream_results
+        ctx.watched = [(ref(results[place]), downstream) for place, downstream in watched]
+        ctx.joint = None
         ctx.set_materialize_grads(False)
         kept = outputs[signature.count :]
         ctx.save_for_backward(*(without_base(one) for one in kept if isinstance(one, torch.Tensor)))
@@ -130,10 +168,12 @@ class Compiled(torch.autograd.Function):
         if all(one is None for one in incoming):
             return tuple(places)
         _require_seen(ctx.watched, incoming)
+        joint = parted(ctx.joint)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
-        run = None if by_autograd else bridge.backward(tuple(one is not None for one in incoming))
+        backward = bridge.backward if joint is None else joint.parting.backward
+        run = None if by_autograd else backward(tuple(one is not None for one in incoming))
         if run is None:
-            outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming)
+            outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming, joint)
             if not torch.is_grad_enabled():
                 _let_go(ctx)
         else:
@@ -144,6 +184,12 @@ class Compiled(torch.autograd.Function):
         for place, one in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
             places[place + 1] = one
         return tuple(places)
+
+
+def parted(reference: ref[Any] | None) -> Any:
+    """The joint of results that are computed from others, where the present backward pass runs in parts."""
+    joint = None if reference is None else reference()
+    return joint if joint is not None and joint.is_parted() else None
 
 
 def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
@@ -163,6 +209,8 @@ def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], 
 def _let_go(ctx: Any) -> None:
     """Forget what was saved, unless the graph is to be kept."""
     if not torch._C._autograd._get_current_graph_task_keep_graph():
+        if ctx.joint is not None and (joint := ctx.joint()) is not None:
+            joint.let_go()
         ctx.maybe_clear_saved_tensors()
         ctx.inputs = None
 
@@ -220,3 +268,29 @@ def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> tor
     if gradient.stride() == stride and not (gradient.is_neg() or gradient.is_conj()):
         return gradient
     return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
+
+
+def refuse_hook(node: Any, hook: Any) -> Any:
+    """Refuse a hook at the node of a program, which would get the gradients of all that the program reads."""
+    raise NotDifferentiable(
+        "a hook is registered at the `grad_fn` of a compiled program's result: that node stands for the whole program, "
+        "so the hook would get other gradients than in eager PyTorch",
+        fix="register a hook of the result itself, or register the hook in the compiled program",
+    )
+
+
+def register_prehook(node: Any, hook: Any) -> Any:
+    """Register a hook that gets the gradients of a program's results, if there is one result, as in eager PyTorch."""
+    if len(node.bridge.signature.results) > 1:
+        refuse_hook(node, hook)
+    return torch._C._FunctionBase.register_prehook(node, hook)
+
+
+def refuse_hooks(kind: Any, register_prehook: Callable[[Any, Any], Any] | None = None) -> None:
+    """Refuse hooks at the nodes of an operation of ours, as far as they would get other gradients than eager's."""
+    kind._backward_cls.register_hook = refuse_hook
+    if register_prehook is not None:
+        kind._backward_cls.register_prehook = register_prehook
+
+
+refuse_hooks(Compiled, register_prehook)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import RLock
 from typing import Any
 
@@ -17,9 +17,16 @@ from thunder_core.analysis.control_flow import transformed
 from thunder_core.analysis.grad_mode import SET_GRAD
 from thunder_core.autodiff.autograd_node import Backward, Bridge, Gradients, connected
 from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
+from thunder_core.autodiff.dependent_results import (
+    Dependences,
+    Joining,
+    Parting,
+    dependences,
+    with_replacements,
+)
 from thunder_core.autodiff.functionalize_inplace import functionalize_followed_writes
 from thunder_core.autodiff.output_aliases import split_output_aliases
-from thunder_core.autodiff.refusals import require_no_compiled_call
+from thunder_core.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.autodiff.reverse_mode import (
     REQUIRE_GRAD,
     Differentiated,
@@ -43,6 +50,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, numbers_of
 from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.runtime.generate import executable_trace
+from thunder_core.runtime.library.saved_tensors_hooks import without_saved_tensors_hooks
 from thunder_core.runtime.program import Stage
 
 SAVED = "saved"
@@ -67,6 +75,7 @@ class ProgramDerivative:
     sink: Sink = field(default_factory=NoSink)
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
+    _parts: dict[int | tuple[bool, ...], Backward | None] = field(default_factory=dict)
     _lock: AbstractContextManager[Any] = field(default_factory=RLock)
 
     @property
@@ -119,7 +128,17 @@ class ProgramDerivative:
         """The function that computes the results of the whole computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
-        return connected(Bridge(self.signature, forward, self.compiled, recorded), tail)
+        bridge = Bridge(self.signature, forward, self.compiled, recorded)
+        found = dependences(self.body, self.tail, self.differentiated.results, self.differentiated.sweep)
+        if not found.entries:
+            return connected(bridge, tail)
+        body = self.body
+
+        def make_recorded() -> Callable[..., Any]:
+            return executable_trace(with_rules(with_replacements(body, found.cuts)))
+
+        parting = Parting(found, partial(self._compiled_part, found), make_recorded)
+        return Joining(replace(bridge, parting=parting), parting, tail, self.signature.tail_inputs)
 
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
@@ -133,6 +152,25 @@ class ProgramDerivative:
     @property
     def _all(self) -> tuple[bool, ...]:
         return (True,) * len(self.differentiated.results)
+
+    def _compiled_part(self, found: Dependences, key: int | tuple[bool, ...]) -> Backward | None:
+        """The part of the backward that a node runs, as `Parting.backward`; None where autograd has to record it."""
+        if key not in self._parts:
+            with self._lock:
+                if key not in self._parts:
+                    self._parts[key] = self._part(found, key)
+        return self._parts[key]
+
+    def _part(self, found: Dependences, key: int | tuple[bool, ...]) -> Backward | None:
+        if isinstance(key, tuple):
+            has_cotangent, ends = key, None
+        else:
+            has_cotangent = tuple(place == key for place in self.differentiated.results)
+            ends = next([found.names[source] for source in one.sources] for one in found.entries if one.place == key)
+        try:
+            return self._compile(has_cotangent, found.cuts, ends)
+        except (Underivable, ConstraintAfterPrologue):
+            return None
 
     def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """The backward for the results that have cotangents; None where autograd has to record the body for it."""
@@ -165,7 +203,9 @@ class ProgramDerivative:
 
         return backward
 
-    def _compile(self, has_cotangent: tuple[bool, ...]) -> Backward:
+    def _compile(
+        self, has_cotangent: tuple[bool, ...], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
+    ) -> Backward:
         before = time.perf_counter()
         stages: list[Stage] = []
 
@@ -177,7 +217,8 @@ class ProgramDerivative:
             before = time.perf_counter()
             return trace
 
-        trace = note(check_trace(self.differentiated.backward(has_cotangent)))
+        with without_saved_tensors_hooks():
+            trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
         for transform in self.transforms:
             trace = note(check_trace(transformed(trace, transform)))
         with torch.no_grad(), torch._C._DisableAutocast():
@@ -185,7 +226,7 @@ class ProgramDerivative:
         if numbers_of(trace):
             raise Underivable("what it was compiled to reads other sizes")
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
-        self._backwards += stages
+        self._backwards += [] if cuts else stages
         return executable_trace(trace)
 
 
@@ -204,6 +245,7 @@ def differentiate_program(
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
     require_no_compiled_call(trace.bound_symbols)
+    require_no_hooks(trace.bound_symbols)
     steps: list[Trace] = []
     under = runs_under_autocast(trace.bound_symbols)
     if under:

@@ -13,6 +13,7 @@ from thunder_core.capture.compiled_call import WHY_RECORDED, call_of
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.switches import switches_autocast
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library import backward_hooks, saved_tensors_hooks
 
 # Methods that change what autograd does with a tensor, by their short names.
 CHANGES_AUTOGRAD = frozenset(
@@ -28,12 +29,13 @@ CHANGES_AUTOGRAD = frozenset(
         "register_post_accumulate_grad_hook",
     }
 )
+NAMES = backward_hooks.NAMES | saved_tensors_hooks.NAMES
 DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 
 def changes_autograd(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes what autograd does with a tensor, as hooks and `requires_grad_` do."""
-    return bsym.ordered and bsym.symbol.short_name in CHANGES_AUTOGRAD
+    return bsym.ordered and (bsym.symbol.short_name in CHANGES_AUTOGRAD or bsym.symbol.name in NAMES)
 
 
 def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
@@ -54,6 +56,13 @@ def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
             error = Underivable(WHY_RECORDED)
             error.where = bsym.source
             raise error
+
+
+def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a bound symbol registers a hook that nodes of autograd's own call."""
+    for bsym in bsyms:
+        if bsym.symbol.name in NAMES:
+            raise underivable(bsym, "it registers a hook, which nodes of autograd's own call")
 
 
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:

@@ -69,13 +69,18 @@ class Differentiated:
         """The tensors that the backward takes besides the gradients of the results."""
         return self.rematerialized.saved
 
-    def backward(self, has_cotangent: Sequence[bool]) -> Trace:
+    def backward(
+        self, has_cotangent: Sequence[bool], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
+    ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
         Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient for each of
-        `requires_grad_inputs`, None where there is none. Raises `Underivable` if it would read what was not saved.
+        `requires_grad_inputs`, None where there is none. The gradients of `cuts` go no further than to these; `ends`
+        are those of them whose gradients are returned instead. Raises `Underivable` if it would read what was not
+        saved.
         """
-        swept = self.full_backward if all(has_cotangent) else self.sweep.backward(has_cotangent)
+        is_full = all(has_cotangent) and not cuts
+        swept = self.full_backward if is_full else self.sweep.backward(has_cotangent, cuts, ends)
         taking = swept.having(
             swept.bound_symbols,
             made_by=MADE_BY,
@@ -139,6 +144,7 @@ class ReverseSweep:
     requires_grad_names: set[str]
     _names: Iterator[str]
     _no_grad_views: set[str] = field(default_factory=set)  # views, made with grad mode off, of what requires grad
+    _ended: dict[str, TensorProxy] = field(default_factory=dict)  # gradients at the cuts of the latest backward
     _cotangents: dict[str, str] = field(default_factory=dict)  # the whole gradients of the latest backward, by tensors
 
     @classmethod
@@ -214,21 +220,26 @@ class ReverseSweep:
 
     # ---- backward -------------------------------------------------------------------------------------------
 
-    def backward(self, has_cotangent: Sequence[bool]) -> Trace:
+    def backward(
+        self, has_cotangent: Sequence[bool], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
+    ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
-        Its inputs are their gradients alone: what it reads besides has to be added to them.
+        Its inputs are their gradients alone: what it reads besides has to be added to them. The gradients of `cuts` go
+        no further than to these; those of `ends`, where given, are returned in place of those of the inputs.
         """
         chosen = [proxy for proxy, taken in zip(self.results, has_cotangent, strict=True) if taken]
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
-        bsyms, gradients = self.apply_vjps(inputs)
-        requires_grad_inputs = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
+        bsyms, gradients = self.apply_vjps(inputs, cuts)
+        requires_grad_inputs: list[Proxy] = [one for one in self.trace.inputs if one.name in self.requires_grad_names]
+        if ends is not None:
+            requires_grad_inputs, gradients = [Proxy(name) for name in ends], self._ended
         input_gradients = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
         origins = _gradient_labels(
             [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, input_gradients, strict=True))]
         )
         pairs = zip(requires_grad_inputs, input_gradients, strict=True)
-        ends = {proxy.name: gradient.name for proxy, gradient in pairs if gradient is not None}
+        labels = {proxy.name: gradient.name for proxy, gradient in pairs if gradient is not None}
         return Trace(
             "backward",
             tuple(inputs.values()),
@@ -236,15 +247,26 @@ class ReverseSweep:
             tuple(input_gradients),
             MADE_BY,
             origins,
-            cotangents={**self._cotangents, **ends},
+            cotangents={**self._cotangents, **labels},
         )
 
-    def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
-        gradients = dict(cotangents)
+    def apply_vjps(
+        self, cotangents: Mapping[str, TensorProxy], cuts: Sequence[str] = ()
+    ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+        """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names.
+
+        At `cuts` what was computed ends, and goes on with the gradient that came in for the tensor, if one did.
+        """
+        gradients = {name: cotangent for name, cotangent in cotangents.items() if name not in cuts}
         self._cotangents.clear()
+        self._ended.clear()
         bsyms: list[BoundSymbol] = []
         for step in reversed(self.steps):
+            for name in [proxy.name for proxy in step.results if proxy.name in cuts]:
+                if name in gradients:
+                    self._ended[name] = gradients.pop(name)
+                if name in cotangents:
+                    gradients[name] = cotangents[name]
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
                 self._apply_vjp(step, gradients, bsyms)
         return bsyms, gradients

@@ -1,11 +1,13 @@
-"""Nodes of autograd's graph at which tracing stops: each says where a tensor without data comes from."""
+"""Nodes of autograd's graph: those at which tracing stops, and the way to one from a tensor without data."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd.graph import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 
@@ -32,6 +34,7 @@ class _FromCall(_Opaque):
 
 FROM_OUTSIDE: type = _FromOutside._backward_cls
 FROM_CALL: type = _FromCall._backward_cls
+Steps = tuple[int, ...]  # from a node to another: the position of an edge at each node on the way
 
 
 def followed_from_outside(fake: torch.Tensor) -> torch.Tensor:
@@ -50,3 +53,29 @@ def _behind(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
         source = torch.empty(0, device="meta", requires_grad=True)
         result: torch.Tensor = node.apply(source, fake)  # type: ignore[no-untyped-call]
         return result
+
+
+def place_of_node(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> tuple[torch.Tensor, Steps] | None:
+    """The first tensor that leads to a node, with the steps from its `grad_fn` on; None where none of them does."""
+    with torch._C.DisableTorchFunction():
+        maker = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
+        if maker is not None:
+            return maker, ()
+        met: set[int] = set()
+        return next(((one, steps) for one in tensors() for steps in _steps_to(node, one.grad_fn, met)), None)
+
+
+def _steps_to(node: Node, start: Node | None, met: set[int]) -> Iterator[Steps]:
+    """Yield the steps that lead from one node to another, past all nodes that were met before.
+
+    Nodes that stand for a graph from elsewhere lead on to nothing.
+    """
+    pending: list[tuple[Node | None, Steps]] = [(start, ())]
+    while pending:
+        current, steps = pending.pop()
+        if current is node:
+            yield steps
+        if current is None or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL):
+            continue
+        met.add(id(current))
+        pending += [(following, (*steps, place)) for place, (following, _) in enumerate(current.next_functions)]

@@ -93,6 +93,7 @@ RESULT_CLASSES: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
+MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})  # by the numbers that they are given, division apart
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
 SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
 PLAIN = (int, float, bool)
@@ -218,6 +219,7 @@ class Numbers:
         self._next_name = next_name
         self._emit = emit
         self._measure = measure
+        self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by what is computed
 
     def at_source(self, source: Any, value: Any) -> SymbolicNumber:
         """Return the symbolic number at a source; where the program asks for its value, that is guarded there."""
@@ -268,7 +270,7 @@ class Numbers:
         if self.is_expression(function, operands):
             return self.sizes.compute(function, operands, self)
         kind = kind_of(function, operands)
-        if kind is None:
+        if kind is None or self.are_values_needed():
             return function(*concrete(operands))
         args = to_proxies(operands)
         key = _key(function, args)

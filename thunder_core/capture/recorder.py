@@ -16,6 +16,7 @@ from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.binding import Binding
 from thunder_core.capture.call import Call
 from thunder_core.capture.call_cache import CallCache
+from thunder_core.capture.caught_errors import CaughtErrors
 from thunder_core.capture.constants import constants_for, forget_constants, has_symbolic_numbers
 from thunder_core.capture.counts import Counts
 from thunder_core.capture.data import DATA, Data
@@ -102,6 +103,10 @@ class Recorder:
         self.numbers.sizes = sizes
         evaluation = Evaluation(self.tensors, bsyms, self.numbers.outside_values)
         self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
+        self.caught_errors = CaughtErrors(
+            self.tensors, self.data_dependent, lambda: self._place().source, self._append_here
+        )
+        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
         self.counts = Counts(sizes, self.tensors, evaluation, evaluates)
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
@@ -195,6 +200,7 @@ class Recorder:
         if not self.gradients.is_running:
             self._forward.note(Place(bsym.source, bsym.module))
         self._binding.note(bsym)
+        self.caught_errors.note(bsym)
         self.bound_symbols.append(bsym)
 
     def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
@@ -272,6 +278,7 @@ class Recorder:
             return self._replay(cached_call, args, kwargs)
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
             raise located(refusal, self._place().source)
+        self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = Call(idle=is_idle(function, args, kwargs))
         output = self.run(function, args, kwargs, call)
         if self.levels.depth and wrapped_in(output):  # random numbers, other ones for each element

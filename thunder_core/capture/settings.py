@@ -12,6 +12,11 @@ import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.saved_tensors_hooks import (
+    keep_saved_tensors_hooks,
+    set_saved_tensors_hooks,
+    unset_saved_tensors_hooks,
+)
 
 Restore = Callable[[], object]
 C: Any = torch._C
@@ -183,6 +188,7 @@ SETTINGS: tuple[Setting, ...] = (
         lambda: lambda: None,
         answers=lambda threads: (threads,),
     ),
+    Setting((set_saved_tensors_hooks, unset_saved_tensors_hooks), (), keep_saved_tensors_hooks),
     *_pair(torch.set_num_threads, torch.get_num_threads),
     _precision(),
     *(setting for name in VALUED for setting in _named(name)),

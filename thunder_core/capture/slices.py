@@ -18,6 +18,7 @@ from thunder_core.capture.compiled_call import acts_before
 from thunder_core.capture.settings import setting_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.backward_hooks import NAMES_OF_REGISTERING
 
 # Calls that tell autograd something about one tensor. They do not matter to values: autograd records no evaluation.
 OF_ONE_TENSOR = frozenset(
@@ -27,9 +28,11 @@ OF_ONE_TENSOR = frozenset(
         "torch.Tensor.retain_grad",
         "torch.Tensor.register_hook",
         "torch.Tensor.register_post_accumulate_grad_hook",
+        *NAMES_OF_REGISTERING,
     }
 )
-IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | {"torch._C._set_grad_enabled"}
+INFERENCE_MODE = frozenset(f"torch.autograd.grad_mode.inference_mode.__{name}__" for name in ("enter", "exit"))
+IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change what is drawn next
 
 

@@ -15,6 +15,7 @@ from thunder_core.ir.literal import followed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.tree import leaves
+from thunder_core.runtime.library import backward_hooks, saved_tensors_hooks
 
 ORDERED_NAMES = frozenset(
     {
@@ -27,6 +28,8 @@ ORDERED_NAMES = frozenset(
         "torch.Tensor.retain_grad",
         "torch.Tensor.register_hook",
         "torch.Tensor.register_post_accumulate_grad_hook",
+        *backward_hooks.NAMES,
+        *saved_tensors_hooks.NAMES,
     }
 )
 

@@ -180,6 +180,14 @@ class Tensors:
         """The tensors without data that have a proxy."""
         return (known[0] for known in self._proxies.values())
 
+    def latest(self) -> Iterator[torch.Tensor]:
+        """The tensors without data that have a proxy, those that were made last first."""
+        return (known[0] for known in reversed(self._proxies.values()))
+
+    def made(self, value: Any) -> Proxy | None:
+        """The proxy of an object that a bound symbol of the program makes; None for any other."""
+        return self._made[id(value)][1] if id(value) in self._made else None
+
     def input_names(self) -> frozenset[str]:
         """The names of the real tensors that were met."""
         return frozenset(proxy.name for _, proxy in self.inputs.values())

@@ -64,6 +64,7 @@ def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Ten
 def apart() -> Iterator[None]:
     """Away from the recording, leaving no trace in warnings or in the random number generator."""
     with (
+        out_of_inference_mode(),
         _disable_current_modes(),
         torch._C.DisableTorchFunction(),
         temporarily_clear_interpreter_stack(),
@@ -75,6 +76,16 @@ def apart() -> Iterator[None]:
             yield
         finally:
             torch.set_rng_state(state)
+
+
+@contextmanager
+def out_of_inference_mode() -> Iterator[None]:
+    """With autograd off in place of inference mode, whose tensors do not tell whether they were written to."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:

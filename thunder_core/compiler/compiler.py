@@ -41,6 +41,7 @@ from thunder_core.errors import (
     Bug,
     CannotReplay,
     EnvironmentLacks,
+    SourceLine,
     SpecializationWarning,
     UnknownName,
 )
@@ -54,6 +55,7 @@ from thunder_core.options.compile_options import CompileOptions
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.recipe import Transform
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.library.saved_tensors_hooks import without_saved_tensors_hooks
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program, Stage
@@ -114,11 +116,13 @@ class Compiler:
         It is compiled for symbolic numbers and sizes where possible, as far as the options ask for it.
         """
         named, constant = self._named(subject, args, kwargs)
-        attempts = TracingAttempts(subject, self._attempts(observed or ObservedValues(), named, constant, args, kwargs))
+        observed = observed or ObservedValues()
+        attempts = TracingAttempts(subject, self._attempts(observed, named, constant, args, kwargs))
         while attempts.pending:
             symbolic = attempts.take()
             try:
-                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.sizes else attempts.reason)
+                reason = "" if symbolic.sizes else attempts.reason
+                program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
                 if symbolic.sizes:
                     program.prepare(subject, args, kwargs)
             except (Exception, IsSymbolic, NeedsValues) as error:
@@ -183,14 +187,15 @@ class Compiler:
         kwargs: dict[str, Any],
         symbolic: Symbolic,
         constant_because: str,
+        lines_that_raised: frozenset[SourceLine],
     ) -> Program:
         """Return the program of a call; raises `NotForThisCall` where it would serve other calls alone."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         log = StageLog(sink)
         oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
-        with oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
-            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log)
+        with without_saved_tensors_hooks(), oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
+            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log, lines_that_raised)
             derivative, why_recorded, underivable = self._differentiated(trace, sink)
             forward = self._claimed(trace, derivative, underivable, log)
             if symbolic.sizes and not symbolic.is_asked:
@@ -214,6 +219,7 @@ class Compiler:
         kwargs: dict[str, Any],
         symbolic: Symbolic,
         log: StageLog,
+        lines_that_raised: frozenset[SourceLine],
     ) -> tuple[Acquired, Trace]:
         """Return the traces of a call as they were acquired, and its computation after the transforms."""
         with collection_paused():
@@ -228,6 +234,7 @@ class Compiler:
                 symbolic=symbolic,
                 nested=CallsByLine(self),
                 lookasides=self.lookasides,
+                lines_that_raised=lines_that_raised,
             )
             log.note(acquired.computation)
             log.add(acquired.prologue)
@@ -288,6 +295,7 @@ def program_of(
         observed=acquired.observed,
         constant_because=constant_because,
         constraints=acquired.constraints,
+        caught_lines=acquired.caught_lines,
         shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
     )
 

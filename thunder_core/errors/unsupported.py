@@ -72,7 +72,8 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
     The second one, or the one for some results alone, of a program that writes to its inputs: it cannot be run once
     more on what they were. Of an artifact that was loaded with `strict=True`, one for which no backward was saved. Or
     `grad`, `value_and_grad`, `vjp` or `jvp` of a function that returns something else than they take, or does something
-    that PyTorch has no derivative of; the message names the line.
+    that PyTorch has no derivative of; the message names the line. A hook at the `grad_fn` of a program's result, which
+    stands for the whole program. Of an artifact, a hook of a result that would miss a part of its gradient.
     """
 
     code = "TH0808"

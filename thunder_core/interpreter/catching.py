@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
@@ -28,7 +29,7 @@ def may_catch(frame: Frame) -> bool:
     found = program.catches[frame.pc]
     while found is not None:
         names = handler_names(frame.code, program.offsets[found.target])
-        if names[1:2] == ["WITH_EXCEPT_START"]:
+        if names[1:2] == ("WITH_EXCEPT_START",):
             if may_suppress(frame.stack[found.depth - 1]):
                 return True
         elif names[0] == "PUSH_EXC_INFO" and ENDING.intersection(names):
@@ -37,7 +38,8 @@ def may_catch(frame: Frame) -> bool:
     return False
 
 
-def handler_names(code: CodeType, offset: int) -> list[str]:
+@lru_cache(maxsize=4096)
+def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
     """The names of the instructions of a handler, up to where it raises the error again."""
     names: list[str] = []
     for instruction in dis.get_instructions(code):
@@ -45,7 +47,7 @@ def handler_names(code: CodeType, offset: int) -> list[str]:
             names.append(instruction.opname)
             if instruction.opname == "RERAISE":
                 break
-    return names
+    return tuple(names)
 
 
 def may_suppress(leave: Any) -> bool:

@@ -21,7 +21,7 @@ from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.runtime.library import transformed_calls
-from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
+from thunder_core.runtime.library.objects import CaughtError, GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.raising import RaisingCalls, has_effects
@@ -123,6 +123,8 @@ class Specializations:
                 try:
                     result = program.run(inputs, outside)
                 except UnexpectedValue as error:
+                    if isinstance(error, CaughtError):
+                        self.observed.lines_that_raised |= error.lines
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
@@ -308,6 +310,10 @@ class Specializations:
         """
         try:
             result = program.run(inputs, outside)
+        except CaughtError as error:
+            if error.lines - self.observed.lines_that_raised:
+                return partial(self.call, args, kwargs)
+            failure = error.error
         except UnexpectedValue as error:
             with COMPILING:
                 self._drop(program)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from thunder_core.errors import SourceLine
 from thunder_core.runtime.program import Program
 
 Number = int | float
@@ -18,6 +19,7 @@ class ObservedValues:
     `first` has the first value of each; `changing` has the paths at which another value was found later, for good.
     `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and of those equal to
     them.
+    At `lines_that_raised` a program has raised an error by values that it may catch.
     `fallbacks` counts the programs in a row that could not be compiled for symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
@@ -25,6 +27,7 @@ class ObservedValues:
     changing: set[str] = field(default_factory=set)
     refused_sizes_of_one: frozenset[str] = frozenset()
     fallbacks: int = 0
+    lines_that_raised: frozenset[SourceLine] = frozenset()
 
     @property
     def any_there(self) -> bool:

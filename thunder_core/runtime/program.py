@@ -19,7 +19,9 @@ from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.blame import leave_inference_modes, tell_line, user_line
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.runtime.generate import executable, executable_trace
-from thunder_core.runtime.library.objects import UnexpectedValue
+from thunder_core.runtime.library.objects import CaughtError, UnexpectedValue
+from thunder_core.runtime.randomness import RandomState
+from thunder_core.runtime.retracing import draws, lines_caught
 from thunder_core.runtime.tracers import blame_tracer
 from thunder_core.runtime.undo import Undo, written_before_last
 
@@ -78,7 +80,8 @@ class Program:
     the number of the guard; `observed` has by their paths the numbers and sizes that it was traced with. `places` are
     the ways to what guards look at, for those that a selector may follow. Where sizes were to be symbolic and are not,
     that is `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls`
-    say of which of those that were named not all values are served.
+    say of which of those that were named not all values are served. At `caught_lines` an operation may raise an error
+    by values that the program catches: it was traced for values for which none is raised.
     """
 
     stages: tuple[Stage, ...]
@@ -92,11 +95,13 @@ class Program:
     constant_because: str = ""
     constraints: tuple[StatedConstraint, ...] = ()
     shortfalls: tuple[Any, ...] = ()
+    caught_lines: frozenset[SourceLine] = frozenset()
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
     _switches_autocast: bool = field(init=False, repr=False)
+    _restores_random: bool = field(init=False, repr=False)
     _settings: tuple[Setting, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +111,7 @@ class Program:
             object.__setattr__(self, attribute, self.generated(name))
         switches = any(map(switches_autocast, computation.bound_symbols))
         object.__setattr__(self, "_switches_autocast", switches)
+        object.__setattr__(self, "_restores_random", bool(self.caught_lines) and draws(computation))
         object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
         if self.derivative is not None:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
@@ -156,10 +162,12 @@ class Program:
 
         Where the computation switches autograd, autocast or inference mode on or off, or changes a setting of
         PyTorch's, an error on the way puts it back; it comes with a note of the user's line. Raises `UnexpectedValue`,
-        with everything as it was before the call, where a value is not the one that the program expects.
+        with everything as it was before the call, where a value is not the one that the program expects, and
+        `CaughtError` where an error is raised that the program may catch.
         """
         grad = torch.is_grad_enabled()
         undo = None if self._written is None else Undo(inputs, self._written)
+        random = RandomState.now(inputs) if self._restores_random else None
         autocast = Autocast() if self._switches_autocast else None
         restores = [setting.keep() for setting in self._settings]
         try:
@@ -176,9 +184,20 @@ class Program:
                 restore()
             if isinstance(error, UnexpectedValue) and undo is not None:
                 undo.put_back()
-            else:
-                tell_line(error, self.last("computation"))
+                raise
+            tell_line(error, self.last("computation"))
+            self._require_uncaught(error, random)
             raise
+
+    def _require_uncaught(self, error: BaseException, random: RandomState | None) -> None:
+        """Raise `CaughtError` for an error that the program may catch; generators are what they were then."""
+        if not self.caught_lines or not isinstance(error, Exception):
+            return
+        lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
+        if lines:
+            if random is not None:
+                random.put_back()
+            raise CaughtError(error, lines) from None
 
     def line_of(self, error: BaseException) -> SourceLine | None:
         """The user's line behind the bound symbol of the computation that raised."""

@@ -11,17 +11,13 @@ import torch
 
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import settings_of
-from thunder_core.capture.switches import switches_mode
 from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
-from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.runtime.blame import generated_frames
 from thunder_core.runtime.generate import executable
-from thunder_core.runtime.library.checks import REQUIRE
-from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.runtime.program import Program
+from thunder_core.runtime.retracing import changes_state, is_of_epilogue
 
 KEPT = 8  # programs that raise, of one subject; asking them takes time in each call that is traced
 
@@ -137,17 +133,6 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
 def has_effects(program: Program) -> bool:
     """Whether a program's epilogue writes to the user's objects."""
     return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
-
-
-def is_of_epilogue(failure: Exception) -> bool:
-    """Whether an error was raised by a program's effects."""
-    return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
-
-
-def changes_state(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state of the process that a failing program does not put back."""
-    is_put_back = settings_of((bsym,)) or switches_mode(bsym)
-    return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:

@@ -17,8 +17,10 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.modes import without_functions
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.transform_levels import wrapped_in
+from thunder_core.runtime.library.backward_hooks import pass_gradients
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program
 METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # of the user's
@@ -35,10 +37,17 @@ def apply(
     kind, levels = args[0], acquisition.recorder.levels
     if levels.depth or wrapped_in(args[1:]):
         return lambda kind, *args, **kwargs: levels.call(within_levels(acquisition, kind).apply, args, kwargs)
+    if kind is BackwardHookFunction and _is_followed(acquisition.recorder, args[1:]):
+        return lambda kind, *tensors: _as_one_operation(acquisition, pass_gradients, tensors)
     is_foreign = acquisition.runs_through_functions or issubclass(kind, FOREIGN)
     if is_foreign or not tensors_in(args[1:]) or not _is_followed(acquisition.recorder, args[1:]):
         return None
     return lambda kind, *args, **kwargs: acquisition.functions.apply(kind, args, kwargs)
+
+
+def _as_one_operation(acquisition: Any, function: Callable[..., Any], args: Any) -> Any:
+    with without_functions():
+        return acquisition.recorder.function(function, args, {})
 
 
 def within_levels(acquisition: Any, kind: Any) -> Any:

@@ -34,6 +34,15 @@ class UnexpectedValue(GuardFailed):
         self.wanted = wanted
 
 
+class CaughtError(UnexpectedValue):
+    """An operation raised an `error` that the program may catch, and was traced as one that raises none."""
+
+    def __init__(self, error: Exception, lines: frozenset[Any]) -> None:
+        super().__init__("no error", f"{type(error).__name__}: {error}")
+        self.error, self.lines = error, lines
+        self.with_traceback(error.__traceback__)
+
+
 def expect_value(found: Any, wanted: Any) -> None:
     """End a computation whose program asked for this number and got another; nan and signed zeros count as written."""
     if type(found) is not type(wanted) or repr(found) != repr(wanted):
@@ -62,6 +71,19 @@ def digest_of(tensor: Any) -> str:
     """A digest of a tensor's values, wherever it is and however it is laid out."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return f"data {digest(data.numpy().tobytes())}"
+
+
+def expect_error(function: Any, kind: type[Exception], text: str, args: Any, kwargs: Any) -> None:
+    """End a computation whose program has caught this error of an operation, which now raises another one, or none."""
+    wanted = f"{kind.__name__}: {text}"
+    try:
+        with torch.no_grad():
+            function(*args, **kwargs)
+    except Exception as error:
+        if type(error) is kind and str(error) == text:
+            return
+        raise UnexpectedValue(wanted, f"{type(error).__name__}: {error}") from None
+    raise UnexpectedValue(wanted, "no error")
 
 
 def expect_items(found: Any, count: int) -> Any:
@@ -133,5 +155,5 @@ def is_native(kind: type) -> bool:
 
 
 # The names of symbols that check what a computation finds.
-CHECKS = (expect_value, expect_layout, expect_shape, expect_items)
+CHECKS = (expect_value, expect_layout, expect_shape, expect_items, expect_error)
 EXPECTATIONS = frozenset(f"{__name__}.{check.__name__}" for check in CHECKS)

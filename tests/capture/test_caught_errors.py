@@ -1,0 +1,192 @@
+"""`except` around operations that raise by values is entered where eager PyTorch enters it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.linalg import LinAlgError
+
+import thunder_core as thunder
+from thunder_core.errors import DataDependent
+
+GOOD, BAD = torch.eye(2), -torch.eye(2)
+SINGULAR = torch.zeros(2, 2)
+
+
+def falls_back(a: Tensor) -> Tensor:
+    try:
+        return torch.linalg.cholesky(a)
+    except LinAlgError:
+        return torch.zeros_like(a)
+
+
+def suppresses(a: Tensor) -> Tensor:
+    result = a
+    with contextlib.suppress(LinAlgError):
+        result = torch.linalg.cholesky(a)
+    return result + 1
+
+
+def retries(a: Tensor) -> Tensor:
+    """Adds a growing part of the identity until the factorization succeeds, as gpytorch does."""
+    for jitter in (0.0, 1e-3, 2.0):
+        try:
+            return torch.linalg.cholesky(a + jitter * torch.eye(2))
+        except LinAlgError:
+            continue
+    return a
+
+
+def tells_the_message(a: Tensor) -> Any:
+    try:
+        return torch.linalg.inv(a), ""
+    except RuntimeError as error:
+        return torch.linalg.pinv(a), str(error)
+
+
+def catches_in_the_caller(a: Tensor) -> Tensor:
+    try:
+        return twice(a)
+    except LinAlgError:
+        return a.sum()
+    finally:
+        a = a + 1
+
+
+def twice(a: Tensor) -> Tensor:
+    return torch.linalg.cholesky(a) @ torch.linalg.inv(a)
+
+
+def catches_what_is_raised_anew(a: Tensor) -> Tensor:
+    try:
+        try:
+            return torch.linalg.cholesky(a)
+        except LinAlgError as error:
+            raise ValueError("not positive definite") from error
+    except ValueError:
+        return a * 2
+
+
+def picks(a: Tensor) -> Tensor:
+    try:
+        return a[(a.sum() * 2).long().reshape(1)] * 2
+    except IndexError:
+        return a * 0
+
+
+def divides(a: Tensor) -> Tensor:
+    try:
+        return a * (1 / a.sum().item())
+    except ZeroDivisionError:
+        return a - 1
+
+
+def takes_a_root(a: Tensor) -> Tensor:
+    try:
+        return a * math.sqrt(a.sum().item())
+    except ValueError:
+        return a - 1
+
+
+def draws(a: Tensor) -> Tensor:
+    noise = torch.rand(2)
+    try:
+        result = torch.linalg.inv(a)
+    except RuntimeError:
+        result = a
+    return result + noise + torch.rand(2)
+
+
+def asserts(a: Tensor) -> Tensor:
+    try:
+        torch._assert_async((a >= 0).all(), "negative")
+    except RuntimeError:
+        return a * 0
+    return a
+
+
+def samples(a: Tensor) -> Tensor:
+    try:
+        return torch.multinomial(a[0], 1) * 0
+    except RuntimeError:
+        return a
+
+
+class Quiet:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+        return kind is not None and issubclass(kind, RuntimeError)
+
+
+def has_a_manager_that_suppresses(a: Tensor) -> Tensor:
+    with Quiet():
+        a = torch.linalg.inv(a)
+    return a + 1
+
+
+PROGRAMS = (
+    falls_back, suppresses, retries, tells_the_message, catches_in_the_caller, catches_what_is_raised_anew, picks,
+    divides, takes_a_root, draws, asserts, samples, has_a_manager_that_suppresses,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("first", [GOOD, BAD, SINGULAR])
+def test_an_error_by_values_is_caught_as_in_eager(program: Callable[[Tensor], Any], first: Tensor) -> None:
+    compiled = thunder.jit(program)
+    for a in (first, GOOD, BAD, SINGULAR, -3 * GOOD, GOOD, BAD, SINGULAR):
+        torch.manual_seed(0)
+        found = compiled(a)
+        torch.manual_seed(0)
+        wanted = program(a)
+        if isinstance(wanted, tuple):
+            assert found[1] == wanted[1]
+            found, wanted = found[0], wanted[0]
+        torch.testing.assert_close(found, wanted)
+
+
+def test_each_outcome_has_one_program() -> None:
+    compiled = thunder.jit(falls_back)
+    for _ in range(4):
+        compiled(GOOD)
+        compiled(BAD)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_gradients_behind_a_caught_error_are_eagers() -> None:
+    compiled = thunder.jit(retries)
+    for a in (GOOD, BAD, GOOD, BAD):
+        found, wanted = (a.clone().requires_grad_() for _ in range(2))
+        compiled(found).sum().backward()
+        retries(wanted).sum().backward()
+        torch.testing.assert_close(found.grad, wanted.grad)
+
+
+def test_an_error_that_the_program_does_not_catch_is_raised() -> None:
+    def program(a: Tensor) -> Tensor:
+        try:
+            return torch.linalg.cholesky(a)
+        except KeyError:
+            return a
+
+    compiled = thunder.jit(program)
+    for a in (GOOD, BAD, GOOD, BAD):
+        if a is GOOD:
+            torch.testing.assert_close(compiled(a), program(a))
+            continue
+        with pytest.raises(LinAlgError, match="not positive-definite"):
+            compiled(a)
+
+
+def test_an_error_whose_value_may_not_be_asked_for_is_refused() -> None:
+    compiled = thunder.jit(falls_back, data_dependent="error")
+    torch.testing.assert_close(compiled(GOOD), falls_back(GOOD))
+    with pytest.raises(DataDependent):
+        compiled(BAD)

@@ -1,0 +1,67 @@
+"""Errors by data that a program may catch: at which lines, and what an operation raises in the call that is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.analysis.data_errors import may_raise
+from thunder_core.capture.data_dependent import DataDependentValues
+from thunder_core.capture.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.tensors import Tensors
+from thunder_core.errors import SourceLine, ThunderError
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.objects import expect_error
+
+
+class CaughtErrors:
+    """The operations around which a program catches errors, which the values of tensors decide.
+
+    Such an operation is recorded as one that raises nothing. Where it does in a call, the program is traced once more:
+    at `lines_that_raised` operations are run on the values of the call, and what they raise is raised while tracing.
+    `lines` are those that may raise and be caught, as far as `is_caught()` tells.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        values: DataDependentValues,
+        line: Callable[[], SourceLine | None],
+        emit: Callable[[BoundSymbol], None],
+    ) -> None:
+        self.lines: set[SourceLine] = set()
+        self.lines_that_raised: frozenset[SourceLine] = frozenset()
+        self.is_caught: Callable[[], bool] = lambda: False
+        self._tensors = tensors
+        self._values = values
+        self._line = line
+        self._emit = emit
+
+    def note(self, bsym: BoundSymbol) -> None:
+        """Note the line of a recorded bound symbol that may raise by values, if the program may catch that."""
+        raises = may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE
+        if bsym.source is not None and bsym.source not in self.lines and raises and self.is_caught():
+            self.lines.add(bsym.source)
+
+    def is_at_line_that_raised(self) -> bool:
+        """Whether the program is at a line that has raised before: numbers have their values there."""
+        return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
+
+    def raise_as_in_call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Raise what an operation raises in the call that is traced, at a line that has raised before.
+
+        A bound symbol checks that the operation raises the same at each call. Raises `DataDependent` where the values
+        cannot be had.
+        """
+        if not self.is_at_line_that_raised():
+            return
+        try:
+            self._values.evaluate(function, lambda: self._values.evaluation.call(function, args, kwargs))
+        except ThunderError:
+            raise
+        except Exception as error:
+            arguments = self._tensors.to_proxies((tuple(args), dict(kwargs)))
+            expected = (function, type(error), str(error), *arguments)
+            self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
+            raise error.with_traceback(None) from None

@@ -1,0 +1,84 @@
+"""Backward hooks of a program: registered where their lines stand, and given the user's functions by the epilogue."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node, register_multi_grad_hook
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.utils.hooks import RemovableHandle
+
+
+class Hook:
+    """The hook that autograd calls in place of a user's function, which the epilogue gives it.
+
+    A user's function may close over what the program computes, so that it is made when the program has run.
+    """
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self.function = function
+
+    def __call__(self, *gradients: Any) -> Any:
+        """Call the user's function."""
+        return None if self.function is None else self.function(*gradients)
+
+
+Registered = tuple[Any, Hook]  # the handle that removes a hook, and the hook
+
+
+def register_hook_of_tensor(tensor: torch.Tensor, method: str) -> Registered:
+    """Register a hook by a method of a tensor; a tensor that autograd does not follow has no gradient to call it."""
+    return _register(tensor if tensor.requires_grad else None, method)
+
+
+def register_hook_of_node(node: Node | None, method: str) -> Registered:
+    """Register a hook by a method of a node of autograd's graph, if there is one."""
+    return _register(node, method)
+
+
+def register_hook_of_several(tensors: Sequence[torch.Tensor], mode: Any) -> Registered:
+    """Register a hook that is called with the gradients of several tensors."""
+    if not all(tensor.requires_grad for tensor in tensors):
+        return _register(None, mode)
+    hook = Hook()
+    return register_multi_grad_hook(tensors, hook, mode=mode), hook
+
+
+def _register(owner: Any, method: str) -> Registered:
+    """Register a hook by a method of its owner; one without an owner is never called."""
+    hook = Hook()
+    return (RemovableHandle(OrderedDict()) if owner is None else getattr(owner, method)(hook)), hook
+
+
+def node_at(tensor: torch.Tensor, steps: Sequence[int]) -> Node | None:
+    """The node to which steps lead, each the position of an edge to a next node; None where nothing was recorded."""
+    node = tensor.grad_fn
+    for step in steps:
+        node = None if node is None else node.next_functions[step][0]
+    return node
+
+
+def remove_hook(handle: Any) -> None:
+    """Remove a hook of the program."""
+    handle.remove()
+
+
+def set_function(hook: Hook, function: Callable[..., Any], *owners: Any) -> None:
+    """Give a hook the user's function; its owners are alive until then."""
+    hook.function = function
+
+
+def pass_gradients(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The tensors as results of one node, at which a module's backward hooks meet the gradients of all of them."""
+    results: tuple[torch.Tensor, ...] = BackwardHookFunction.apply(*tensors)  # type: ignore[no-untyped-call]
+    return results
+
+
+NAMES_OF_REGISTERING = frozenset(
+    f"{__name__}.{function.__name__}"
+    for function in (register_hook_of_tensor, register_hook_of_node, register_hook_of_several, remove_hook)
+)
+NAMES = NAMES_OF_REGISTERING | {f"{__name__}.{function.__name__}" for function in (pass_gradients, node_at)}

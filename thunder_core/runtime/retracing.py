@@ -1,0 +1,54 @@
+"""Whether a call in which a computation raised may be traced once more: what the computation has done until then."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.capture.settings import settings_of
+from thunder_core.capture.slices import is_drawing
+from thunder_core.capture.switches import switches_mode
+from thunder_core.errors import SourceLine, ThunderError
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.blame import generated_frames, user_line
+from thunder_core.runtime.library.checks import REQUIRE
+from thunder_core.runtime.library.objects import EXPECTATIONS
+
+
+def lines_caught(
+    computation: Trace, last: Trace, caught: frozenset[SourceLine], error: Exception
+) -> frozenset[SourceLine]:
+    """The lines, of those around which errors are caught, at which an error of the last stage may have come up.
+
+    None where the call cannot be traced once more, since the computation may have written to its inputs.
+    """
+    if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
+        return frozenset()
+    if is_of_epilogue(error) or leaves_marks(computation):
+        return frozenset()
+    line = user_line(error, last)
+    return caught if line is None else caught & {line}
+
+
+def leaves_marks(computation: Trace) -> bool:
+    """Whether a computation writes to its inputs, or changes a state that is not put back; random numbers are."""
+    written = names_written_to(computation)
+    changes = (changes_state(bsym) and not is_drawing(bsym) for bsym in computation.bound_symbols)
+    return any(proxy.name in written for proxy in computation.inputs) or any(changes)
+
+
+def draws(computation: Trace) -> bool:
+    """Whether a computation draws random numbers."""
+    return any(map(is_drawing, computation.bound_symbols))
+
+
+def is_of_epilogue(failure: Exception) -> bool:
+    """Whether an error was raised by a program's effects."""
+    return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
+
+
+def changes_state(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes a state of the process that a failing program does not put back."""
+    is_put_back = settings_of((bsym,)) or switches_mode(bsym)
+    return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back
