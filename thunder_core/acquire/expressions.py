@@ -306,6 +306,8 @@ class Expressions:
         kind = type(value)
         if isinstance(value, tuple):
             inner = self.value(tuple(value), where)
+            if getattr(value, "__dict__", None):
+                return self._rebuild_tuple_with_attributes(value, inner, where)
             if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C's, like what torch.max returns
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
@@ -321,6 +323,14 @@ class Expressions:
         else:
             self.scope.imports.add(f"{OBJECTS}:new")
             self.bsyms.append(statement(f"new({literal(kind, self.scope)})", Proxy(name)))
+        self._fill(value, name, where)
+        return name
+
+    def _rebuild_tuple_with_attributes(self, value: Any, inner: str, where: str) -> str:
+        """Emit a tuple of a class whose instances have attributes; return its name."""
+        name = self._name(snake_case(type(value).__name__))
+        self._names_of_made[id(value)] = (value, name)
+        self.bsyms.append(statement(f"tuple.__new__({literal(type(value), self.scope)}, {inner})", Proxy(name)))
         self._fill(value, name, where)
         return name
 

@@ -33,8 +33,9 @@ from thunder_core.interpreter.native import is_proxy, proxied
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.runtime.library.states import has_state, state_of
 
-# What calling an object of these classes calls, and with what.
+# What calling an object of these classes calls, and with what; and what a slice consists of, which operations look at.
 WRAPPERS: dict[type, tuple[str, ...]] = {
+    slice: ("start", "stop", "step"),
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
     functools._lru_cache_wrapper: ("__wrapped__",),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.guards import BY_IDENTITY
+from thunder_core.acquire.guards import BY_IDENTITY, PARTS
 from thunder_core.acquire.reductions import is_bound_in_c
 from thunder_core.capture.fake import new_mode
 from thunder_core.ir.literal import dotted_name
@@ -38,6 +38,8 @@ def parts_of(value: Any) -> list[Any]:
         return [value.__self__]
     if isinstance(value, BY_IDENTITY):
         return []
+    if type(value) in PARTS:
+        return [*PARTS[type(value)](value)]
     items = (
         [*dict.keys(value), *dict.values(value)]
         if isinstance(value, dict)
