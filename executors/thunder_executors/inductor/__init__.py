@@ -33,9 +33,13 @@ DTYPES = frozenset(
 CPU = torch.device("cpu")
 # The operation whose metadata PyTorch refuses for dtypes that its own kernel takes on the CPU, which Inductor calls.
 GROUPED = torch.ops.aten._grouped_mm.default
-# What Inductor computes otherwise than PyTorch: its decomposition counts labels that are behind the end of the list.
+# What Inductor computes otherwise than PyTorch: its decomposition counts labels that are behind the end of the list,
+# and places that are counted from the beginning of a memory it counts from the tensor's first element.
 # `tests/executors/inductor/test_known_faults.py` says when an operation may return.
-WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default})
+OF_PLACES = tuple(
+    getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
+)
+WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *OF_PLACES})
 SYMBOLIC_ON_GPU = Refusal(
     "on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True, by_sizes=True
 )
