@@ -276,6 +276,20 @@ class Outside(GuardedPaths):
             self.expand(container)
             pending += dict.values(container) if issubclass(kind, dict) else items_of(container)
 
+    def expand_keys(self, container: Any) -> None:
+        """Guard which keys or members an outside container has, whatever it has for them."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        if not isinstance(container, dict) or id(container) in self.effects.originals:
+            self.expand(container)
+            return
+        base = mapping_base(container)
+        keys = tuple(base.keys(container))
+        self.guard("keys", path, (base, keys, type(container)))
+        self._read_keys(path, base, keys)
+
     def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
         """C code is about to see the items of an outside container: guard its shape and read each of them.
 
