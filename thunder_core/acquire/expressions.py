@@ -14,7 +14,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.acquire.guards import BY_IDENTITY, PARTS, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import path_name, statement
-from thunder_core.acquire.rebuilding import attributes_of, attributes_of_tensor, is_rebuildable, parts_of
+from thunder_core.acquire.rebuilding import (
+    attributes_of,
+    attributes_of_tensor,
+    is_rebuildable,
+    name_of_method,
+    parts_of,
+)
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.recorder import Recorder
@@ -131,7 +137,12 @@ class Expressions:
         """A bound method, of Python code or of C's."""
         if not isinstance(value, types.MethodType) and not is_bound_in_c(value):
             return None
-        return f"{self.value(value.__self__, where)}.{value.__name__}"
+        owner = self.value(value.__self__, where)
+        name = name_of_method(value)
+        if name is None:
+            self.scope.imports.add("types")
+            return f"types.MethodType({self.value(value.__func__, where)}, {owner})"
+        return f"{owner}.{name}" if owner.isidentifier() else f"({owner}).{name}"
 
     def function(self, value: Any, where: str) -> str | None:
         """A function that no module has under its name: one that the program made."""
