@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.ir.tree import leaves, replace_leaves, replace_leaves_in_plain
 
 TREES = st.recursive(
     st.integers(),
@@ -31,12 +31,26 @@ def test_strings_and_sets_are_leaves():
     assert list(leaves(["ab", {1}])) == ["ab", {1}]
 
 
-def test_subclasses_of_tuple_are_walked_and_become_plain():
+def test_subclasses_of_tuple_are_walked_and_kept():
     assert list(leaves(Pair(1, [2]))) == [1, 2]
     replaced = replace_leaves(Pair(1, [2]), str)
     assert replaced == ("1", ["2"])
-    assert type(replaced) is tuple
-    assert type(replace_leaves(torch.Size([1, 2]), int)) is tuple
+    assert type(replaced) is Pair
+    assert type(replace_leaves(torch.Size([1, 2]), int)) is torch.Size
+    maximum = torch.ones(2, 2).max(0)
+    assert type(replace_leaves(maximum, lambda leaf: 1)) is type(maximum)
+
+
+def test_subclasses_of_tuple_become_plain_where_that_is_asked_for():
+    assert type(replace_leaves_in_plain(Pair(1, [2]), str)) is tuple
+    assert type(replace_leaves_in_plain(torch.Size([1, 2]), int)) is tuple
+
+
+def test_a_size_of_other_things_than_integers_is_a_size_again():
+    names = replace_leaves(torch.Size([1, 2]), str)
+    assert names == ("1", "2")
+    assert replace_leaves(names, int) == torch.Size([1, 2])
+    assert type(replace_leaves(names, int)) is torch.Size
 
 
 @given(TREES)

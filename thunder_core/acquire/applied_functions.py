@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.acquire.given_objects import GivenObjects
 from thunder_core.acquire.handover import Handover
 from thunder_core.acquire.paths import Path
 from thunder_core.autodiff.rules import applied, applied_class
@@ -27,7 +28,7 @@ from thunder_core.interpreter import interpret
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.ir.tree import leaves, replace_leaves, structure
 from thunder_core.runtime.library.applied_functions import gradients
 
 Function = type[torch.autograd.Function]
@@ -48,10 +49,11 @@ class AppliedFunctions:
         """Apply a function as one bound symbol, and have the program guard what its methods read.
 
         Raises `CannotReplay` for a forward that reads what the program has written, or writes to what was there before
-        the program.
+        the program, and for an argument that holds tensors which the program computes where a trace has no names.
         """
+        self._settle(kind, args, kwargs)
         effects = self._acquisition.outside.effects.effects
-        key = (kind, len(effects), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
+        key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
             self._met[key] = ((args, kwargs), self._meet(kind, args, kwargs))
         with without_functions():
@@ -68,6 +70,17 @@ class AppliedFunctions:
             handover = self._handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
             handover.check()
             handover.guard()
+
+    def _settle(self, kind: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have objects that the program makes and gives to a function be the same at each call."""
+        outside, recorder = self._acquisition.outside, self._acquisition.recorder
+        given = GivenObjects(
+            lambda value: outside.path_of(value) is not None,
+            lambda tensor: recorder.knows(tensor) and id(tensor) not in recorder.inputs,
+            lambda what: self._refuse(kind, what),
+        )
+        with without_functions():
+            given.settle_arguments((args, kwargs))
 
     def _facts(self, leaf: Any) -> Hashable:
         if not isinstance(leaf, torch.Tensor):

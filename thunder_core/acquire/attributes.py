@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
-from thunder_core.interpreter.lookup import dict_of, mro_of
+from thunder_core.interpreter.lookup import dict_of, mro_of, type_lookup
 
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -66,11 +66,22 @@ def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     unbound = dict_of(base)[name]
     if not is_interpreted(unbound):
         return path.attribute(name, value)
-    for hiding in mro_of(owner)[: mro_of(owner).index(base)]:
+    _read_entry(outside, owner, base, name)
+    return None
+
+
+def _read_entry(outside: Reads, kind: type, base: type, name: str) -> None:
+    """Guard what a class holds under a name as its base has it, and that no class before the base has the name."""
+    for hiding in mro_of(kind)[: mro_of(kind).index(base)]:
         hidden = outside.root("class", hiding.__name__, hiding)
         outside.absent(hidden.attribute("__dict__", dict_of(hiding)), name)
+    unbound = dict_of(base)[name]
     outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
-    return None
+
+
+def hides_of_class(kind: type, name: str) -> bool:
+    """Whether the class itself answers for a name otherwise than its instances: its metaclass has a data descriptor."""
+    return hasattr(type(type_lookup(type(kind), name)), "__set__")
 
 
 def is_interpreted(unbound: Any) -> bool:
@@ -101,6 +112,10 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
         if name not in dict_of(base):
             continue
         unbound = dict_of(base)[name]
+        if hides_of_class(kind, name):
+            _unshadowed(outside, path, name, unbound)
+            _read_entry(outside, kind, base, name)
+            return None
         if isinstance(unbound, types.FunctionType | property | staticmethod):
             _unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound

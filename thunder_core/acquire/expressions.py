@@ -16,7 +16,13 @@ from torch.utils.hooks import RemovableHandle
 from thunder_core.acquire.guards import BY_IDENTITY, PARTS, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import path_name, statement
-from thunder_core.acquire.rebuilding import attributes_of, attributes_of_tensor, is_rebuildable, parts_of
+from thunder_core.acquire.rebuilding import (
+    attributes_of,
+    attributes_of_tensor,
+    is_rebuildable,
+    name_of_method,
+    parts_of,
+)
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
 from thunder_core.capture.autograd_nodes import place_of_node
 from thunder_core.capture.numbers import SymbolicNumber
@@ -148,7 +154,12 @@ class Expressions:
         """A bound method, of Python code or of C's."""
         if not isinstance(value, types.MethodType) and not is_bound_in_c(value):
             return None
-        return f"{self.value(value.__self__, where)}.{value.__name__}"
+        owner = self.value(value.__self__, where)
+        name = name_of_method(value)
+        if name is None:
+            self.scope.imports.add("types")
+            return f"types.MethodType({self.value(value.__func__, where)}, {owner})"
+        return f"{owner}.{name}" if owner.isidentifier() else f"({owner}).{name}"
 
     def function(self, value: Any, where: str) -> str | None:
         """A function that no module has under its name: one that the program made."""
@@ -342,6 +353,8 @@ class Expressions:
         kind = type(value)
         if isinstance(value, tuple):
             inner = self.value(tuple(value), where)
+            if getattr(value, "__dict__", None):
+                return self._rebuild_tuple_with_attributes(value, inner, where)
             if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C's, like what torch.max returns
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
@@ -357,6 +370,14 @@ class Expressions:
         else:
             self.scope.imports.add(f"{OBJECTS}:new")
             self.bsyms.append(statement(f"new({literal(kind, self.scope)})", Proxy(name)))
+        self._fill(value, name, where)
+        return name
+
+    def _rebuild_tuple_with_attributes(self, value: Any, inner: str, where: str) -> str:
+        """Emit a tuple of a class whose instances have attributes; return its name."""
+        name = self._name(snake_case(type(value).__name__))
+        self._names_of_made[id(value)] = (value, name)
+        self.bsyms.append(statement(f"tuple.__new__({literal(type(value), self.scope)}, {inner})", Proxy(name)))
         self._fill(value, name, where)
         return name
 

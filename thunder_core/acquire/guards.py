@@ -233,7 +233,7 @@ def named(value: object) -> str:
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
-# Constants of parts that may be symbolic numbers, and what these parts are.
+# Values of parts, which are constants where all parts are: those of a size are numbers, those of a slice anything.
 PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     torch.Size: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
@@ -259,8 +259,8 @@ BY_IDENTITY = (
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable and known by its equality or identity alone."""
     kind = type(value)  # not isinstance, which asks the value's own `__class__`, and a config runs Python code for it
-    if kind in PARTS and any(isinstance(part, torch.SymInt) for part in PARTS[kind](value)):
-        return False
+    if kind in PARTS:
+        return all(map(is_constant, PARTS[kind](value)))
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
 
 

@@ -45,6 +45,7 @@ from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
+from thunder_core.acquire.lookups import LOOKUPS, settle_lookup, settle_method
 from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.observed_writes import ObservedWrites
@@ -244,6 +245,8 @@ class Acquisition(ObservedWrites):
         if function is operator.is_:
             self.outside.compared(*operands)
             return
+        if function is operator.contains and settle_lookup(self, *operands):
+            return
         if function is operator.getitem and self.outside.symbolic.may_be and is_plain_mapping(operands[0]):
             return  # `on_subscript` will tell
         if function in KEYED and is_plain_mapping(operands[0]):
@@ -297,6 +300,8 @@ class Acquisition(ObservedWrites):
             return functools.partial(self._apply_autograd_function, function)
         if kind is not type or is_native(function):
             self.outside.effects.announced = None
+            if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
+                return None
             native = self._before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
             return self.native_calls.attempted(self.machine, function, native)
         return None

@@ -33,8 +33,9 @@ from thunder_core.interpreter.native import is_proxy, proxied
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.runtime.library.states import has_state, state_of
 
-# What calling an object of these classes calls, and with what.
+# What calling an object of these classes calls, and with what; and what a slice consists of, which operations look at.
 WRAPPERS: dict[type, tuple[str, ...]] = {
+    slice: ("start", "stop", "step"),
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
     functools._lru_cache_wrapper: ("__wrapped__",),
@@ -274,6 +275,20 @@ class Outside(GuardedPaths):
             (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
             self.expand(container)
             pending += dict.values(container) if issubclass(kind, dict) else items_of(container)
+
+    def expand_keys(self, container: Any) -> None:
+        """Guard which keys or members an outside container has, whatever it has for them."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        if not isinstance(container, dict) or id(container) in self.effects.originals:
+            self.expand(container)
+            return
+        base = mapping_base(container)
+        keys = tuple(base.keys(container))
+        self.guard("keys", path, (base, keys, type(container)))
+        self._read_keys(path, base, keys)
 
     def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
         """C code is about to see the items of an outside container: guard its shape and read each of them.

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.guards import BY_IDENTITY
+from thunder_core.acquire.guards import BY_IDENTITY, PARTS
 from thunder_core.acquire.reductions import is_bound_in_c
 from thunder_core.capture.fake import new_mode
+from thunder_core.interpreter.lookup import dict_of, mro_of
 from thunder_core.ir.literal import dotted_name
 from thunder_core.runtime.library.objects import is_native
 
@@ -33,11 +34,13 @@ def parts_of(value: Any) -> list[Any]:
     if isinstance(value, types.CellType):
         return [] if value == types.CellType() else [value.cell_contents]
     if isinstance(value, types.MethodType):
-        return [value.__self__]
+        return [value.__self__, *([value.__func__] if name_of_method(value) is None else [])]
     if is_bound_in_c(value):
         return [value.__self__]
     if isinstance(value, BY_IDENTITY):
         return []
+    if type(value) in PARTS:
+        return [*PARTS[type(value)](value)]
     items = (
         [*dict.keys(value), *dict.values(value)]
         if isinstance(value, dict)
@@ -46,6 +49,23 @@ def parts_of(value: Any) -> list[Any]:
         else ()
     )
     return [*items, *attributes_of(value).values()]
+
+
+def name_of_method(method: Any) -> str | None:
+    """The name by which a bound method is an attribute of what it is bound to; None for a function of another kind."""
+    if not isinstance(method, types.MethodType):
+        name: str = method.__name__
+        return name
+    owner, function = method.__self__, method.__func__
+    first = getattr(function, "__name__", None)
+    for kind in (owner, type(owner)) if isinstance(owner, type) else (type(owner),):
+        held = {name: one for base in reversed(mro_of(kind)) for name, one in dict_of(base).items()}
+        names = [name for name, one in held.items() if one is function or getattr(one, "__func__", None) is function]
+        if names:
+            chosen = first if first in names else names[0]
+            is_shadowed = not isinstance(owner, type) and chosen in getattr(owner, "__dict__", {})
+            return None if is_shadowed else chosen
+    return None
 
 
 def is_rebuildable(kind: type) -> bool:

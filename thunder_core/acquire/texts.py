@@ -283,13 +283,13 @@ def is_in(function: Any, functions: Collection[Any]) -> bool:
 
 def known(values: Any) -> tuple[Any, ...]:
     """Values with the texts of this call in place of those among them."""
-    return tuple(value.concretize() if type(value) is SymbolicText else value for value in values)
+    return tuple(value.handed_over() if type(value) is SymbolicText else value for value in values)
 
 
 def plain(tree: Any, seen: set[int]) -> Any:
     """A tree with the texts of this call; its lists and dicts stay what they are, and hold these from now on."""
     if type(tree) is SymbolicText:
-        return tree.concretize()
+        return tree.handed_over()
     if type(tree) is tuple:
         items = [plain(item, seen) for item in tree]
         return tree if all(map(operator.is_, items, tree)) else tuple(items)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.analysis.data_errors import is_check
+from thunder_core.analysis.own_derivatives import has_own_derivative
 from thunder_core.capture.call import Call, named_before
 from thunder_core.capture.graph import has_own_memory, memory_of
 from thunder_core.capture.place import Place
@@ -47,7 +48,9 @@ class Binding:
         if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks):
             return None
         place, opaque = self._place(), call.opaque or call.valued
-        args, kwargs = named_before(self._tensors.to_proxies((args, kwargs)), before)
+        tensors = self._tensors
+        to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
+        args, kwargs = named_before(to_proxies((args, kwargs)), before)
         return BoundSymbol(
             symbol=symbol,
             args=args,

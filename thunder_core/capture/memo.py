@@ -89,7 +89,7 @@ def _append(
             return False
         parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
         return True
-    if kind is tuple or kind is list or kind is torch.Size:
+    if isinstance(tree, tuple | list) and not getattr(tree, "__dict__", None):
         parts.append((kind, len(tree)))
         return all(_append(item, parts, seen, describe) for item in tree)
     if kind is dict:

@@ -140,9 +140,26 @@ def _concrete_property(name: str) -> Callable[[SymbolicNumber], Any]:
 
 
 def _rounded(self: SymbolicNumber, digits: Any = None) -> Any:
+    if digits is not None and self.kind is float and type(digits) is int:
+        return self.numbers.compute(round, (self, digits))
     if digits is not None:
         return round(self.concretize(), concrete(digits))
     return self if self.kind is int else self.numbers.compute(round, (self,))
+
+
+def _hash(self: SymbolicNumber) -> int:
+    """Return the hash, by which a container looks a number up; its value is guarded unless that is settled already."""
+    numbers = self.numbers
+    if numbers.looked_up is not self:
+        return hash(self.concretize())
+    numbers.looked_up = None
+    return hash(value_of(self, numbers.outside_values))
+
+
+def _is_integer(self: SymbolicFloat) -> bool:
+    """Whether a float has no fraction, which is an outcome that is guarded."""
+    fraction: Any = operator.mod(self, 1)
+    return bool(fraction == 0)
 
 
 def _shifted_left(self: SymbolicInteger, other: Any) -> Any:
@@ -187,9 +204,11 @@ for _class in SYMBOLIC_CLASSES.values():
     _class.__pow__ = _power
     _class.__divmod__ = lambda self, other: (self // other, self % other)
     _class.__round__ = _rounded
+    _class.__hash__ = _hash  # type: ignore[assignment]
     for _name in COMPARING:
         setattr(_class, f"__{_name}__", _binary_method("decide", getattr(operator, _name)))
     _class.__bool__ = lambda self: self.numbers.decide(bool, (self,))
+SymbolicFloat.is_integer = _is_integer  # type: ignore[method-assign, assignment]
 for _name, _method in BITWISE.items():
     setattr(SymbolicInteger, _name, _method)
 
@@ -199,7 +218,8 @@ class Numbers:
 
     `emit` appends the bound symbols that compute them. `measure(proxy)` returns the value that a bound symbol has in
     this call and has it guarded, or raises. Numbers from outside are not measured: `from_outside` has them by name, and
-    `outside_values` their values in this call.
+    `outside_values` their values in this call. `looked_up` is the number that a container is about to be asked for,
+    which is known to be none of its keys.
     """
 
     def __init__(
@@ -209,6 +229,7 @@ class Numbers:
         measure: Callable[[Proxy], Any],
     ) -> None:
         self.any_symbolic = False
+        self.looked_up: SymbolicNumber | None = None
         self.sizes: Any = None
         self.sources: Sources | None = None
         self.from_outside: dict[str, SymbolicNumber] = {}
@@ -354,7 +375,7 @@ def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | N
     """Return the class of a function's result for numbers of these classes; None where it depends on their values."""
     if not numbers_in(operands):
         return None
-    if function in RESULT_CLASSES:
+    if function in RESULT_CLASSES and len(operands) == 1:
         return RESULT_CLASSES[function]
     kinds = {operand.kind if isinstance(operand, SymbolicNumber) else type(operand) for operand in operands}
     if float in kinds or function is operator.truediv:

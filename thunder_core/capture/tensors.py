@@ -18,7 +18,7 @@ from thunder_core.capture.shape_env import TraceShapeEnv, number_of
 from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.sizes import size_for_trace
-from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.ir.tree import leaves, replace_leaves, replace_leaves_in_plain
 
 ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
 
@@ -241,12 +241,16 @@ class Tensors:
         return output
 
     def to_proxies(self, tree: Any) -> Any:
-        """Nested arguments or results with proxies in place of fakes."""
+        """Nested arguments or results with proxies in place of fakes, in plain containers, as PyTorch takes them."""
         kind = type(tree)
         if kind is FakeTensor:
             return self.proxy(tree)
         if kind in ATOMS:
             return tree
+        return replace_leaves_in_plain(tree, self._proxied)
+
+    def to_proxies_in_kind(self, tree: Any) -> Any:
+        """Nested arguments with proxies in place of fakes, in containers of their own classes, for Python code."""
         return replace_leaves(tree, self._proxied)
 
     def _proxied(self, leaf: Any) -> Any:

@@ -26,6 +26,7 @@ class SymbolicText:
         self.parts = parts
         self._read = read
         self._text: str | None = None
+        self.looked_up: str | None = None  # the text of this call, where a container is about to be asked for it
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -47,6 +48,11 @@ class SymbolicText:
         if self._text is None:
             self._text = "".join(part if isinstance(part, str) else self._read(part) for part in self.parts)
         return self._text
+
+    def handed_over(self) -> str:
+        """The text that C code gets: guarded, unless it is known to be none of the keys that it is looked up among."""
+        text, self.looked_up = self.looked_up, None
+        return self.concretize() if text is None else text
 
     def joined(self, before: tuple[str | TextPart, ...], behind: tuple[str | TextPart, ...]) -> SymbolicText:
         """The text between others."""

@@ -410,4 +410,5 @@ def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[
         return compiled_function(call)
     forward = Specializations(subject.forward, compiler, compiler.options)
     methods = {name: one for transform in compiler.transforms for name, one in transform.methods(subject).items()}
-    return compiled_module(call, forward, partial(compiled_by, compiler), methods)
+    again = partial(compiled_by, compiler)
+    return compiled_module(call, forward, again, methods, again)

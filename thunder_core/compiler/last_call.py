@@ -8,6 +8,8 @@ from thunder_core.errors import WrongInputs
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.captured import CapturedSubject
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.inner_generation import with_inner
+from thunder_core.runtime.module import Original
 from thunder_core.runtime.program import Program
 
 
@@ -19,15 +21,23 @@ def specializations_of(compiled: Any) -> Specializations:
             f"this was acquired through Dynamo, as {len(specializations.graphs)} graphs with programs of their own",
             fix="ask each of thunder_core.graphs(compiled); what needs the whole program takes what jit returned",
         )
+    if isinstance(specializations, Original):
+        return specializations.compiled
     if not isinstance(specializations, Specializations):
         raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
     return specializations
 
 
 def every_specializations_of(compiled: Any) -> list[Specializations]:
-    """The cache behind a compiled function or module, or those behind the graphs that Dynamo captured of it."""
+    """The cache behind a compiled function or module, those of its methods, or those of graphs that Dynamo captured."""
     captured = getattr(compiled, "_thunder", None)
-    return captured.all_specializations if isinstance(captured, CapturedSubject) else [specializations_of(compiled)]
+    if isinstance(captured, CapturedSubject):
+        return captured.all_specializations
+    specializations = specializations_of(compiled)
+    forward = specializations.of_forward
+    is_called_by_forward = forward is not None and forward.misses and not specializations.misses
+    own = forward if forward is not None and is_called_by_forward else specializations
+    return [own, *with_inner(specializations)[1:]]
 
 
 def last_program(compiled: Any) -> Program:
@@ -36,7 +46,10 @@ def last_program(compiled: Any) -> Program:
     Of what Dynamo acquired, as one graph, it is that of the graph; `WrongInputs` where there are several graphs.
     """
     every = every_specializations_of(compiled)
-    program = (every[0] if len(every) == 1 else specializations_of(compiled)).last
+    captured = isinstance(getattr(compiled, "_thunder", None), CapturedSubject)
+    if captured and len(every) != 1:
+        specializations_of(compiled)  # raises: each graph has a program of its own
+    program = next((one.last for one in every if one.last is not None), None)
     if program is None:
         raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
     return program

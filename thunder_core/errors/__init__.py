@@ -104,6 +104,7 @@ from thunder_core.errors.validation import (
 )
 from thunder_core.errors.warnings import (
     DegradedWarning,
+    EagerMethodWarning,
     RecompileWarning,
     SharpEdgeWarning,
     SpecializationWarning,
@@ -140,6 +141,7 @@ __all__ = [
     "DegradedWarning",
     "DeviceNotAvailable",
     "DynamoRefuses",
+    "EagerMethodWarning",
     "EnvironmentLacks",
     "Finding",
     "ImportRefused",

@@ -29,6 +29,13 @@ class SpecializationWarning(UserWarning):
     """
 
 
+class EagerMethodWarning(UserWarning):
+    """A method of a compiled module ran in eager PyTorch from beginning to end, though its work is the model's.
+
+    The message says which, and what to compile instead.
+    """
+
+
 class SymbolicAttemptWarning(UserWarning):
     """A program is compiled for constant sizes, since Thunder failed with symbolic ones by an error of its own.
 

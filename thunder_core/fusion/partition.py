@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.analysis.aliasing import alias_sets, is_view
 from thunder_core.analysis.cuts import divided, is_extern_call
-from thunder_core.analysis.data_errors import LOOK_AT_VALUES, is_check
+from thunder_core.analysis.data_errors import LOOK_AT_VALUES, is_check, may_raise
 from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.fusion.chains import ChainConditions, ChainOrder, form_chains
 from thunder_core.fusion.region import RegionOccurrence, region_occurrence
@@ -90,7 +90,7 @@ class _Partitioning:
             return ChainOrder(bsyms)
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
-        takes, divides = self.can_fuse, self._can_split_foreach
+        takes, divides = self._can_join_chain, self._can_split_foreach
         return form_chains(bsyms, ChainConditions(takes, divides, excluded, self.aliasing, self.written, reads))
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -113,6 +113,10 @@ class _Partitioning:
         return not bsym.mutates and not any(
             self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
         )
+
+    def _can_join_chain(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may be part of a chain, which writes, so that none of it may raise by values."""
+        return self.can_fuse(bsym) and not may_raise(bsym)
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
         """Whether an operation on lists of tensors (`_foreach_add_`) may be split into one for each tensor."""
@@ -148,9 +152,17 @@ def _regions_between_chains(
         group = part[run.start : run.stop]
         defined = (proxy.name for bsym in group for proxy in bsym.defines)
         read = {name for name in defined if last_read[name] >= positions.start + run.stop}
-        separable = not rules.updates or shares_written_storage_by_one_name(group, read, rules.aliasing, rules.written)
+        separable = not rules.updates or (
+            shares_written_storage_by_one_name(group, read, rules.aliasing, rules.written)
+            and not writes_and_may_raise(group)
+        )
         for fusible in [run] if separable else _runs([run], fusible_anywhere):
             yield range(fusible.start + positions.start, fusible.stop + positions.start)
+
+
+def writes_and_may_raise(bsyms: Sequence[BoundSymbol]) -> bool:
+    """Whether bound symbols write to memory and may raise by values: as a region they would raise behind the write."""
+    return any(bsym.mutates for bsym in bsyms) and any(map(may_raise, bsyms))
 
 
 def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:

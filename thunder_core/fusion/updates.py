@@ -56,8 +56,13 @@ def is_plain(value: object) -> bool:
     """Whether each element of a tensor lies, as it is, at a place of its own in memory, whatever symbolic sizes are."""
     if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
         return False
+    return has_distinct_places(value.shape, value.stride)
+
+
+def has_distinct_places(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether no two elements of a tensor share a place in memory, whatever symbolic sizes are; False if in doubt."""
     end: Any = 1
-    sizes = [one for one in zip(value.stride, value.shape, strict=True) if not statically_known_true(one[1] <= 1)]
+    sizes = [one for one in zip(strides, shape, strict=True) if not statically_known_true(one[1] <= 1)]
     for stride, size in sorted(sizes, key=lambda one: (generic_hint_of(one[0]), generic_hint_of(one[1]))):
         if not statically_known_true(stride >= end):
             return False

@@ -16,6 +16,7 @@ import torch
 
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.sizes import SymbolicSize, text_of
+from thunder_core.ir.tree import PlaceholderSize, leaves
 
 
 def valid_name(text: str) -> str:
@@ -24,6 +25,7 @@ def valid_name(text: str) -> str:
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
+OF_CLASS = "thunder_core.ir.tree:of_class"
 NUMBERED = ("t", "s", "n")  # begin the names of results, and those of symbolic sizes and what is computed from them
 
 
@@ -142,6 +144,10 @@ def _tuple(value: tuple[Any, ...], scope: Scope) -> str:
     return f"({inner},)" if len(value) == 1 else f"({inner})"
 
 
+def _size(value: tuple[Any, ...], scope: Scope) -> str:
+    return scope.importing(f"torch.Size({_tuple(value, scope)})", "torch")
+
+
 def _list(value: list[Any], scope: Scope) -> str:
     return f"[{', '.join(literal(item, scope) for item in value)}]"
 
@@ -168,7 +174,7 @@ WRITERS: dict[type, Callable[[Any, Scope], str]] = {
     SymbolicSize: lambda value, scope: text_of(value.node.expr),
     slice: _slice,
     tuple: _tuple,
-    torch.Size: lambda value, scope: scope.importing(f"torch.Size({_tuple(value, scope)})", "torch"),
+    **dict.fromkeys((torch.Size, PlaceholderSize), _size),
     list: _list,
     dict: _dict,
     set: _set,
@@ -191,4 +197,18 @@ def literal(value: Any, scope: Scope) -> str:
         return f"{importable(type(value), scope)}.{value.name}"
     if isinstance(value, type):
         return importable(value, scope)
+    if isinstance(value, tuple | list) and any(isinstance(leaf, Proxy) for leaf in leaves(value)):
+        return _of_class(value, scope)
     return scope.constant(value)
+
+
+def _of_class(value: tuple[Any, ...] | list[Any], scope: Scope) -> str:
+    """A subclass of tuple or list that holds proxies: a call that makes one like it."""
+    scope.imports.add(OF_CLASS)
+    attributes = getattr(value, "__dict__", {})
+    words = [
+        importable(type(value), scope),
+        _list(list(value), scope),
+        *([_dict(attributes, scope)] if attributes else []),
+    ]
+    return f"of_class({', '.join(words)})"

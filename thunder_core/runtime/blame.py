@@ -10,9 +10,11 @@ from types import FrameType
 import torch
 
 from thunder_core.errors import SourceLine, ThunderError
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 GENERATED = "<thunder "
+OPERATION = "# operation "  # begins the comment on a line that runs one operation of a region
 
 
 def generated_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -45,16 +47,30 @@ def tell_line(error: BaseException, trace: Trace) -> None:
 
 def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
     """The user's line behind the bound symbol that an error came from."""
-    lines = (line_of(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
-    return next(filter(None, lines), None)
+    lines = (bound_symbol_at(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
+    bsym = next(filter(None, lines), None)
+    return None if bsym is None else part_at_fault(bsym, error).source
 
 
-def line_of(trace: Trace, filename: str, number: int) -> SourceLine | None:
-    """The user's line behind a line of the text that the trace was printed as, each of whose lines is a statement."""
+def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | None:
+    """The bound symbol behind a line of the text that the trace was printed as, each of whose lines is a statement."""
     text = "".join(linecache.getlines(filename))
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
     statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
     for statement, bsym in zip(statements, trace.bound_symbols, strict=False):
         if statement.lineno <= number <= (statement.end_lineno or 0):
-            return bsym.source
+            return bsym
     return None
+
+
+def operation_comment(place: int) -> str:
+    """The comment on a line of generated code that runs the operation at a place of a region."""
+    return f"{OPERATION}{place}"
+
+
+def part_at_fault(bsym: BoundSymbol, error: BaseException) -> BoundSymbol:
+    """The part of a region whose operation raised, where a line of generated code names it; else the whole."""
+    lines = (linecache.getline(frame.f_code.co_filename, number) for frame, number in generated_frames(error))
+    places = [int(place) for line in lines for place in line.partition(OPERATION)[2:] if place.strip().isdigit()]
+    parts = [part for part in bsym.subsymbols for _ in part.operations]
+    return parts[places[-1]] if places and places[-1] < len(parts) else bsym

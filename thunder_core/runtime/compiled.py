@@ -68,8 +68,9 @@ class Specializations:
     later call, such as a learning rate or a length, is symbolic from then on. With `uses_callers_settings` it was
     compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
     `derivative_of` is the compiled function that it is a derivative of, or None. `transformed` are those of what the
-    function is within transforms of torch.func, by their names. `last` is the program of the latest call, and `hits`
-    and `misses` count the calls that found a program and those that were traced.
+    function is within transforms of torch.func, by their names. `of_forward` are those of a module's
+    `forward`, as its methods call it, and `inner` those of models within it that generate for it. `last` is the program
+    of the latest call, and `hits` and `misses` count the calls that found a program and those that were traced.
     """
 
     subject: Callable[..., Any]
@@ -88,6 +89,8 @@ class Specializations:
     uses_callers_settings: bool = False
     derivative_of: Any = None
     transformed: dict[str, Specializations] = field(default_factory=dict)
+    of_forward: Specializations | None = None
+    inner: list[Specializations] = field(default_factory=list)
 
     @property
     def specializations(self) -> Specializations:

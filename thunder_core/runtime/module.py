@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.inner_generation import generating_method
 from thunder_core.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 
 Method = Callable[..., Any]
@@ -43,7 +44,11 @@ def compiled_of(function: Any) -> Any:
 
 
 def compiled_module(
-    call: Specializations, forward: Specializations, again: Rejit, methods: Mapping[str, Method] = NO_METHODS
+    call: Specializations,
+    forward: Specializations,
+    again: Rejit,
+    methods: Mapping[str, Method] = NO_METHODS,
+    compile_inner: Rejit | None = None,
 ) -> torch.nn.Module:
     """A module of a subclass of the subject's class that shares the subject's whole state.
 
@@ -51,11 +56,14 @@ def compiled_module(
     is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
     which holds it. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have a state of their
     own, for which no program is: they do what modules of the subject's class do. `methods` are those of the compiled
-    module that stand in the place of the class's own.
+    module that stand in the place of the class's own. `compile_inner` compiles a model within the subject that
+    generates for it.
     """
     module: Any = call.subject
     kind = type(module)
+    call.of_forward = forward
     members = {
+        **generating_method(call, compile_inner),
         **own_methods(kind, methods, module.__dict__),
         **calling_methods(call, forward),
         **copying_methods(module, again),

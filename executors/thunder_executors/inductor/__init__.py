@@ -22,6 +22,7 @@ from thunder_core.ir.trace import Trace
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
 from thunder_executors.inductor.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
+from thunder_executors.inductor.value_checks import is_checked
 
 DTYPES = frozenset(
     {
@@ -32,6 +33,13 @@ DTYPES = frozenset(
 CPU = torch.device("cpu")
 # The operation whose metadata PyTorch refuses for dtypes that its own kernel takes on the CPU, which Inductor calls.
 GROUPED = torch.ops.aten._grouped_mm.default
+# What Inductor computes otherwise than PyTorch: its decomposition counts labels that are behind the end of the list,
+# and places that are counted from the beginning of a memory it counts from the tensor's first element.
+# `tests/executors/inductor/test_known_faults.py` says when an operation may return.
+OF_PLACES = tuple(
+    getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
+)
+WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *OF_PLACES})
 SYMBOLIC_ON_GPU = Refusal(
     "on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True, by_sizes=True
 )
@@ -72,6 +80,8 @@ class Inductor(FusionExecutor):
         if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):
             return False
         if devices == {CPU} and any(one.symbol.target is GROUPED for one in bsym.operations):
+            return False
+        if not all(map(is_checked, bsym.operations)) or any(one.symbol.target in WRONG for one in bsym.operations):
             return False
         kinds = {device.type for device in devices}
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.installed("triton") and bool(architecture()))

@@ -18,6 +18,7 @@ from thunder_executors.inductor.generate import CppKernel, GeneratedCode, Unsupp
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import in_own_environment
+from thunder_executors.inductor.value_checks import with_flag
 from thunder_executors.inductor.wrapper import printed
 
 TOGETHER = 48  # kernels in a translation unit, after which another one is begun: their headers take 2.6 s
@@ -61,7 +62,7 @@ def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
 def draft(region: Region, number: int) -> Draft | Refusal:
     """The code that Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
     try:
-        region = in_own_environment(region)
+        region = with_flag(in_own_environment(region))
         generated = generate(region)
         check_outputs(region, generated)
         text, kernels = _renamed(generated, number)

@@ -27,6 +27,7 @@ from thunder_core.ir.tree import leaves
 from thunder_executors.inductor.attention import KERNEL, attention_backward
 from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
 from thunder_executors.inductor.sizes import is_certain, numbers_in
+from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 
 NUMBER = torch.float64
 COPY = torch.ops.aten.copy_.default
@@ -61,7 +62,7 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
         fakes += [torch.SymInt(proxy.value.node) for proxy in region.symbols]  # type: ignore[no-untyped-call]
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results, written = computed_by(region, given)
+        results, written = computed_by(region, given, ValueChecks() if has_flag(region) else None)
         return (*(laid_out(*pair) for pair in zip(results, region.outputs, strict=True)), *written.values())
 
     dispatching = enable_python_dispatcher() if environment is not None else nullcontext()
@@ -120,22 +121,28 @@ def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[to
 Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 
-def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
+def computed_by(region: Region, given: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
     """The results of a region, and the values that it writes to its inputs, by their names, without any write.
 
-    What has been written to is another value from then on.
+    What has been written to is another value from then on. With `checks`, operations are given operands that they
+    cannot refuse, and the flag is among the results.
     """
     count = len(given) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
     values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given[:count], strict=True))
     values |= numbers_in(region, given[count:])
 
+    def run(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return called(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
+
     for operation in region.operations:
         into = next(tensors_written(operation), None)
         if into is None:
-            evaluate([operation], values, called)
+            evaluate([operation], values, run)
         else:
             values[into.name] = evaluate_one(operation, values, called).to(into.dtype)
+    if checks is not None:
+        values[FLAG.name] = checks.flag()
     written = {proxy.name: values[proxy.name] for proxy in region.writes}
     return tuple(values[proxy.name] for proxy in region.outputs), written
 

@@ -19,6 +19,7 @@ with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
     from torch._inductor.async_compile import AsyncCompile
 
 from thunder_executors.inductor.lowered_sizes import sizes_as_traced
+from thunder_executors.inductor.reinplacing import careful_reinplacing
 
 __all__ = ["AsyncCompile", "compiled_graph"]
 
@@ -27,7 +28,12 @@ propagated = compiler.fake_tensor_prop
 
 def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
     """The function that Inductor compiles a graph to whose nodes have their values, as `make_fx` notes them."""
-    with mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of), sizes_as_traced(), torch.no_grad():
+    with (
+        mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of),
+        sizes_as_traced(),
+        careful_reinplacing(),
+        torch.no_grad(),
+    ):
         return compiler.compile_fx_inner(graph, fakes)
 
 

@@ -6,7 +6,7 @@ It takes its tensors in a list, which it empties, and deletes each after it was 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,7 @@ from thunder_core.fusion.region import Region
 from thunder_core.quantization.products import IMPLEMENTATIONS
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.strides import with_strides
+from thunder_executors.inductor.value_checks import CHECK, EagerCheck, eager_check, has_flag
 
 GUARDS = "torch._C._dynamo.guards"
 # Functions of PyTorch's own library that the wrapper calls by short names.
@@ -31,6 +32,7 @@ LIBRARY = {
 DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
 GIVEN = "args"  # the list of inputs, in Inductor's words
 CLEAR = f"{GIVEN}.clear"
+CHECKED = "checked"  # what the check of values is given, if it is called
 OF_SIZES = ("max", "min")
 BORROWED = "extern_kernels"
 INDUCTORS = "torch.ops.inductor."
@@ -55,11 +57,16 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
     whole = with_strides(acting, inputs, region.outputs, named_sizes(region.symbols))
     lines = [line for statement in whole for line in body.lines(statement)]
     begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
-    lines[begin:begin] = _first(region, body.inputs)
+    first = [*_first(region, body.inputs)]
+    check = eager_check(region) if has_flag(region) else None
+    if check is not None:
+        first, lines[-1:] = [_kept(check, region, body.inputs), *first], _returned_if_valid(lines[-1])
+    lines[begin:begin] = first
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
     modules = ["import torch", *([f"import {PRODUCTS}"] if f"{PRODUCTS}." in used else [])]
-    text = [*modules, "", *head, "", "", f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
+    before = [check.text, "", ""] if check is not None else []
+    text = [*modules, "", *head, "", "", *before, f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
     return "\n".join(text) + "\n"
 
 
@@ -70,6 +77,21 @@ def _first(region: Region, inputs: list[str]) -> Iterator[str]:
     if region.writes:
         yield f"torch.autograd.graph.increment_version([{', '.join(names[proxy.name] for proxy in region.writes)}])"
     yield from (f"{name} = torch.scalar_tensor({name}, dtype=torch.float64)" for name in numbers)
+
+
+def _kept(check: EagerCheck, region: Region, inputs: Sequence[str]) -> str:
+    """The statement that keeps what the check of values would be given, before it is deleted."""
+    proxies = (*region.inputs, *region.numbers, *region.symbols)
+    names = dict(zip((proxy.name for proxy in proxies), inputs, strict=True))
+    return f"{CHECKED} = ({''.join(f'{names[name]}, ' for name in check.inputs)})"
+
+
+def _returned_if_valid(statement: str) -> list[str]:
+    """The statements that return what a region computed, once its last result says that no value was refused."""
+    value = ast.parse(statement.removeprefix("return "), mode="eval").body
+    *results, flag = map(ast.unparse, value.elts if isinstance(value, ast.Tuple) else [value])
+    returned = results[0] if len(results) == 1 else f"({''.join(f'{one}, ' for one in results)})"
+    return [f"if {flag}.item():", f"    {CHECK}(*{CHECKED})", f"return {returned}"]
 
 
 def statements(wrapper: str) -> list[ast.stmt]:

@@ -20,6 +20,7 @@ from thunder_core.acquire.rebuilding import attributes_of, is_rebuildable
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.texts import SymbolicText
+from thunder_core.ir.tree import of_class
 from thunder_core.runtime.library.objects import fill, is_native, new
 from thunder_core.runtime.library.output import log, log_once
 
@@ -205,7 +206,9 @@ def _copied(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
 
     if isinstance(value, tuple):
         items = tuple.__new__(tuple, map(part, tuple.__iter__(value)))
-        return items if kind is tuple else _named_tuple(kind, items)
+        return items if kind is tuple else of_class(kind, items, getattr(value, "__dict__", {}))
+    if kind is slice:
+        return slice(*map(part, (value.start, value.stop, value.step)))
     if kind is frozenset:
         return frozenset(map(part, value))
     if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
@@ -218,12 +221,6 @@ def _copied(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
         base = container_base(value)
         fill(copy, items=[part(item) for item in base.__iter__(value)] if base else (), state=state)
     return copy
-
-
-def _named_tuple(kind: Any, items: tuple[Any, ...]) -> Any:
-    if hasattr(kind, "n_sequence_fields"):
-        return kind(items)
-    return tuple.__new__(kind, items)
 
 
 def holds_tensors(value: Any, seen: set[int]) -> bool:

@@ -1,0 +1,39 @@
+"""Writes that Inductor makes in place: only to tensors whose elements have each a place of their own in memory.
+
+Inductor writes an update of a tensor into the tensor itself where nobody reads that later. Where elements share their
+memory, as in an expanded tensor, each of them then gets what was meant for the others. `torch.compile` gives such
+results too (torch 2.13); `tests/executors/inductor/test_reinplacing.py` notices when it no longer does.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._inductor.fx_passes import reinplace
+from torch.fx import Node
+
+from thunder_core.fusion.updates import has_distinct_places
+
+
+def careful_reinplacing() -> AbstractContextManager[Any]:
+    """A context within which Inductor updates no tensor in place that overlaps with itself."""
+    table = {function: _careful(operation) for function, operation in reinplace.inplaceable_ops.items()}
+    return mock.patch.dict(reinplace.inplaceable_ops, table)
+
+
+def _careful(operation: reinplace.InplaceableOp) -> reinplace.InplaceableOp:
+    def is_allowed(node: Node) -> bool:
+        written = (node.args[place] for place in operation.mutated_args)
+        return all(map(has_own_memory, written)) and operation.extra_check(node)
+
+    return replace(operation, extra_check=is_allowed)
+
+
+def has_own_memory(written: Any) -> bool:
+    """Whether each element of what a node of Inductor's graph gives has a place in memory of its own."""
+    value = written.meta.get("val") if isinstance(written, Node) else None
+    return isinstance(value, torch.Tensor) and has_distinct_places(value.shape, value.stride())

@@ -1,0 +1,308 @@
+"""Checks of values that Inductor drops: a region computes along the way whether an operation of eager would raise.
+
+Inductor lets indices count from the end where PyTorch does not, checks only the indices that it reads, and checks no
+probabilities. So each operation of the table is given operands with which it cannot fail, and the region returns one
+more result: whether PyTorch would have refused the operands. Where it would, the operations that matter run in eager
+PyTorch, which raises its error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import torch
+
+from thunder_core.analysis.data_errors import divides_integers, second_argument
+from thunder_core.fusion.region import Region
+from thunder_core.ir.literal import Code, Scope
+from thunder_core.ir.printer import statement
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.sizes import text_of
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.runtime.blame import operation_comment
+from thunder_executors.inductor.sizes import text_of_sizes
+
+CPU = torch.device("cpu")
+FLAG = TensorProxy("refused", (), (), torch.bool, CPU)  # the result that says whether PyTorch would have raised
+CHECK = "raise_as_eager"  # the function that a region calls then
+CONTRADICTION = "a region refused values of tensors that eager PyTorch takes; report this with the program"
+Named = Mapping[str, Any]  # the arguments of a call by the names of the operator's schema
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand that an operation may refuse: which of its elements are `valid`, and what may stand for the others.
+
+    It is the argument of that name, or its item at `place`.
+    """
+
+    name: str
+    valid: torch.Tensor
+    substitute: int | None = 0
+    place: int | None = None
+
+
+Rule = Callable[[Named], Iterator[Operand]]
+
+
+def between(low: Any, index: torch.Tensor, end: Any) -> torch.Tensor:
+    """The places of an index that is at least `low`, and below `end`."""
+    inside: torch.Tensor = (index >= low) & (index < end)
+    return inside
+
+
+def along_dimension(named: Named) -> Iterator[Operand]:
+    """An index along a dimension, which does not count from the end."""
+    yield Operand("index", between(0, named["index"], length(named)))
+
+
+def along_dimension_from_both_ends(named: Named) -> Iterator[Operand]:
+    """An index along a dimension, which may count from the end."""
+    size = length(named)
+    yield Operand("index", between(-size, named["index"], size))
+
+
+def length(named: Named) -> Any:
+    """The size of the dimension that an operation is told; a tensor without dimensions has one element."""
+    tensor = named["self"]
+    return tensor.shape[named["dim"]] if tensor.dim() else 1
+
+
+def among_elements(named: Named) -> Iterator[Operand]:
+    """An index among all elements of a tensor, which may count from the end."""
+    count = named["self"].numel()
+    yield Operand("index", between(-count, named["index"], count))
+
+
+def of_dimensions(named: Named) -> Iterator[Operand]:
+    """Indices of the dimensions of a tensor, one after the other, which may count from the end."""
+    for place, index in enumerate(named["indices"]):
+        if index is not None and index.dtype in (torch.int64, torch.int32):
+            size = named["self"].shape[place]
+            yield Operand("indices", between(-size, index, size), place=place)
+
+
+def of_rows(named: Named) -> Iterator[Operand]:
+    """Indices of the rows of a table."""
+    yield Operand("indices", between(0, named["indices"], named["weight"].shape[0]))
+
+
+def classes_or_ignored(named: Named) -> Iterator[Operand]:
+    """Numbers of classes, or the number that is ignored."""
+    target, scores = named["target"], named["self"]
+    count = scores.shape[1 if scores.dim() > 1 else 0]
+    yield Operand("target", between(0, target, count) | (target == named["ignore_index"]))
+
+
+def classes(named: Named) -> Iterator[Operand]:
+    """Numbers of classes."""
+    yield Operand("target", between(0, named["target"], named["self"].shape[-1]))
+
+
+def places_in_output(named: Named) -> Iterator[Operand]:
+    """Places in the last dimensions of a result."""
+    count = reduce(lambda one, other: one * other, named["output_size"], 1)
+    yield Operand("indices", between(0, named["indices"], count))
+
+
+def probabilities(named: Named) -> Iterator[Operand]:
+    """Probabilities, between 0 and 1, which NaN is not."""
+    for name in ("self", "target"):
+        yield Operand(name, (named[name] >= 0) & (named[name] <= 1), substitute=None)
+
+
+def divisors(named: Named) -> Iterator[Operand]:
+    """Integers that are not zero."""
+    yield Operand("other", named["other"] != 0, substitute=1)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("index_select", "index_add", "index_copy", "gather"), along_dimension),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), along_dimension),
+    "index_fill": along_dimension_from_both_ends,
+    **dict.fromkeys(("take", "put"), among_elements),
+    **dict.fromkeys(("index", "index_put"), of_dimensions),
+    "embedding": of_rows,
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), classes_or_ignored),
+    "multi_margin_loss": classes,
+    **dict.fromkeys(("max_unpool2d", "max_unpool3d"), places_in_output),
+    "binary_cross_entropy": probabilities,
+    **dict.fromkeys(("div", "floor_divide", "remainder", "fmod"), divisors),
+}
+CHECKED: dict[Rule, tuple[str, ...]] = {
+    **dict.fromkeys((along_dimension, along_dimension_from_both_ends, among_elements), ("index",)),
+    **dict.fromkeys((of_dimensions, of_rows, places_in_output), ("indices",)),
+    **dict.fromkeys((classes_or_ignored, classes), ("target",)),
+    probabilities: ("self", "target"),
+    divisors: ("other",),
+}  # the arguments that a rule looks at
+DIVISIONS = frozenset(name for name, rule in RULES.items() if rule is divisors)
+# What raises by values that no rule knows, while Inductor computes without a word.
+UNCHECKED = frozenset({"repeat_interleave"})
+
+
+def name_of(operation: BoundSymbol) -> str:
+    """The name of an aten operator without overload; empty for anything else."""
+    target = operation.symbol.target
+    name = target._schema.name if isinstance(target, torch._ops.OpOverload) else ""
+    return name.removeprefix("aten::").removesuffix("_") if name.startswith("aten::") else ""
+
+
+def rule_of(operation: BoundSymbol) -> Rule | None:
+    """The rule of an operation that may refuse values of its tensors; None for any other."""
+    name = name_of(operation)
+    rule = RULES.get(name)
+    if rule is None or (name in DIVISIONS and not divides_integers(operation)):
+        return None
+    return rule if any(isinstance(leaf, TensorProxy) for leaf in checked_leaves(operation, rule)) else None
+
+
+def is_checked(operation: BoundSymbol) -> bool:
+    """Whether a region checks all values by which an operation may raise: on CUDA, indices that are read alone."""
+    name = name_of(operation)
+    if name in UNCHECKED:
+        return False
+    if name not in DIVISIONS or not divides_integers(operation):
+        return name != "binary_cross_entropy" or all(proxy.device == CPU for proxy in operation.tensors)
+    divisor = second_argument(operation)
+    if isinstance(divisor, NumberProxy):
+        return bool(divisor.value.node.expr.is_positive)
+    return isinstance(divisor, TensorProxy)
+
+
+def checked_leaves(operation: BoundSymbol, rule: Rule) -> Iterator[Any]:
+    """The leaves of the arguments that a rule looks at."""
+    named = named_arguments(operation.symbol.target, operation.args, operation.kwargs)
+    return leaves([named[name] for name in CHECKED[rule]])
+
+
+def named_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of the schema, with its defaults."""
+    declared = target._schema.arguments
+    defaults = {one.name: one.default_value for one in declared if one.has_default_value()}
+    return {**defaults, **dict(zip((one.name for one in declared), args, strict=False)), **kwargs}
+
+
+def with_flag(region: Region) -> Region:
+    """The region that returns the flag as well, if it is on the CPU and has an operation that may refuse values."""
+    is_on_cpu = all(proxy.device == CPU for proxy in (*region.inputs, *region.outputs))
+    if not is_on_cpu or not any(map(rule_of, region.operations)):
+        return region
+    return replace(region, outputs=(*region.outputs, FLAG))
+
+
+def has_flag(region: Region) -> bool:
+    """Whether a region returns the flag."""
+    return FLAG in region.outputs
+
+
+@dataclass
+class ValueChecks:
+    """The checks of one run through a region's operations."""
+
+    refused: list[torch.Tensor] = field(default_factory=list)
+
+    def settle(self, operation: BoundSymbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The arguments with operands that the operation cannot refuse; what it would have refused is noted."""
+        rule = rule_of(operation)
+        if rule is None:
+            return args, kwargs
+        named = named_arguments(operation.symbol.target, args, kwargs)
+        safe = dict(named)
+        for operand in rule(named):
+            self.refused.append(operand.valid.logical_not().any())
+            if operand.substitute is not None:
+                safe[operand.name] = substituted(safe[operand.name], operand, operand.substitute)
+        target: Any = operation.symbol.target
+        declared = [one.name for one in target._schema.arguments]
+        return tuple(safe[name] for name in declared[: len(args)]), {name: safe[name] for name in kwargs}
+
+    def flag(self) -> torch.Tensor:
+        """Whether anything would have been refused."""
+        return reduce(torch.logical_or, self.refused)
+
+
+def substituted(argument: Any, operand: Operand, substitute: int) -> Any:
+    """An argument with the substitute for elements that are not valid."""
+    if operand.place is None:
+        return torch.where(operand.valid, argument, substitute)
+    items = list(argument)
+    items[operand.place] = torch.where(operand.valid, items[operand.place], substitute)
+    return items
+
+
+# ---- the text that raises eager's error ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EagerCheck:
+    """The function that raises eager's error, as text, and the names of what it is given, in the region's names."""
+
+    text: str
+    inputs: tuple[str, ...]
+
+
+def eager_check(region: Region) -> EagerCheck:
+    """The operations that may raise, and those that make what they look at, in eager PyTorch and in the same order.
+
+    In place of the other tensors stand tensors of the same metadata, with any values.
+    """
+    lines, inputs = list[str](), dict[str, None]()
+    known = {proxy.name for proxy in (*region.inputs, *region.numbers)}
+    scope = Scope()
+    for place, operation in _needed(region.operations):
+        lines.append(f"{statement(_with_sizes(operation), scope)}  {operation_comment(place)}")
+        inputs.update((proxy.name, None) for proxy in operation.inputs if proxy.name in known)
+    if any(rule_of(operation) not in (None, probabilities) for operation in region.operations):
+        lines.append(f"raise AssertionError({CONTRADICTION!r})")
+    names = (*inputs, *(proxy.name for proxy in region.symbols))
+    body = [f"    {line}" for line in lines]
+    return EagerCheck("\n".join([f"def {CHECK}({', '.join(names)}):", *body]), names)
+
+
+def _needed(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
+    """The operations to be run, with their places; those whose results are not read, with stand-ins."""
+    read, needed = set[str](), list[tuple[int, BoundSymbol]]()
+    for place, operation in reversed([*enumerate(operations)]):
+        rule = rule_of(operation)
+        is_whole = any(proxy.name in read for proxy in operation.defines)
+        if is_whole:
+            read.update(proxy.name for proxy in operation.inputs)
+        elif rule is not None:
+            read.update(leaf.name for leaf in checked_leaves(operation, rule) if isinstance(leaf, Proxy))
+        if is_whole or rule is not None:
+            needed.append((place, operation if is_whole else _with_stand_ins(operation)))
+    return needed[::-1]
+
+
+def _with_stand_ins(operation: BoundSymbol) -> BoundSymbol:
+    """The operation with stand-ins for all tensors but those whose values decide."""
+    rule = rule_of(operation)
+    assert rule is not None
+    kept = {leaf.name for leaf in checked_leaves(operation, rule) if isinstance(leaf, Proxy)}
+
+    def change(leaf: Any) -> Any:
+        return stand_in(leaf) if isinstance(leaf, TensorProxy) and leaf.name not in kept else leaf
+
+    args, kwargs = replace_leaves((operation.args, dict(operation.kwargs)), change)
+    return replace(operation, args=args, kwargs=kwargs)
+
+
+def stand_in(proxy: TensorProxy) -> Code:
+    """An expression for a tensor of the same metadata, by which PyTorch chooses the kernel that raises."""
+    layout = f"{text_of_sizes(proxy.shape)}, {text_of_sizes(proxy.stride)}"
+    return Code(f"torch.empty_strided({layout}, dtype={proxy.dtype})")
+
+
+def _with_sizes(operation: BoundSymbol) -> BoundSymbol:
+    """The operation with the expressions of its symbolic numbers in their place."""
+
+    def size(leaf: Any) -> Any:
+        return Code(text_of(leaf.value.node.expr)) if isinstance(leaf, NumberProxy) else leaf
+
+    args, kwargs = replace_leaves((operation.args, dict(operation.kwargs)), size)
+    return replace(operation, args=args, kwargs=kwargs)

@@ -1,0 +1,63 @@
+"""Bound methods as results: of numbers, tensors and other objects, by Python's functions and by C's."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+
+class Box:
+    """An object with methods, one of which an attribute hides."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+        self.hidden = 5
+
+    def times(self, n: Any) -> Any:
+        return self.x * n
+
+    def hidden(self, n: Any) -> Any:
+        return self.x + n
+
+    @classmethod
+    def made(cls, x: Any) -> Any:
+        return cls(x).times(2)
+
+
+def scaled(tensor: Any, n: Any) -> Any:
+    return tensor * n
+
+
+PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "of an integer": (lambda x: getattr(5, "__add__"), (3,)),  # noqa: B009
+    "of a negative integer": (lambda x: (-5).__abs__, ()),
+    "of a size": (lambda x: x.shape[0].__add__, (3,)),
+    "of a float": (lambda x: (2.5).is_integer, ()),
+    "of a string": (lambda x: "ab".find, ("b",)),
+    "of a slice": (lambda x: slice(1, x.shape[0]).indices, (5,)),
+    "of a tensor": (lambda x: (x * 2).sum, ()),
+    "of a number out of a tensor": (lambda x: x.sum().item().__mul__, (3,)),
+    "a function bound to a tensor": (lambda x: types.MethodType(lambda tensor, n: tensor * n, x * 2), (3,)),
+    "a named function bound to a tensor": (lambda x: types.MethodType(scaled, x), (4,)),
+    "a function of PyTorch's bound to a tensor": (lambda x: types.MethodType(torch.add, x), (1,)),
+    "a builtin bound to a tensor": (lambda x: types.MethodType(len, x), ()),
+    "a function bound to a number": (lambda x: types.MethodType(scaled, 5), (2,)),
+    "of an object": (lambda x: Box(x).times, (2,)),
+    "of an object, which an attribute hides": (lambda x: types.MethodType(Box.hidden, Box(x)), (2,)),
+    "of a class": (lambda x: Box.made, (torch.ones(2),)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_bound_method_that_is_returned_is_eagers(name: str) -> None:
+    program, args = PROGRAMS[name]
+    compiled = thunder.jit(program)
+    for x in (torch.ones(2), torch.full((3,), 2.0)):
+        ours, eager = compiled(x), program(x)
+        assert type(ours) is type(eager)
+        torch.testing.assert_close(ours(*args), eager(*args))

@@ -1,0 +1,93 @@
+"""Attributes of objects by names that the class of their class answers for, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+
+class Named:
+    """An object with a name, a namespace and bases of its own."""
+
+    size = 3
+
+    @property
+    def __name__(self) -> str:
+        return "x" * self.size
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        return {"k": self.size}
+
+    @property
+    def __bases__(self) -> Any:
+        return (1,) * self.size
+
+
+class Posing:
+    """An object that says that it is of another class."""
+
+    @property
+    def __class__(self) -> Any:
+        return int
+
+
+class Meta(type):
+    """A class of classes with an attribute that classes answer for by themselves."""
+
+    @property
+    def factor(cls) -> int:
+        return 7
+
+
+class Made(metaclass=Meta):
+    """A class whose objects have that attribute as well."""
+
+    value = 2
+
+    @property
+    def factor(self) -> int:
+        return self.value
+
+
+class Derived(Made):
+    """A class that gets it from its base."""
+
+
+PROGRAMS: dict[str, tuple[Any, Any]] = {
+    "a name": (lambda x, one: x * len(one.__name__), Named()),
+    "a namespace": (lambda x, one: x * one.__dict__["k"], Named()),
+    "bases": (lambda x, one: x * len(one.__bases__), Named()),
+    "a class": (lambda x, one: x * 2 if one.__class__ is int else x, Posing()),
+    "an instance of a class": (lambda x, one: x * 2 if isinstance(one, int) else x, Posing()),
+    "a property": (lambda x, one: x * one.factor, Made()),
+    "a property of a base": (lambda x, one: x * one.factor, Derived()),
+    "the class's own": (lambda x, one: x * one.factor, Made),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_attributes_are_those_of_the_object(name: str) -> None:
+    program, one = PROGRAMS[name]
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, one), program(x, one))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_changed_property_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, one, x = thunder.jit(PROGRAMS["a property"][0]), Derived(), torch.ones(2)
+    assert compiled(x, one)[0] == 2
+    monkeypatch.setattr(Made, "value", 5)
+    assert compiled(x, one)[0] == 5
+
+
+def test_a_changed_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, one, x = thunder.jit(PROGRAMS["a name"][0]), Named(), torch.ones(2)
+    assert compiled(x, one)[0] == 3
+    monkeypatch.setattr(Named, "size", 4)
+    assert compiled(x, one)[0] == 4

@@ -1,0 +1,80 @@
+"""What Inductor computes otherwise than PyTorch stays outside of its regions, for as long as that is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.decomposition import select_decomp_table
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.fusion.partition import partition_into_regions
+from thunder_executors import inductor
+from thunder_executors.inductor import EXECUTOR, OF_PLACES, WRONG
+from thunder_executors.inductor.build import build
+from thunder_executors.inductor.graph import evaluate_region
+
+LABELLED = torch.ops.aten.multilabel_margin_loss_forward.default
+SCORES = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([[-1, 0, 0, 0], [1, 0, -1, 2], [2, 2, 3, -1]])
+PLACES = torch.arange(40.0)
+needs_compiler = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
+
+PROGRAMS = {
+    "mean": lambda x, labels: functional.multilabel_margin_loss(x, labels) * 2 + 1,
+    "each": lambda x, labels: functional.multilabel_margin_loss(x, labels, reduction="none") * 2 + 1,
+    "one row": lambda x, labels: functional.multilabel_margin_loss(x[0], labels[0], reduction="sum") * 2 + 1,
+    "module": lambda x, labels: torch.nn.MultiLabelMarginLoss()(x, labels) * 2 + 1,
+}
+BY_PLACES = {
+    "from the beginning": lambda x: torch.as_strided(x, (2, 2), (1, 2), 0) * 2 + 1,
+    "from a place": lambda x: torch.as_strided(x, (2, 2), (1, 2), 5) * 2 + 1,
+    "from the first element": lambda x: torch.as_strided(x, (2, 2), (1, 2)) * 2 + 1,
+    "of a computed part": lambda x: torch.as_strided((x * 2)[1:], (2, 2), (1, 2), 0) * 2 + 1,
+    "of a written part": lambda x: torch.as_strided_scatter(x.exp(), x[:4].view(2, 2), (2, 2), (2, 1), 3) * 2 + 1,
+}
+
+
+def test_the_faults_are_those_that_are_looked_at_here() -> None:
+    assert {LABELLED, *OF_PLACES} == WRONG
+
+
+def test_labels_behind_the_end_of_the_list_still_count_for_inductor() -> None:
+    """Where this fails, PyTorch has mended its decomposition, and the loss may join regions again."""
+    right, wrong = LABELLED(SCORES, LABELS, 1), select_decomp_table()[LABELLED](SCORES, LABELS, 1)
+    assert not torch.allclose(right[0], wrong[0])
+
+
+@needs_compiler
+def test_places_in_memory_are_still_counted_from_the_first_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this fails, PyTorch has mended its lowering, and `as_strided` may join regions again."""
+    monkeypatch.setattr(inductor, "WRONG", frozenset())
+    compiled = thunder.jit(BY_PLACES["from the beginning"], executors=("torch",))
+    compiled(PLACES[3:])
+    trace = next(stage for stage in thunder.last_traces(compiled) if stage.made_by.startswith("drop"))
+    ((_, occurrence),) = partition_into_regions(trace, EXECUTOR.fuses, updates=True).occurrences
+    (kept,) = build([occurrence.region])
+    (expected,) = evaluate_region(occurrence.region, (PLACES[3:],))
+    found: Any = kept.function("region")([PLACES[3:]])  # type: ignore[union-attr]
+    assert not torch.equal(found, expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_labels_behind_the_end_of_the_list_do_not_count(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = thunder.jit(program, executors=("inductor", "torch"))
+    torch.testing.assert_close(compiled(SCORES, LABELS), program(SCORES, LABELS))
+    results = [function(SCORES.clone().requires_grad_(), LABELS) for function in (compiled, program)]
+    torch.testing.assert_close(*results)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", BY_PLACES)
+def test_places_in_memory_are_eagers(name: str) -> None:
+    program = BY_PLACES[name]
+    compiled = thunder.jit(program, executors=("inductor", "torch"))
+    for x in (PLACES, PLACES[3:], PLACES[4:24:2]):
+        torch.testing.assert_close(compiled(x), program(x))
