@@ -20,6 +20,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.runtime.blame import generated_frames
 from thunder_core.runtime.generate import executable
 from thunder_core.runtime.library.checks import REQUIRE
+from thunder_core.runtime.library.draws import settle_draws, take_back_draws
 from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.runtime.program import Program
 
@@ -42,6 +43,8 @@ class Raising:
             self.prepare(subject, args, kwargs)
         except Exception:  # a path may run the user's code: whatever it raises, it leads nowhere
             return False
+        finally:
+            take_back_draws(subject)
         return True
 
 
@@ -111,8 +114,10 @@ class RaisingCalls:
         Raises what eager Python raises, or else the failure itself.
         """
         if self.is_eagers and is_repeatable(program, failure):
+            take_back_draws(self.subject)
             self.subject(*args, **kwargs)
             failure.add_note("  eager PyTorch does not fail: this call has been made in eager, and has had its effects")
+        settle_draws(self.subject)
         raise failure
 
     def _drop(self, dropped: Raising) -> None:
