@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 import thunder_core as thunder
@@ -222,6 +223,47 @@ def test_array_that_the_program_fills_at_drawn_places_is_eagers() -> None:
 
     with pytest.warns(RecompileWarning):
         assert_drawn_as_in_eager(masked)
+
+
+def filled(size: int, count: int) -> Any:
+    """A mask that is filled at drawn places."""
+    mask = np.zeros(size)
+    mask[np.random.choice(size, count, replace=False)] = 1
+    return mask
+
+
+def test_function_that_fills_an_array_at_drawn_places_is_called_at_each_call() -> None:
+    compiled = assert_drawn_as_in_eager(lambda _, x: x * torch.from_numpy(filled(3, 2)))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_masks_of_a_speech_model_are_drawn_at_each_call() -> None:
+    config = transformers.Wav2Vec2Config(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        conv_dim=(8,),
+        conv_stride=(8,),
+        conv_kernel=(8,),
+        num_feat_extract_layers=1,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        mask_time_length=2,
+        mask_time_prob=0.3,
+    )
+    torch.manual_seed(0)
+    model, x = transformers.Wav2Vec2Model(config).train(), torch.randn(2, 400)
+
+    def outputs(function: Any) -> list[Tensor]:
+        seed_all()
+        return [function(x).last_hidden_state.detach() for _ in range(3)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by numbers of PyTorch's
+        found, expected = outputs(thunder.jit(model, executors=["torch"])), outputs(model)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_array_that_the_program_shuffles_is_eagers() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.drawing import Draw, Kept
+from thunder_core.acquire.drawing_functions import NeedsDrawingFunction, outermost_drawing
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.native_kinds import Answer, answer_of
 from thunder_core.acquire.paths import Path, leads_from_draw
@@ -38,6 +39,8 @@ class ProgramDraws:
         self._acquisition = acquisition
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()
+        self.functions: frozenset[types.CodeType] = frozenset()  # of the program, which are called as a whole
+        self.needed: NeedsDrawingFunction | None = None
         self.paths: list[Path] = []
         self.arrays: dict[int, Any] = {}  # arrays and scalars of NumPy's that were drawn, or computed of such
 
@@ -132,6 +135,21 @@ class ProgramDraws:
         if any(is_of(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
         return value
+
+    def looked_into(self, _path: Path) -> None:
+        """C code looks into a drawn array: where a function may be called as a whole instead, record that."""
+        code = outermost_drawing(self._acquisition.machine.frame)
+        if code is not None and code not in self.functions:
+            self.needed = NeedsDrawingFunction(code)
+            raise self.needed
+
+    def takes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the prologue knows the arguments of a call."""
+        try:
+            self._operand(args), self._operand(dict(kwargs))
+        except NotReplayedError:
+            return False
+        return True
 
     # ---- generators -----------------------------------------------------------------------------------------
 

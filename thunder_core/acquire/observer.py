@@ -118,6 +118,7 @@ class Acquisition(ObservedWrites):
         self.texts = Texts(self)
         self.context_variables = ContextVariables(self)
         self.draws = ProgramDraws(self)
+        self.outside.draw_looked_into = self.draws.looked_into
         self.functions = AppliedFunctions(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None

@@ -24,7 +24,7 @@ from thunder_core.acquire.guarded_paths import GuardedPaths
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
 from thunder_core.acquire.namespaces import item_path, items_of
 from thunder_core.acquire.native_kinds import Answer, answer_of
-from thunder_core.acquire.paths import Path
+from thunder_core.acquire.paths import Path, leads_from_draw
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
 from thunder_core.acquire.symbolic import CONSTANT
@@ -70,6 +70,7 @@ class Outside(GuardedPaths):
         self.surprises: Surprises | None = None
         self.symbolic = CONSTANT
         self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
+        self.draw_looked_into: Callable[[Path], None] = lambda path: None  # set by the acquisition
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
         self.failure: CannotReplay | None = None
         self._expanded: set[int] = set()
@@ -361,6 +362,8 @@ class Outside(GuardedPaths):
         if path is None:
             return
         if has_state(value) and ("state", path) not in self.guards:
+            if leads_from_draw(path):
+                self.draw_looked_into(path)
             self.guard("state", path, state_of(value))
             self.effects.keep_state(path)
         elif answer_of(type(value)) is Answer.SAME:

@@ -117,7 +117,7 @@ def edge_of(function: Any) -> str | None:
         if issubclass(type(owner), kind):
             return f"{what}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    outside = _of_module(module)
+    outside = None if isinstance(function, type) else _of_module(module)
     return f"{outside}: {module}.{name}" if outside else None
 
 

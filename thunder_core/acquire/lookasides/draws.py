@@ -35,6 +35,9 @@ def drawing_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that draws, of a method of a generator, or of a generator's class; None for others."""
     if acquisition.outside.surprises is not None:
         return None
+    inner = getattr(function, "__func__", function)
+    if acquisition.draws.functions and getattr(inner, "__code__", None) in acquisition.draws.functions:
+        return whole_call(acquisition, function)
     if is_drawing_function(function):
         return lambda *args, **kwargs: called(acquisition, function, args, kwargs)
     owner = getattr(function, "__self__", None)
@@ -58,6 +61,17 @@ def drawing_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     return draw
 
 
+def whole_call(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """The stand-in of a function of the program that draws: the prologue calls it, if it knows the arguments."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if acquisition.draws.takes(args, kwargs):
+            return acquisition.draws.call(function, args, kwargs)
+        return acquisition.machine.invoke_quietly(function, args, kwargs)
+
+    return run
+
+
 def called(acquisition: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that draws, or makes a generator: by the operating system's numbers where it has no seed."""
     seed = next(iter((*args, *kwargs.values())), None)
@@ -71,7 +85,7 @@ def called(acquisition: Any, function: Any, args: tuple[Any, ...], kwargs: dict[
 def is_drawing_function(function: Any) -> bool:
     """Whether a function without an owner draws, or makes a generator."""
     if isinstance(function, type):
-        return function is random.Random or any(is_of(function, kind) for kind in MAKING)
+        return function in (random.Random, random.SystemRandom) or any(is_of(function, kind) for kind in MAKING)
     numpy = sys.modules.get("numpy.random")
     drawing = [] if numpy is None else [getattr(numpy, name) for name in NUMPY]
     return any(function is one for one in (*FRESH, *drawing))
