@@ -24,7 +24,10 @@ CLOCKS_OF_SPANS = frozenset(
 def world_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that does not look at its arguments alone; None for one that does."""
     answer = Reads.FRESH if is_date_of_now(function) else answer_of_function(function)
-    stand_in = None if acquisition.outside.surprises is not None else STAND_INS.get(answer)
+    stand_in = STAND_INS.get(answer)
+    if stand_in is not None and acquisition.outside.surprises is not None:  # nothing but arguments may be read
+        acquisition.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
+        return None
     return None if stand_in is None else stand_in(acquisition, function)
 
 
