@@ -10,9 +10,11 @@ import copy
 import dataclasses
 import decimal
 import functools
+import hashlib
 import importlib
 import inspect
 import io
+import logging
 import operator
 import os
 import pickle
@@ -25,7 +27,9 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import torch
@@ -246,6 +250,32 @@ STATES: list[tuple[str, Callable[[], Any], Read, Change]] = [
     ),
     ("key of an array", lambda: array.array("i", [1]), lambda a: stored_at(a), lambda a: a.__setitem__(0, 0)),
 ]
+TEXTS += [
+    ("joined items", lambda: ["a"], lambda a: ",".join(a), lambda a: a.append("b")),
+    (
+        "joined items of an attribute",
+        lambda: types.SimpleNamespace(k=["a"]),
+        lambda a: "".join(a.k),
+        lambda a: a.k.append("b"),
+    ),
+    ("path", lambda: [PurePosixPath("a")], lambda a: str(a[0]), lambda a: a.__setitem__(0, PurePosixPath("b"))),
+    ("formatted list", lambda: ["a"], lambda a: "{}".format(a), lambda a: a.append("b")),  # noqa: UP032
+]
+STATES += [
+    ("hash", lambda: hashlib.sha256(b"a"), lambda a: a.hexdigest(), lambda a: a.update(b"b")),
+    (
+        "logger's level",
+        lambda: logging.getLogger("thunder_test"),
+        lambda a: a.isEnabledFor(10),
+        lambda a: a.setLevel(10),
+    ),
+    (
+        "logger's effective level",
+        lambda: logging.getLogger("thunder_test"),
+        lambda a: a.getEffectiveLevel(),
+        lambda a: a.setLevel(15),
+    ),
+]
 CASES = [*COPIES, *NAMES, *TEXTS, *STATES]
 
 
@@ -259,6 +289,7 @@ def stored_at(places: Any) -> list[int]:
 def process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The process's decimal context and environment are what they were."""
     monkeypatch.delenv("THUNDER_TEST_READ", raising=False)
+    logging.getLogger("thunder_test").setLevel(logging.NOTSET)
     with decimal.localcontext():
         yield
 
@@ -406,6 +437,15 @@ def test_method_of_an_opaque_object_is_refused_where_edges_are_errors() -> None:
     compiled = thunder.jit(lambda owner, x: x + len(owner.flush()), sharp_edges="error")
     with pytest.raises(SharpEdgeError, match=r"zlib.Decompress.flush"):
         compiled(opaque_reader(), X)
+
+
+@pytest.mark.parametrize(
+    "look", [len, list, lambda element: [child.tag for child in element], lambda element: element[:]]
+)
+def test_builtin_that_looks_into_an_opaque_object_warns(look: Read) -> None:
+    compiled = thunder.jit(lambda element, x: x * len(look(element)) if look is not len else x * look(element))
+    with pytest.warns(SharpEdgeWarning, match="xml.etree.ElementTree.Element"):
+        compiled(ET.Element("root"), X)
 
 
 def test_lock_that_is_held_while_tracing_is_no_sharp_edge() -> None:

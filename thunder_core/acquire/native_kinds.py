@@ -139,14 +139,14 @@ ANSWERS: dict[type | str, Answer] = {
     **_answers(Answer.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
     **_answers(Answer.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
     **_answers(Answer.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
-    **_answers(Answer.OPAQUE, "_hashlib", "HASH", "HASHXOF", "HMAC"),
-    **_answers(Answer.OPAQUE, "_blake2", "blake2b", "blake2s"),
-    **_answers(Answer.OPAQUE, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
-    **_answers(Answer.OPAQUE, "_md5", "md5"),
-    **_answers(Answer.OPAQUE, "_sha1", "sha1"),
-    **_answers(Answer.OPAQUE, "_sha256", "sha224", "sha256"),
-    **_answers(Answer.OPAQUE, "_sha512", "sha384", "sha512"),
-    **_answers(Answer.OPAQUE, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
+    **_answers(Answer.ASKED, "_hashlib", "HASH", "HASHXOF", "HMAC"),
+    **_answers(Answer.ASKED, "_blake2", "blake2b", "blake2s"),
+    **_answers(Answer.ASKED, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
+    **_answers(Answer.ASKED, "_md5", "md5"),
+    **_answers(Answer.ASKED, "_sha1", "sha1"),
+    **_answers(Answer.ASKED, "_sha256", "sha224", "sha256"),
+    **_answers(Answer.ASKED, "_sha512", "sha384", "sha512"),
+    **_answers(Answer.ASKED, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
     **_answers(Answer.OPAQUE, "_curses", "window"),
     **_answers(Answer.OPAQUE, "_curses_panel", "panel"),
     **_answers(Answer.OPAQUE, "_lsprof", "Profiler"),
@@ -167,8 +167,8 @@ ASKING: dict[str, frozenset[str]] = {
     "_thread.lock": frozenset({"locked", "locked_lock"}),
     "_queue.SimpleQueue": frozenset({"qsize", "empty"}),
     "_contextvars.ContextVar": frozenset({"get"}),
-    "_hashlib.HASH": frozenset({"digest", "hexdigest"}),
 }
+DIGESTS = frozenset({"digest", "hexdigest"})  # methods of hashes
 HOLDING = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_lock", "release_lock", "_is_owned"})
 TORCH = ("torch", "functorch", "triton", "thunder_core")
 
@@ -212,4 +212,5 @@ def name_of(kind: type) -> str:
 
 def only_asks(kind: type, method: str) -> bool:
     """Whether a method of a class of C changes nothing, and gives what can be asked for again."""
-    return any(method in ASKING.get(name_of(base), ()) for base in mro_of(kind))
+    of_hash = method in DIGESTS and hasattr(kind, "block_size")
+    return of_hash or any(method in ASKING.get(name_of(base), ()) for base in mro_of(kind))

@@ -23,6 +23,28 @@ DECIMAL_SETTINGS = "decimal_settings()"
 CONTEXTUAL = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
 DEEP = (_pickle.dumps, _pickle.dump)
 LISTING = "__dir__"
+# Functions that look into what they are given, as operators do.
+LOOKING = (
+    len,
+    iter,
+    next,
+    list,
+    tuple,
+    set,
+    dict,
+    sum,
+    min,
+    max,
+    any,
+    all,
+    sorted,
+    repr,
+    str,
+    bytes,
+    hash,
+    enumerate,
+    zip,
+)
 # Operators that ask an object for nothing where its class leaves them to `object`.
 IDENTITY = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__", operator.is_not: "__ne__"}
 
@@ -51,6 +73,8 @@ class NativeReads:
             self._outside.names(args[0], self._is_users_class)
         elif is_any(function, DEEP) or (name == "dump" and isinstance(owner, _pickle.Pickler)):
             self._outside.expand_deeply((args, kwargs))
+        elif is_any(function, LOOKING):
+            self.operation(function, args)
         elif owner is not None:
             self._method(function, owner, name)
 

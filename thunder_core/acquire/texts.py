@@ -178,6 +178,10 @@ class Texts:
         """A template and the values of its fields, where these lead to attributes or items; else None."""
         return with_values(self._acquisition.machine, template, args, kwargs)
 
+    def see(self, arguments: Any) -> None:
+        """Guard the items of containers that C code is about to see."""
+        self._acquisition.outside.expand_whole(arguments)
+
     def natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a function of C."""
         return self._acquisition.machine.natively(function, args, kwargs)
@@ -213,6 +217,7 @@ OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = 
 
 def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`template.format(...)`."""
+    texts.see((args, kwargs))
     template = function.__self__
     if (read := texts.with_values(template, args, kwargs)) is not None:
         template, args, kwargs = read[0], tuple(read[1]), {}
@@ -231,6 +236,7 @@ def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: 
 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`separator.join(texts)`."""
+    texts.see(args)
     if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
         args = (texts.listed(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
