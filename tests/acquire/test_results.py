@@ -17,7 +17,6 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path, PurePosixPath
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +65,6 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "OrderedDict": lambda x: (x + 1, OrderedDict(one=x * 2)),
 }
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
-    "Random": lambda x: (x + 1, Random(3)),
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
     "generator `counted`, which has begun": lambda x: begun(counted(x)),
     "two NumPy arrays that share memory": lambda x: twice_the_same_memory(),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import random
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core import functional
+from thunder_core.acquire.native_functions import OF_MODULE
 from thunder_core.errors import BadOption, SharpEdgeError, SharpEdgeWarning, WrongInputs
 
 X = torch.ones(2)
@@ -61,34 +64,143 @@ def starts_a_thread(x: Tensor) -> Tensor:
     return x + 1
 
 
+def measures_a_span(x: Tensor) -> tuple[Tensor, bool]:
+    start = time.perf_counter()
+    return x + 1, time.perf_counter() >= start
+
+
+FOLDER = tempfile.mkdtemp()
+
+
+def writes_a_file(x: Tensor) -> Tensor:
+    open(f"{FOLDER}/written", "w").close()  # noqa: PTH123
+    return x + 1
+
+
+def draws_into_an_array(x: Tensor) -> Tensor:
+    np.random.default_rng(1).random(out=np.zeros(3))
+    return x + 1
+
+
 EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
-    "clock": (lambda x: x * time.time(), "the time: time.time"),
-    "date": (lambda x: x * dt.datetime.now().year, "the time: datetime.now"),  # noqa: DTZ005
-    "random": (lambda x: x * random.random(), "randomness outside torch"),
-    "random method": (lambda x: x * random.randint(1, 5), "randomness outside torch"),
-    "numpy random": (lambda x: x * float(np.random.rand()), "randomness outside torch"),
-    "uuid": (lambda x: (x, uuid.uuid4().hex), "randomness outside torch"),
+    "span": (measures_a_span, "the time: perf_counter is read when the call begins"),
     "file": (reads_a_file, "input and output"),
     "cached tensor": (lambda x: x + makes_a_tensor(), "makes_a_tensor under functools.lru_cache makes an object"),
+}
+# Those that are told of where sharp edges are allowed, too.
+LOUD: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "thread": (starts_a_thread, "code in another thread"),
+    "file that is written": (writes_a_file, "input and output: open"),
+    "process": (lambda x: (os.system("true"), x)[1], "the outside world: posix.system"),
+    "folder": (lambda x: (os.chmod(FOLDER, 0o700), x)[1], "the outside world: posix.chmod"),  # noqa: PTH101
+    "draw into an array": (draws_into_an_array, "randomness outside torch: Generator.random"),
 }
 
 
-@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("name", [*EDGES, *LOUD])
 def test_each_policy(name: str) -> None:
-    program, told = EDGES[name]
+    program, told = {**EDGES, **LOUD}[name]
     with pytest.raises(SharpEdgeError, match=told) as caught:
         thunder.jit(program, sharp_edges="error")(X)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
-    with pytest.warns(SharpEdgeWarning, match=told) as warned:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         thunder.jit(program, sharp_edges="warn")(X)
-    assert warned[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    of_edge = [warning for warning in warned if told in str(warning.message)]
+    assert {warning.filename for warning in of_edge} == {__file__}
+    with warnings.catch_warnings(record=True) as loud:
+        warnings.simplefilter("always")
         compiled = thunder.jit(program)
         compiled(X)
+    assert any(told in str(warning.message) for warning in loud) == (name in LOUD)
     assert any(told in edge.what for edge in thunder.last_program(compiled).sharp_edges)
+
+
+@pytest.mark.parametrize("read", [time.time, time.monotonic, time.perf_counter_ns])
+def test_clock_is_read_at_each_call(read: Callable[[], float]) -> None:
+    compiled = thunder.jit(lambda x: x.double() * read(), sharp_edges="error")
+    before = read()
+    found = [compiled(X)[0].item() for _ in range(3)]
+    assert before <= found[0] < found[1] < found[2] <= read()
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_date_of_now_is_that_of_the_call() -> None:
+    compiled = thunder.jit(lambda x: (x + 1, dt.datetime.now(dt.UTC)), sharp_edges="error")
+    first, second = (compiled(X)[1] for _ in range(2))
+    assert first < second <= dt.datetime.now(dt.UTC)
+
+
+def test_program_sleeps_at_each_call() -> None:
+    compiled = thunder.jit(lambda x: (time.sleep(0.05), x + 1)[1], sharp_edges="error")
+    for _ in range(2):
+        compiled(X)
+        start = time.perf_counter()
+    compiled(X)
+    assert time.perf_counter() - start >= 0.05
+
+
+def asks_for_the_folder(x: Tensor) -> Any:
+    return x + 1, os.getcwd()  # noqa: PTH109
+
+
+def test_working_folder_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiled = thunder.jit(asks_for_the_folder, sharp_edges="error")
+    for name in ("a", "b", "a"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / name)
+        assert compiled(X)[1] == str(tmp_path / name)
+
+
+def test_file_that_comes_is_noticed(tmp_path: Path) -> None:
+    compiled = thunder.jit(lambda x: x * (tmp_path / "file").exists(), sharp_edges="error")
+    assert not compiled(X).any()
+    (tmp_path / "file").write_text("text", encoding="utf-8")
+    assert compiled(X).all()
+    (tmp_path / "file").unlink()
+    assert not compiled(X).any()
+
+
+def test_file_that_was_written_to_is_read_again(tmp_path: Path) -> None:
+    compiled = thunder.jit(lambda x: x * int((tmp_path / "file").read_text(encoding="utf-8")))
+    for number in (1, 22, 333):
+        (tmp_path / "file").write_text(str(number), encoding="utf-8")
+        assert torch.equal(compiled(X), X * number)
+
+
+def test_variable_that_the_program_sets_is_in_the_environment_of_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: Tensor, value: str) -> Tensor:
+        os.environ["THUNDER_TEST_SET"] = value
+        return x + 1
+
+    monkeypatch.setenv("THUNDER_TEST_SET", "before")
+    compiled = thunder.jit(program, sharp_edges="error")
+    for value in ("one", "two"):
+        compiled(X, value)
+        assert os.environ["THUNDER_TEST_SET"] == value
+
+
+# Prints each function of a module in C of the standard library.
+LISTING = r"""
+import importlib, os, sys, sysconfig, types, warnings
+warnings.simplefilter("ignore")
+folder = sysconfig.get_config_var("DESTSHARED") or os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload")
+for name in sorted({*sys.builtin_module_names, *(file.partition(".")[0] for file in os.listdir(folder))}):
+    if not name.startswith(("_test", "_xx", "xx", "_tkinter", "__")):
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        print(*{value.__self__.__name__ for value in vars(module).values()
+                if type(value) is types.BuiltinFunctionType and type(value.__self__) is types.ModuleType})
+"""
+
+
+def test_each_module_of_c_in_the_standard_library_has_an_answer() -> None:
+    names = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, check=True).stdout.split()
+    assert len(set(names)) > 50
+    assert sorted(set(names) - OF_MODULE.keys()) == []
 
 
 def test_what_runs_natively_is_told_where_edges_matter() -> None:
@@ -106,8 +218,6 @@ def test_a_plain_program_has_none() -> None:
 
 
 def test_environment_variables_are_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     monkeypatch.setenv("THUNDER_TEST_SCALE", "2")
     compiled = thunder.jit(lambda x: x * float(os.environ.get("THUNDER_TEST_SCALE", "1")))
     assert torch.equal(compiled(X), X * 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from thunder_core import package
 from thunder_core.acquire.assembly import Acquired, assembled, constrained, lasting_guards, prologue_of_guards
 from thunder_core.acquire.detours import Detours
+from thunder_core.acquire.drawing_functions import NeedsDrawingFunction
 from thunder_core.acquire.gradients import log_gradients
 from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.lookasides.replaced import Replacements
@@ -75,6 +76,7 @@ def acquire(
     edges and they are errors.
     """
     detours, is_differentiating, read_at_once = Detours(), False, False
+    drawing_functions: frozenset[CodeType] = frozenset()
     may_evaluate = evaluates and device is None
     is_evaluating = may_evaluate and not symbolic.sizes
     while True:
@@ -85,12 +87,15 @@ def acquire(
         run.replacements = Replacements(lookasides)
         run.detours = detours
         run.recorder.caught_errors.lines_that_raised = lines_that_raised
+        run.draws.functions = drawing_functions
         try:
             return traced(run, sharp_edges, functional)
         except HiddenNumbers:
             is_differentiating = True
         except NeedsTexts:
             read_at_once = True
+        except NeedsDrawingFunction as needed:
+            drawing_functions |= {needed.code}
         except DataDependent:
             further = detours.further()
             if further is None and (is_evaluating or not may_evaluate):
@@ -134,6 +139,8 @@ def require_recorded(run: Run) -> None:
     """Raise what asks for another recording, in case the program has swallowed it."""
     if run.numbers.are_needed:
         raise NeedsValues
+    if run.draws.needed is not None:
+        raise run.draws.needed
     if run.recorder.met_hidden_numbers:
         raise HiddenNumbers
     run.texts.require_lasting()
@@ -146,7 +153,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             return interpret(run.subject, observer=run)(*args, **kwargs)
-    except (HiddenNumbers, IsSymbolic, NeedsTexts, NeedsValues, ThunderError):
+    except (HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:  # the user's, not the program's

@@ -66,7 +66,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     results = results_of(run)
     run.recorder.data.require_unwritten()
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
-    epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
+    epilogue_trace = epilogue.trace(run.outside.effects.effects, output, settles=bool(run.draws.paths))
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
@@ -78,7 +78,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     sizes = run.recorder.sizes
     symbols = paths_of_symbols(sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
-    prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols)
+    prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
     prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)), run.roots)
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
@@ -146,7 +146,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()
     sizes = run.recorder.sizes
-    prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes))
+    prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
     trace = prologue.trace(list(lasting_guards(run)), ((), ()), run.roots)
     numbers = len(prologue.descriptions), prologue.number_counting
     return trace if sizes is None else with_constraint_checks(trace, *numbers, sizes)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ import torch
 
 from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
-from thunder_core.interpreter.lookup import dict_of, mro_of, type_lookup
+from thunder_core.interpreter.lookup import dict_of, mro_of, python_method, type_lookup
 
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -36,7 +37,7 @@ def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     """
     owner = path.value
     namespace = getattr(owner, "__dict__", None)
-    if issubclass(type(value), C_METHODS) and value.__self__ is owner:
+    if is_bound_anew(value, owner):
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
         # Only Python's own lookup says what it answers; where that is new each time, what it read is guarded.
@@ -48,13 +49,18 @@ def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
             for table in MODULE_TABLES:
                 if namespace[table].get(name, MISSING) is value:  # else the class has an attribute of that name
                     return path.entry(table, namespace[table]).item(name, value)
-    if isinstance(owner, torch.Tensor) or (issubclass(type(value), C_METHODS) and value.__self__ is owner):
+    if isinstance(owner, torch.Tensor):
         return None
     if isinstance(owner, type):
         return _of_type(outside, path, name, value)
     if isinstance(owner, types.ModuleType) and type(owner) is types.ModuleType:
         return _of_module(outside, path, name, value)
     return _of_class(outside, path, name, value)
+
+
+def is_bound_anew(value: Any, owner: Any) -> bool:
+    """Whether a value is a method of C's that each read binds anew, to an object or to the class of one."""
+    return issubclass(type(value), C_METHODS) and (value.__self__ is owner or value.__self__ is type(owner))
 
 
 def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
@@ -106,6 +112,18 @@ def _base_with(kind: type, name: str) -> type | None:
     return next((base for base in mro_of(kind) if name in dict_of(base)), None)
 
 
+def is_getter_in_c(unbound: Any) -> bool:
+    """Whether a property gets its value by code in C, as those of pybind11 do, so that its reads are not known."""
+    return isinstance(unbound, property) and callable(unbound.fget) and not runs_python(unbound.fget)
+
+
+def runs_python(function: Any) -> bool:
+    """Whether a call of this is one of Python code, at once or by what it is bound to or made of."""
+    while isinstance(function, types.MethodType | functools.partial):
+        function = function.__func__ if isinstance(function, types.MethodType) else function.func
+    return isinstance(function, types.FunctionType) or python_method(type(function), "__call__") is not None
+
+
 def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     kind = type(path.value)
     for base in mro_of(kind):
@@ -116,6 +134,8 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
             _unshadowed(outside, path, name, unbound)
             _read_entry(outside, kind, base, name)
             return None
+        if is_getter_in_c(unbound):
+            return path.attribute(name, value)
         if isinstance(unbound, types.FunctionType | property | staticmethod):
             _unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound

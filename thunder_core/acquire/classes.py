@@ -54,7 +54,7 @@ class Classes:
 
     def reached(self, kind: type) -> None:
         """The program reads an attribute of a class that it came to by an object; one of the user's is known by it."""
-        if self._is_users(kind):
+        if self.is_users(kind):
             self._outside.root("class", kind.__name__, kind)
 
     def guard_special(self) -> None:
@@ -109,7 +109,7 @@ class Classes:
         self._seen.add((id(kind), name))
         for base in mro_of(kind):
             is_held = name in dict_of(base)
-            if self._is_users(base):
+            if self.is_users(base):
                 root = self._outside.root("class", base.__name__, base)
                 if is_held:
                     self._read(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
@@ -141,9 +141,9 @@ class Classes:
 
     def _bases(self, kind: type) -> Iterable[type]:
         """The user's own classes among a class and its bases."""
-        return filter(self._is_users, mro_of(kind))
+        return filter(self.is_users, mro_of(kind))
 
-    def _is_users(self, kind: type) -> bool:
+    def is_users(self, kind: type) -> bool:
         """Whether a class is the user's own, and was there before the program."""
         known = self._of_user.get(id(kind))
         if known is None:

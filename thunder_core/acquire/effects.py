@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.snapshots import MISSING, attribute_snapshot, entry_snapshot, has_own, tables_of
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.lookup import mro_of
-from thunder_core.runtime.library.states import state_of
+from thunder_core.runtime.library.states import kept_state, put_buffer_back, state_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,6 +275,16 @@ class EffectLog:
         """The epilogue is to call a function of ours at this point."""
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
+    def withdraw(self, function: Callable[..., Any], owner: Any, count: int) -> None:
+        """The program has taken back the last calls of a function of ours with this first argument, of this number."""
+        places = [
+            place
+            for place, effect in enumerate(self.effects)
+            if effect.function is function and effect.arguments[0] is owner
+        ]
+        for place in reversed(places[-count:]):
+            del self.effects[place]
+
     def set_process(self, restore: Callable[[], object]) -> None:
         """A setting of the process is about to be changed; `restore` puts it back."""
         self._undo.append(restore)
@@ -282,13 +292,13 @@ class EffectLog:
     def keep_state(self, owner: Path) -> None:
         """An object of C may be changed by what is called next; that cannot be replayed, but it is undone."""
         value, before = owner.value, state_of(owner.value)
-        if not hasattr(value, "__setitem__"):
+        put_back = kept_state(value)
+        if put_back is None:
             return
-        kept = value.tobytes() if isinstance(value, memoryview) else copy.copy(value)
 
         def restore() -> None:
             if state_of(value) != before:
-                value[() if hasattr(value, "flags") else slice(None)] = kept
+                put_back()
 
         self._states.append((owner, before))
         self._undo.append(restore)
@@ -296,7 +306,12 @@ class EffectLog:
     def require_kept(self) -> None:
         """Raise `CannotReplay` where an outside object of C was changed."""
         for owner, before in self._states:
-            if state_of(owner.value) != before:
+            if state_of(owner.value) == before:
+                continue
+            if isinstance(owner.value, io.StringIO | io.BytesIO) and not owner.value.closed:
+                contents = (owner.value.getvalue(), owner.value.tell())
+                self.calls(put_buffer_back, (owner.value, *contents))
+            else:
                 raise CannotReplay(
                     f"the program writes to {owner}, which comes from outside: to a {type(owner.value).__name__} that "
                     "cannot be replayed",

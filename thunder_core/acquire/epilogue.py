@@ -14,12 +14,20 @@ from thunder_core.ir.literal import literal
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
 
+SETTLE_DRAWS = "thunder_core.runtime.library.draws:settle_draws"
+
 
 class Epilogue(Expressions):
     """Builds the epilogue: a statement for each effect in its order, and the expression of the output."""
 
-    def trace(self, effects: list[Effect], output: Any) -> Trace:
-        """Build the epilogue: the statements that replay the effects in their order, and the output."""
+    def trace(self, effects: list[Effect], output: Any, *, settles: bool = False) -> Trace:
+        """Build the epilogue: the statements that replay the effects in their order, and the output.
+
+        Where it `settles` the draws of the prologue, they are not taken back from here on.
+        """
+        if settles:
+            self.scope.imports.add(SETTLE_DRAWS)
+            self.bsyms.append(statement("settle_draws()", Proxy(self._name("settled"))))
         for effect in effects:
             for argument in (*effect.arguments, *effect.keywords.values()):
                 self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)

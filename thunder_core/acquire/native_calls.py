@@ -10,9 +10,9 @@ from typing import Any
 from thunder_core.acquire.call_traits import is_of_classes, is_plain_mapping, is_shallow
 from thunder_core.acquire.containers import MUTATORS, container_base, is_changing, is_used_up, receiver, taken_as
 from thunder_core.acquire.effects import Announced
-from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.outside_writes import OutsideWrites
 from thunder_core.acquire.reductions import ITERATORS
+from thunder_core.acquire.whole_reads import WholeReads
 from thunder_core.runtime.library.states import has_state
 
 # Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
@@ -25,7 +25,7 @@ ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 class NativeCalls:
     """Notes what functions of C read and change; `note_edge` is told of what can be neither guarded nor replayed."""
 
-    def __init__(self, outside: Outside, writes: OutsideWrites, note_edge: Callable[..., None]) -> None:
+    def __init__(self, outside: WholeReads, writes: OutsideWrites, note_edge: Callable[..., None]) -> None:
         self._outside = outside
         self._writes = writes
         self._note_edge = note_edge

@@ -16,9 +16,10 @@ from thunder_core.acquire.containers import container_base
 from thunder_core.acquire.paths import Path, computed_path
 from thunder_core.acquire.prologue import path_name
 from thunder_core.acquire.recording import Recording
+from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.capture.numbers import SymbolicNumber, concrete
 from thunder_core.interpreter.calls import hands_on
-from thunder_core.ir.tree import leaves
+from thunder_core.ir.tree import leaves, replace_leaves
 
 # Functions of C that ask a number for what they need of it by its own methods, or only keep it.
 ASKING: frozenset[object] = frozenset(
@@ -62,7 +63,11 @@ ASKING: frozenset[object] = frozenset(
     )
 )
 EXTREMES = (max, min)
-KEEPING = frozenset({"__setattr__", "__init__", "__new__"})
+KEEPING = frozenset(
+    {"__setattr__", "__init__", "__new__", "__call__", "__get__", "__set__", "__setstate__", "send", "throw"}
+)
+# Modules of classes whose operators take a symbolic number for a number, or ask it for what they need by its methods.
+KNOWN_MODULES = ("builtins", "collections", "torch")
 
 
 class NeedsValues(BaseException):
@@ -86,6 +91,20 @@ class OutsideNumbers:
             self.acquisition.outside.guard("type", path, type(path.value))
             self._numbers[path] = self.acquisition.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
+
+    def drawn(self, path: Path) -> SymbolicNumber:
+        """The number at a path that the prologue draws: no expression in symbols, even where sizes are."""
+        self.acquisition.outside.guard("type", path, type(path.value))
+        return self.acquisition.recorder.numbers.at_source(path, path.value, is_size=False)
+
+    def values(self, tree: Any) -> Any:
+        """Nested values with those of this call for symbolic numbers from outside; others are guarded."""
+        known = self.acquisition.recorder.numbers.outside_values
+
+        def value(leaf: Any) -> Any:
+            return known[leaf.proxy.name] if is_outside(leaf) and leaf.size is None else concrete(leaf)
+
+        return replace_leaves(tree, value)
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
         """The path of a number that the prologue computes from numbers at other paths."""
@@ -123,6 +142,37 @@ class OutsideNumbers:
         return on_values(function)
 
 
+def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments that code in C gets: plain numbers, which are guarded, where it would not know symbolic ones."""
+    if getattr(function, "__self__", None) is OPERATORS:
+        return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
+    if hands_on(function) or takes_numbers(function):
+        return args, kwargs
+    return plain(tuple(args), set()), plain(dict(kwargs), set())
+
+
+def takes_symbolic(operand: Any) -> bool:
+    """Whether an operand of an operator in C takes a symbolic number for a number."""
+    return isinstance(operand, SymbolicNumber) or type(operand).__module__.partition(".")[0] in KNOWN_MODULES
+
+
+def plain(tree: Any, seen: set[int]) -> Any:
+    """A tree with plain numbers; its lists and dicts stay what they are, and hold these from now on."""
+    if isinstance(tree, SymbolicNumber):
+        return tree.concretize()
+    if type(tree) is tuple:
+        items = [plain(item, seen) for item in tree]
+        return tree if all(map(operator.is_, items, tree)) else tuple(items)
+    if type(tree) is slice:
+        return slice(*(plain(part, seen) for part in (tree.start, tree.stop, tree.step)))
+    if type(tree) in (list, dict, OrderedDict, defaultdict) and id(tree) not in seen:
+        seen.add(id(tree))
+        for key, item in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
+            if (read := plain(item, seen)) is not item:
+                tree[key] = read
+    return tree
+
+
 def on_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, called with the values of symbolic numbers."""
     return lambda *args, **kwargs: function(*concrete(args), **concrete(kwargs))
@@ -138,7 +188,9 @@ def takes_numbers(function: Any) -> bool:
 
     Their own methods do, PyTorch's functions, operators, and what only keeps them.
     """
-    if str(getattr(function, "__module__", "")).startswith("thunder_core."):
+    if str(getattr(function, "__module__", "")).partition(".")[0] in ("thunder_core", "torch"):
+        return True
+    if isinstance(function, type) and (issubclass(function, BaseException) or function in ITERATORS):
         return True
     try:
         if function in ASKING or getattr(function, "__name__", "") in KEEPING:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.acquire.containers import level_of
+from thunder_core.acquire.containers import container_base, level_of
 from thunder_core.acquire.native_calls import NativeCalls
-from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.outside_writes import OutsideWrites
+from thunder_core.acquire.whole_reads import WholeReads
 from thunder_core.interpreter import Observer
 
 
@@ -21,7 +21,7 @@ class ObservedWrites(Observer):
     """
 
     def __init__(self, note_edge: Callable[..., None]) -> None:
-        self.outside = Outside()
+        self.outside = WholeReads()
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, note_edge)
 
@@ -39,6 +39,9 @@ class ObservedWrites(Observer):
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
         """A write to an item is logged."""
         self.outside.effects.announced = None
+        if container_base(container) is None or type(key) is slice:  # C code looks at what it is given
+            for operand in (key, value):
+                self.outside.expand_whole(operand)
         self.native_calls.mutate(container, "__setitem__", (key, value), {})
         return value
 

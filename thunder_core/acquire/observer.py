@@ -33,11 +33,15 @@ from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.code_origins import CodeOrigins
 from thunder_core.acquire.counts import CountSources
 from thunder_core.acquire.detours import Detours
+from thunder_core.acquire.draws import ProgramDraws
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.backward_hooks import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
+from thunder_core.acquire.lookasides.context_variables import ContextVariables
+from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation
+from thunder_core.acquire.lookasides.draws import drawing_call
 from thunder_core.acquire.lookasides.foreign import foreign
 from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
@@ -45,15 +49,17 @@ from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
+from thunder_core.acquire.lookasides.world import world_call
 from thunder_core.acquire.lookups import LOOKUPS, settle_lookup, settle_method
 from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
-from thunder_core.acquire.numbers import OutsideNumbers, on_values
+from thunder_core.acquire.native_reads import NativeReads
+from thunder_core.acquire.numbers import OutsideNumbers, for_native, on_values
 from thunder_core.acquire.observed_writes import ObservedWrites
 from thunder_core.acquire.outside import TOGETHER
 from thunder_core.acquire.paths import Path, expression_path
 from thunder_core.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.acquire.settings import Settings
-from thunder_core.acquire.sharp import edge_of, is_users_code
+from thunder_core.acquire.sharp import LOUD, edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.acquire.texts import Texts, method_of_text, plain
 from thunder_core.autodiff.vjp import backward_of
@@ -87,6 +93,8 @@ class Acquisition(ObservedWrites):
     def __init__(self, module_names: Mapping[int, str], evaluates: bool = False, symbolic: Symbolic = CONSTANT) -> None:
         super().__init__(self.note_edge)
         self.classes = Classes(self.outside)
+        self.settings = Settings()
+        self.native_reads = NativeReads(self.outside, self.classes.is_users, self.note_edge, self.settings.asked)
         self.outside.symbolic = symbolic
         sizes = self._sizes(symbolic) if symbolic.sizes else None
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates, sizes)
@@ -113,13 +121,15 @@ class Acquisition(ObservedWrites):
         self.warning_filters: Any = warnings.filters
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.texts = Texts(self)
+        self.context_variables = ContextVariables(self)
+        self.draws = ProgramDraws(self)
+        self.outside.draw_looked_into = self.draws.looked_into
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
         self.replacements = Replacements()
-        self.settings = Settings()
         self.own_interrupt: BaseException | None = None
         self._operations = operations()
         self._code_origins = CodeOrigins()
@@ -198,6 +208,8 @@ class Acquisition(ObservedWrites):
             self.outside.referenced(value, args[0])
         elif (reference := reference_asked(function)) is not None:
             self.outside.referent(reference, value)
+        elif not self.context_variables.has_set(function):
+            self.native_reads.after(function, args, kwargs, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
             self.classes.made(value)
         return value
@@ -220,16 +232,18 @@ class Acquisition(ObservedWrites):
 
     @property
     def substitutes(self) -> bool:  # type: ignore[override]
-        """Whether the program holds symbolic texts, which native functions must get as plain strings."""
-        return self.texts.any_symbolic
+        """Whether the program holds symbolic texts or numbers, which native functions must get as plain ones."""
+        return self.texts.any_symbolic or self.recorder.numbers.any_symbolic
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return a symbolic text for one made of unknown values; it is guarded only where the program looks at it."""
         return self.texts.made_by(function, operands)
 
     def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Return the arguments of a native function with the strings of this call in place of symbolic texts."""
-        return self.texts.for_native(function, args, kwargs)
+        """Return the arguments of a native function with the strings and numbers of this call for symbolic ones."""
+        if self.recorder.numbers.any_symbolic:
+            args, kwargs = for_native(function, args, kwargs)
+        return self.texts.for_native(function, args, kwargs) if self.texts.any_symbolic else (args, kwargs)
 
     def for_caller(self, value: Any) -> Any:
         """Return what an iterator of the program gives C code, with the strings of this call for symbolic texts."""
@@ -237,9 +251,17 @@ class Acquisition(ObservedWrites):
 
     def on_refusal(self, error: TypeError) -> None:
         """Note an error of a native function that may have met a symbolic text within an object."""
-        self.texts.met_refusal(error)
+        if self.texts.any_symbolic:
+            self.texts.met_refusal(error)
 
-    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
+    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
+        """Return what to do in place of an operator, where it computes with arrays that were drawn."""
+        computed = computed_operation(self, function, operands) if self.draws.arrays else None
+        if computed is None:
+            self._before_operation(function, operands)
+        return computed
+
+    def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard what a native operator may see of its operands; an in-place one is noted as a write to the first."""
         self.outside.effects.announced = None
         if function is operator.is_:
@@ -257,6 +279,7 @@ class Acquisition(ObservedWrites):
             return
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` will tell
+        self.native_reads.operation(function, operands)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for operand in operands:
             expand(operand)
@@ -286,6 +309,11 @@ class Acquisition(ObservedWrites):
             replacement = lookaside(self, plain, args, kwargs)
             if replacement is not None:
                 return without_self(replacement, function) if plain is not function else replacement
+        drawing = (
+            drawing_call(self, function) or world_call(self, function) or computed_call(self, function, args, kwargs)
+        )
+        if drawing is not None:
+            return drawing
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
         if isinstance(function, HigherOrderOperator):
@@ -293,7 +321,8 @@ class Acquisition(ObservedWrites):
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)
-        replacements = (find(self, function) for find in REPLACEMENT_FINDERS)
+        finders = (*REPLACEMENT_FINDERS, self.context_variables.method)
+        replacements = (find(self, function) for find in finders)
         if (replacement := next(filter(None, replacements), None)) is not None:
             return replacement
         if kind is types.BuiltinMethodType and is_autograd_function(function):
@@ -386,12 +415,13 @@ class Acquisition(ObservedWrites):
     def _check_edge(self, function: Any) -> bool:
         edge = edge_of(function)
         if edge is not None:
-            self.note_edge(edge)
+            self.note_edge(edge, loud=edge.startswith(LOUD) and self.outside.surprises is None)
         return edge is not None
 
     def _before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """Note what a function of C does with its arguments; return what to call in its place, or None."""
         self._check_edge(function)
+        self.native_reads.before(function, args, kwargs)
         return self.native_calls.before(self.machine, function, args, kwargs)
 
     # ---- where the program is -------------------------------------------------------------------------------

@@ -22,8 +22,9 @@ from thunder_core.acquire.containers import (
 from thunder_core.acquire.effects import EffectLog
 from thunder_core.acquire.guarded_paths import GuardedPaths
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
-from thunder_core.acquire.namespaces import NESTING, item_path, items_of
-from thunder_core.acquire.paths import Path
+from thunder_core.acquire.namespaces import item_path, items_of
+from thunder_core.acquire.native_kinds import Answer, answer_of
+from thunder_core.acquire.paths import Path, leads_from_draw
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
 from thunder_core.acquire.symbolic import CONSTANT
@@ -70,6 +71,7 @@ class Outside(GuardedPaths):
         self.surprises: Surprises | None = None
         self.symbolic = CONSTANT
         self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
+        self.draw_looked_into: Callable[[Path], None] = lambda path: None  # set by the acquisition
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
         self.failure: CannotReplay | None = None
         self._expanded: set[int] = set()
@@ -143,6 +145,8 @@ class Outside(GuardedPaths):
             return
         if name in namespace and namespace[name] is value:
             self.read(path.entry(name, value), value)
+        elif name == "__dict__" and value is namespace:
+            self.read(path.attribute(name, value), value)
 
     def class_method(self, kind: type, name: str) -> None:
         """The program called a class method that PyTorch found on the class."""
@@ -263,19 +267,6 @@ class Outside(GuardedPaths):
         else:
             self.guards.setdefault(("member", path, key), Guard("member", path, (key, key in container)))
 
-    def expand_whole(self, value: Any) -> None:
-        """C code is about to see a value and all that is in it, however deep: expand each outside container."""
-        pending, seen = [value], set[int]()
-        while pending:
-            container = pending.pop()
-            kind, number = type(container), id(container)
-            if not issubclass(kind, NESTING) or number in seen or number in self._whole:
-                self.examine(container)
-                continue
-            (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
-            self.expand(container)
-            pending += dict.values(container) if issubclass(kind, dict) else items_of(container)
-
     def expand_keys(self, container: Any) -> None:
         """Guard which keys or members an outside container has, whatever it has for them."""
         self.require_open(container)
@@ -383,9 +374,21 @@ class Outside(GuardedPaths):
     def examine(self, value: Any) -> None:
         """C code is about to look into an object of C, or to change it: guard its state as a whole."""
         path = self.paths.get(id(value))
-        if path is not None and has_state(value) and ("state", path) not in self.guards:
+        if path is None:
+            return
+        if has_state(value) and ("state", path) not in self.guards:
+            if leads_from_draw(path):
+                self.draw_looked_into(path)
             self.guard("state", path, state_of(value))
             self.effects.keep_state(path)
+        elif answer_of(type(value)) is Answer.SAME:
+            self.guard("identity", path, value)
+
+    def called(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
+        """The program called a method of C that only asks: the same is asked at each call."""
+        path = self.paths.get(id(owner))
+        if path is not None:
+            self.read(path.child("called", (method, args), value), value)
 
     def _item_path(self, path: Path, key: Any, value: Any) -> Path:
         """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""

@@ -114,6 +114,8 @@ def operands_of(path: Path) -> tuple[Path, ...]:
     """The paths that a step takes beside its parent: the key of an item, the operands of what is computed."""
     if path.step == "keyed item":
         return (path.key,)
+    if path.step == "draw":
+        return tuple(path.key.sources)
     if path.step == "expression":
         return tuple(source for source in path.key[1].values() if source is not path.parent)
     if path.step == "count":
@@ -121,6 +123,11 @@ def operands_of(path: Path) -> tuple[Path, ...]:
     if path.step == "computed":
         return tuple(operand for operand in path.key[1] if isinstance(operand, Path) and operand is not path.parent)
     return ()
+
+
+def leads_from_draw(path: Path) -> bool:
+    """Whether a path leads on from a draw, or from what is computed of one."""
+    return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())
 
 
 def _computed(path: Path) -> str:
@@ -156,6 +163,7 @@ def _item(path: Path) -> str:
 
 STEPS: dict[str, Callable[[Path], str]] = {
     "count": lambda path: path.key.text,
+    "draw": lambda path: str(path.key),
     "computed": _computed,
     "expression": _sized,
     "size": lambda path: f"{path.parent}.size({path.key})",
@@ -171,6 +179,7 @@ STEPS: dict[str, Callable[[Path], str]] = {
     "proxied": lambda path: f"what {path.parent} stands for",
     "member": lambda path: f"a member of {path.parent}",
     "keys": lambda path: f"list({path.parent})",
+    "called": lambda path: f"{path.parent}.{path.key[0]}({', '.join(map(repr, path.key[1]))})",
     "closure": lambda path: (
         f"closure {path.key[1]} of {path.parent and getattr(path.parent.value, '__name__', path.parent)}"
     ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
+from thunder_core.acquire.drawing import Kept
 from thunder_core.acquire.guards import (
     CONDITIONS,
     NO_OTHER_HOOKS,
@@ -19,7 +21,7 @@ from thunder_core.acquire.guards import (
     bound,
 )
 from thunder_core.acquire.outside import NUMBERS
-from thunder_core.acquire.paths import COMPUTED, MODULE_TABLES, Path, operands_of
+from thunder_core.acquire.paths import COMPUTED, MODULE_TABLES, Path, leads_from_draw, operands_of
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.sizes import SymbolicSize, text_of
@@ -36,12 +38,18 @@ PROXIED = "thunder_core.interpreter.native:proxied"
 OVERLAP = f"{LIBRARY}.overlap:overlap_as"
 TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 WARNS = f"{LIBRARY}.output:raises_warning"
+DECIMALS = f"{LIBRARY}.states:decimal_settings"
+BEGIN_DRAWS = f"{LIBRARY}.draws:begin_draws"
+DRAWS = "draws"
 NO_TRACER = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED_FUNCTIONS = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS)
+CALLED_FUNCTIONS = (
+    *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
+    *(DECIMALS, BEGIN_DRAWS),
+)
 # What a query about the process has to import, by the query's prefix.
-IMPORTS_OF_QUERIES = {"logging.": "logging", "raises_warning(": WARNS}
-RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED_FUNCTIONS)})
+IMPORTS_OF_QUERIES = {"logging.": "logging", "raises_warning(": WARNS, "decimal_settings(": DECIMALS}
+RESERVED = frozenset({NAME, DRAWS, "math", *(name.rpartition(":")[2] for name in CALLED_FUNCTIONS)})
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -67,7 +75,10 @@ class Prologue:
         names: Mapping[Path, str],
         writes: bool = False,
         symbols: Mapping[str, Path] = NO_SYMBOLS,
+        draws: Sequence[Path] = (),
     ) -> None:
+        self._draws = draws
+        self._subject = str(roots[0].key)
         self._taken: set[str] = {*RESERVED, *(str(root.key) for root in roots), *names.values()}
         self.scope = Scope({"torch"}, taken=self._taken)
         self.bsyms: list[BoundSymbol] = []
@@ -93,11 +104,16 @@ class Prologue:
         for path in [*(guard.path for guard in guards), *hooked, *itertools.chain(*output_groups)]:
             count_use(path, self._uses)
         plain = [guard for guard in guards if is_of_plain_tensor(guard)]
-        for path in (*self._symbols, *self._counts):
+        for path in (*self._symbols, *self._counts, *self._draws):
             count_use(path, self._uses)
+        drawn = [guard for guard in guards if self._draws and is_drawn(guard)]
+        plain = [guard for guard in plain if guard not in drawn]
         for guard in guards:
-            if not is_of_plain_tensor(guard):
+            if not is_of_plain_tensor(guard) and guard not in drawn:
                 self._check_guard(guard)
+        self._draw()
+        for guard in drawn:
+            self._check_guard(guard)
         tensors = self._check_tensors(plain)
         checked = len(self.bsyms)
         for path in self._counts:
@@ -116,6 +132,47 @@ class Prologue:
             imports=frozenset(self.scope.imports),
             constants=dict(self.scope.constants),
         )
+
+    def _draw(self) -> None:
+        """Append the statements that draw, in the order in which the program does."""
+        if self._draws:
+            self.scope.imports.add(BEGIN_DRAWS)
+            self._assign(DRAWS, f"begin_draws({self._subject})")
+        for path in self._draws:
+            self._expressions[path] = self._assign(
+                self._names.get(path) or self._new_name(path_name(path)), self._drawn(path.key)
+            )
+
+    def _drawn(self, draw: Any) -> str:
+        """Return the call that draws, on variables and constants."""
+        first = [] if draw.owner is None else [self._owner_of_draw(draw.owner)]
+        called = [] if draw.how == "shuffled" else [self._argument(draw.called)]
+        arguments = [self._argument(argument) for argument in draw.args]
+        arguments += [f"{key}={self._argument(argument)}" for key, argument in draw.kwargs.items()]
+        return f"{DRAWS}.{draw.how}({', '.join([*first, *called, *arguments])})"
+
+    def _owner_of_draw(self, owner: Path | str) -> str:
+        """Return the expression of a generator: the way to it, or its name in the process."""
+        if isinstance(owner, Path):
+            return self._variable(owner)
+        return self.scope.importing(owner, owner.rpartition(".")[0])
+
+    def _argument(self, value: Any) -> str:
+        """Return the expression of an argument of a draw: a variable, a constant, or a container of such."""
+        if isinstance(value, Path):
+            return self._variable(value)
+        if isinstance(value, Kept):
+            return self.scope.constant(value.value, "kept")
+        if type(value) is slice:
+            return f"slice({', '.join(map(self._argument, (value.start, value.stop, value.step)))})"
+        if type(value) is dict:
+            return (
+                "{" + ", ".join(f"{self._argument(key)}: {self._argument(item)}" for key, item in value.items()) + "}"
+            )
+        if type(value) in (list, tuple):
+            inner = ", ".join(map(self._argument, value))
+            return f"[{inner}]" if type(value) is list else f"({inner}{',' if len(value) == 1 else ''})"
+        return bound(value, self.scope)
 
     # ---- guards ---------------------------------------------------------------------------------------------
 
@@ -298,6 +355,11 @@ def _proxied(path: Path, owner: str, scope: Scope) -> str:
     return f"proxied({owner})"
 
 
+def _called(path: Path, owner: str, scope: Scope) -> str:
+    method, arguments = path.key
+    return f"{owner}.{method}({', '.join(literal(argument, scope) for argument in arguments)})"
+
+
 def _keys(path: Path, owner: str, scope: Scope) -> str:
     plain = path.parent is not None and type(path.parent.value) is path.key
     return f"tuple({owner})" if plain else f"tuple({bound(path.key, scope)}.keys({owner}))"
@@ -320,6 +382,7 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
     "reference": _reference,
     "proxied": _proxied,
     "keys": _keys,
+    "called": _called,
 }
 
 
@@ -332,6 +395,12 @@ def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
 def is_of_plain_tensor(guard: Guard) -> bool:
     """Whether a guard is on the metadata of a tensor of a class that has no Python code of its own to report it."""
     return guard.kind == "tensor" and guard.expected[0] in PLAIN
+
+
+def is_drawn(guard: Guard) -> bool:
+    """Whether a guard is on what the prologue draws, or on what is computed of that."""
+    paths = [guard.path, *([guard.expected] if isinstance(guard.expected, Path) else [])]
+    return any(map(leads_from_draw, paths))
 
 
 ROOTS = ("root", "globals")
@@ -374,6 +443,9 @@ def count_use(path: Path, uses: dict[Path, int]) -> None:
         step = holder(step) if uses[step] == 1 else None
 
 
+NAME_IN_KEY = {"closure": 1, "called": 0}  # where the name stands in the key of a step
+
+
 def path_name(path: Path) -> str:
     """Return a short readable name: the keys of the path without its root and without a module's tables."""
     parts: list[str] = []
@@ -391,6 +463,6 @@ def step_name(step: Path) -> str:
     """The key of a step as a part of a name; what is computed of several paths has the name of its kind."""
     if step.step in COMPUTED:
         return step.step
-    key = step.key[1] if step.step == "closure" else step.key
+    key = step.key[NAME_IN_KEY[step.step]] if step.step in NAME_IN_KEY else step.key
     key = path_name(key) if isinstance(key, Path) else key
     return "state" if key == "__dict__" else str(key)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.outside_writes import OutsideWrites
 from thunder_core.acquire.paths import Path
+from thunder_core.acquire.whole_reads import WholeReads
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.interpreter.frame import Machine
@@ -15,7 +15,7 @@ from thunder_core.interpreter.frame import Machine
 class Recording(Protocol):
     """One run of the program under the interpreter (`acquire.observer.Acquisition`)."""
 
-    outside: Outside
+    outside: WholeReads
     writes: OutsideWrites
     recorder: Recorder
     machine: Machine

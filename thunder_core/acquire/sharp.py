@@ -8,6 +8,7 @@ import io
 import os
 import random
 import secrets
+import socket
 import sysconfig
 import threading
 import time
@@ -72,7 +73,6 @@ FILES = (
 )
 KNOWN: dict[Any, str] = {
     **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
-    **_of("the outside world", time, "sleep"),
     **_of("code in another thread", threading.Thread, "start"),
     **_of("the outside world", os, *FILES),
     **_of("input and output", builtins, "open", "input"),
@@ -80,11 +80,16 @@ KNOWN: dict[Any, str] = {
     **_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
 }
 OWNERS: dict[type, str] = {
+    socket.socket: "the outside world",
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
 }
 # Owners of bound C methods that only ever do what they are known for.
-HARMLESS = frozenset({dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter})
+HARMLESS = frozenset(
+    {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
+)
+# Edges that are told of wherever they are allowed: what is done once, or stays what it was.
+LOUD = ("the outside world", "code in another thread", "randomness outside torch", "input and output: builtins.input")
 MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
 DATES = {
     (dt.datetime, "now"),
@@ -112,7 +117,7 @@ def edge_of(function: Any) -> str | None:
         if issubclass(type(owner), kind):
             return f"{what}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    outside = _of_module(module)
+    outside = None if isinstance(function, type) else _of_module(module)
     return f"{outside}: {module}.{name}" if outside else None
 
 

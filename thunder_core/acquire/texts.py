@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import string
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import BuiltinMethodType
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.acquire.format_fields import with_values
 from thunder_core.acquire.lookasides.output import CONTAINERS, NotShownError, holds_tensors, shown
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import SymbolicNumber
@@ -173,6 +174,14 @@ class Texts:
         items: list[Any] = self._acquisition.machine.call(list, iterable)
         return items
 
+    def with_values(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A template and the values of its fields, where these lead to attributes or items; else None."""
+        return with_values(self._acquisition.machine, template, args, kwargs)
+
+    def see(self, arguments: Any) -> None:
+        """Guard the items of containers that C code is about to see."""
+        self._acquisition.outside.expand_whole(arguments)
+
     def natively(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a function of C."""
         return self._acquisition.machine.natively(function, args, kwargs)
@@ -208,13 +217,26 @@ OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = 
 
 def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`template.format(...)`."""
+    texts.see((args, kwargs))
+    template = function.__self__
+    if (read := texts.with_values(template, args, kwargs)) is not None:
+        template, args, kwargs = read[0], tuple(read[1]), {}
     arguments = (*args, *kwargs.values())
-    text = texts.formatted(function.__self__, args, kwargs) if any(map(texts.is_unknown, arguments)) else None
-    return texts.natively(function, args, kwargs) if text is None else text
+    text = texts.formatted(template, args, kwargs) if any(map(texts.is_unknown, arguments)) else None
+    return texts.natively(template.format, args, kwargs) if text is None else text
+
+
+def _format_mapping(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`template.format_map(mapping)`."""
+    read = None if kwargs or len(args) != 1 else texts.with_values(function.__self__, (), args[0])
+    if read is None:
+        return texts.natively(function, args, kwargs)
+    return _format(texts, read[0].format, tuple(read[1]), {})
 
 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`separator.join(texts)`."""
+    texts.see(args)
     if len(args) == 1 and texts.any_symbolic and type(args[0]) in LISTED:
         args = (texts.listed(args[0]),)
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
@@ -224,7 +246,7 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return texts.natively(function, args, kwargs) if joined is None else joined
 
 
-METHODS: dict[str, Callable[..., Any]] = {"format": _format, "join": _join}
+METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _format_mapping, "join": _join}
 
 
 def method_of_text(acquisition: Any, function: Any) -> Callable[..., Any] | None:

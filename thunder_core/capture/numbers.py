@@ -242,10 +242,13 @@ class Numbers:
         self._measure = measure
         self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by what is computed
 
-    def at_source(self, source: Any, value: Any) -> SymbolicNumber:
-        """Return the symbolic number at a source; where the program asks for its value, that is guarded there."""
+    def at_source(self, source: Any, value: Any, *, is_size: bool = True) -> SymbolicNumber:
+        """Return the symbolic number at a source; where the program asks for its value, that is guarded there.
+
+        An integer is an expression in symbols where sizes are, unless it cannot be a size.
+        """
         assert self.sources is not None
-        if self.sizes is not None and type(value) is int:
+        if self.sizes is not None and type(value) is int and is_size:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
             return symbolic
         self.any_symbolic = True

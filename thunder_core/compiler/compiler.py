@@ -55,6 +55,7 @@ from thunder_core.options.compile_options import CompileOptions
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.recipe import Transform
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.library.draws import take_back_draws
 from thunder_core.runtime.library.saved_tensors_hooks import without_saved_tensors_hooks
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
@@ -124,7 +125,7 @@ class Compiler:
                 reason = "" if symbolic.sizes else attempts.reason
                 program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
                 if symbolic.sizes:
-                    program.prepare(subject, args, kwargs)
+                    require_taken(program, subject, args, kwargs)
             except (Exception, IsSymbolic, NeedsValues) as error:
                 if not attempts.react(symbolic, error):
                     raise
@@ -412,3 +413,11 @@ def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[
     methods = {name: one for transform in compiler.transforms for name, one in transform.methods(subject).items()}
     again = partial(compiled_by, compiler)
     return compiled_module(call, forward, again, methods, again)
+
+
+def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the prologue of a program raises for a call; random numbers that it draws are not drawn."""
+    try:
+        program.prepare(subject, args, kwargs)
+    finally:
+        take_back_draws(subject)

@@ -216,7 +216,8 @@ class ObservedMachine(PlainMachine):
             if type(operand) not in PLAIN:
                 if function in MAKE_TEXTS and (made := self.text_of(function, operands)) is not None:
                     return made
-                self.observer.on_operation(function, operands)
+                if (replacement := self.observer.on_operation(function, operands)) is not None:
+                    return replacement()
                 return self._write(operands[0], self.natively, function, operands, {})
         return function(*operands)
 
@@ -252,7 +253,8 @@ class ObservedMachine(PlainMachine):
 
     def load_item(self, container: Any, key: Any) -> Any:
         """Read an item and report it."""
-        self.operate_on(operator.getitem, container, key)
+        if (replacement := self.observer.on_operation(operator.getitem, (container, key))) is not None:
+            return replacement()
         if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
             return self._missing_item(container, key)
         if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
@@ -269,10 +271,6 @@ class ObservedMachine(PlainMachine):
         value = self.invoke(factory, (), {})
         self.store_item(container, key, value)
         return value
-
-    def operate_on(self, function: Callable[..., Any], *operands: Any) -> None:
-        """Announce an operation."""
-        self.observer.on_operation(function, operands)
 
     def store_item(self, container: Any, key: Any, value: Any) -> None:
         """Write an item after reporting it."""

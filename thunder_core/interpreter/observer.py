@@ -86,8 +86,11 @@ class Observer:
     def on_refusal(self, error: TypeError) -> None:
         """A function of C has raised this, after it was given arguments that the observer `substitutes`."""
 
-    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """An operator or protocol step is about to be applied natively."""
+    def on_operation(
+        self, function: Callable[..., Any], operands: tuple[Any, ...]  # noqa: ARG002
+    ) -> Callable[[], Any] | None:  # fmt: skip
+        """An operator or protocol step is about to be applied natively; a callable in answer is called in its place."""
+        return None
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
         """An attribute is about to be written natively."""

@@ -21,6 +21,7 @@ from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.runtime.library import transformed_calls
+from thunder_core.runtime.library.draws import take_back_draws
 from thunder_core.runtime.library.objects import CaughtError, GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
@@ -120,6 +121,7 @@ class Specializations:
                 except ArtifactError:  # the program was stored and is damaged, which no other one may hide
                     raise
                 except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
+                    take_back_draws(self.subject)
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
@@ -128,6 +130,7 @@ class Specializations:
                 except UnexpectedValue as error:
                     if isinstance(error, CaughtError):
                         self.observed.lines_that_raised |= error.lines
+                    take_back_draws(self.subject)
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
@@ -297,6 +300,7 @@ class Specializations:
             try:
                 return program, *program.prepare(self.subject, args, kwargs)
             except GuardFailed as refused:
+                take_back_draws(self.subject)
                 if threading.active_count() == 1 or attempt == ATTEMPTS - 1:
                     raise Bug(
                         f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
@@ -315,9 +319,11 @@ class Specializations:
             result = program.run(inputs, outside)
         except CaughtError as error:
             if error.lines - self.observed.lines_that_raised:
+                take_back_draws(self.subject)
                 return partial(self.call, args, kwargs)
             failure = error.error
         except UnexpectedValue as error:
+            take_back_draws(self.subject)
             with COMPILING:
                 self._drop(program)
             raise DataDependent(

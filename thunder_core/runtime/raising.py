@@ -16,6 +16,7 @@ from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.generate import executable
+from thunder_core.runtime.library.draws import settle_draws, take_back_draws
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.retracing import changes_state, is_of_epilogue
 
@@ -38,6 +39,8 @@ class Raising:
             self.prepare(subject, args, kwargs)
         except Exception:  # a path may run the user's code: whatever it raises, it leads nowhere
             return False
+        finally:
+            take_back_draws(subject)
         return True
 
 
@@ -107,8 +110,10 @@ class RaisingCalls:
         Raises what eager Python raises, or else the failure itself.
         """
         if self.is_eagers and is_repeatable(program, failure):
+            take_back_draws(self.subject)
             self.subject(*args, **kwargs)
             failure.add_note("  eager PyTorch does not fail: this call has been made in eager, and has had its effects")
+        settle_draws(self.subject)
         raise failure
 
     def _drop(self, dropped: Raising) -> None:

@@ -131,6 +131,23 @@ def log_later(
     return run
 
 
+@lookaside(logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, logging.Logger.hasHandlers)
+def ask_logger(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Guard the answer of a logger about its settings."""
+    if not args or kwargs or not all(map(is_constant, args[1:])) or logging.getLogger(args[0].name) is not args[0]:
+        return None
+
+    def run(logger: logging.Logger, *rest: Any) -> Any:
+        answer = function(logger, *rest)
+        question = f"logging.getLogger({logger.name!r}).{function.__name__}({', '.join(map(repr, rest))})"
+        acquisition.settings.asked[question] = answer
+        return answer
+
+    return run
+
+
 def method_that_logs_once(acquisition: Any, method: Any) -> Callable[..., Any] | None:
     """The stand-in of a logger's method that `functools.lru_cache` keeps from logging the same again.
 

@@ -41,10 +41,16 @@ NATIVE_MODULES = (
 )
 
 
+# Of these, functions that look into the objects that they are given, and methods of what threads share.
+LOOKING_INTO = ("getmembers", "getmembers_static", "_getmembers", "getattr_static", "_check_instance", "_check_class")
+SHARED = ("is_set", "isSet", "set", "clear", "notify", "notify_all", "acquire", "release", "_is_owned")
+CONTEXTS = ("__enter__", "__exit__")
 TRACED_PARTS = (applied_functions, captured_parts, transformed_calls)
 # Of these, functions whose reads and writes matter: they change what printing a tensor gives, or call the program's.
 INTERPRETED = frozenset(
     {
+        *(("inspect", name) for name in LOOKING_INTO),
+        *(("threading", name) for name in (*SHARED, *CONTEXTS)),
         *(("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")),
         *((part.__name__, name) for part in TRACED_PARTS for name in part.TRACED),
     }

@@ -95,6 +95,22 @@ def as_tensor(
     return lambda array, *rest, **kwargs: function(tensor_of_array(acquisition, array), *rest, **kwargs)
 
 
+@lookaside(torch.tensor)
+def tensor(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """A copy of an array from outside, or of one that is drawn, is a copy of the tensor that is an input."""
+    known = args and acquisition.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
+    if not known or len(args) > 1 or kwargs.keys() - {"dtype", "device", "requires_grad"}:
+        return None
+
+    def run(array: Any, requires_grad: bool = False, **options: Any) -> torch.Tensor:
+        copied = torch.as_tensor(tensor_of_array(acquisition, array), **options).clone()
+        return copied.requires_grad_() if requires_grad else copied
+
+    return run
+
+
 def is_numeric_array(value: Any) -> bool:
     """Whether torch.from_numpy takes a value."""
     return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative

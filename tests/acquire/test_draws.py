@@ -1,0 +1,369 @@
+"""Random numbers from elsewhere than PyTorch are drawn at each call: results, and the states behind, are eager's."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import thunder_core as thunder
+from tests.acquire.test_numbers_in_c import assert_same
+from tests.uncompiled import leave_inductor_out
+from thunder_core.errors import RecompileWarning, SharpEdgeWarning
+from thunder_core.runtime.library.draws import PENDING
+
+X = torch.ones(3)
+CALLS = 6
+Program = Callable[[Any, Tensor], Any]
+
+
+@pytest.fixture(autouse=True)
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run in eager operations: what is drawn is the same whoever computes."""
+    leave_inductor_out(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def generators_as_they_were() -> Iterator[None]:
+    """The generators of the process are what they were."""
+    states = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
+def seed_all() -> None:
+    random.seed(7)
+    np.random.seed(7)
+    torch.manual_seed(7)
+
+
+def states_of(owner: Any) -> Any:
+    """The states of the process's generators, and of one that programs are given."""
+    own: Any = None
+    if isinstance(owner, random.Random):
+        own = owner.getstate()
+    elif isinstance(owner, np.random.Generator):
+        own = str(owner.bit_generator.state)
+    elif isinstance(owner, np.random.RandomState):
+        own = str(owner.get_state())
+    return random.getstate(), str(np.random.get_state(legacy=False)), torch.get_rng_state().tolist(), own
+
+
+def assert_drawn_as_in_eager(program: Program, make: Callable[[], Any] = lambda: None, **options: Any) -> Any:
+    """Results of some calls and the states behind them are eager's; the compiled function."""
+    compiled = thunder.jit(program, **options)
+    seed_all()
+    owner = make()
+    expected = [program(owner, X) for _ in range(CALLS)]
+    expected_states = states_of(owner)
+    seed_all()
+    owner = make()
+    found = [compiled(owner, X) for _ in range(CALLS)]
+    assert_same(found, expected)
+    assert states_of(owner) == expected_states
+    assert PENDING.draws == []
+    return compiled
+
+
+def shuffled(_: Any, x: Tensor) -> Any:
+    numbers = [1.0, 2.0, 3.0]
+    random.shuffle(numbers)
+    return [x * number for number in numbers]
+
+
+def shuffles_what_it_is_given(numbers: Any, x: Tensor) -> Any:
+    random.shuffle(numbers)
+    return x * numbers[0], list(numbers)
+
+
+def seeds(_: Any, x: Tensor) -> Any:
+    random.seed(5)
+    np.random.seed(6)
+    return x * random.random() * np.random.rand()
+
+
+def draws_and_seeds(_: Any, x: Tensor) -> Any:
+    y = x * random.random()
+    random.seed(5)
+    return y
+
+
+def goes_back(_: Any, x: Tensor) -> Any:
+    state, states = random.getstate(), np.random.get_state()
+    y = x * random.random() * np.random.rand()
+    random.setstate(state)
+    np.random.set_state(states)
+    return y + random.random()
+
+
+def keeps_a_generator(owner: Any, x: Tensor) -> Any:
+    if not hasattr(owner, "generator"):
+        owner.generator = np.random.default_rng(1)
+    return x * owner.generator.random()
+
+
+def stores(owner: Any, x: Tensor) -> Any:
+    owner.drawn = random.random()
+    return x * owner.drawn, owner.drawn
+
+
+def takes_turns(owner: Any, x: Tensor) -> Any:
+    owner.count += 1
+    if owner.count % 2:
+        return x * random.random()
+    return x + np.random.rand() + torch.rand(3)
+
+
+class Owner:
+    """An object that programs write to."""
+
+    count = 0
+
+
+# Programs that are traced once.
+ONCE: dict[str, tuple[Program, Callable[[], Any]]] = {
+    "random": (lambda _, x: x * random.random(), Owner),
+    "uniform and gauss": (lambda _, x: x * random.uniform(1, 2) + random.gauss(0, 1), Owner),
+    "randint": (lambda _, x: x * random.randint(1, 6), Owner),
+    "getrandbits": (lambda _, x: x * random.getrandbits(8), Owner),
+    "choice of numbers": (lambda _, x: x * random.choice([1, 2, 3]), Owner),
+    "sample of numbers": (lambda _, x: [x * n for n in random.sample([1.0, 2.0, 3.0, 4.0], 3)], Owner),
+    "choices of numbers": (lambda _, x: [x * n for n in random.choices([1.0, 2.0], weights=[1, 3], k=2)], Owner),
+    "returned number": (lambda _, x: (x + 1, random.random()), Owner),
+    "text": (lambda _, x: (x + 1, f"{random.random():.3f}"), Owner),
+    "a generator expression": (lambda _, x: sum(x * random.random() for _ in range(3)), Owner),
+    "a list for a tensor": (lambda _, x: x * torch.tensor([random.random() for _ in range(3)]), Owner),
+    "stored": (stores, Owner),
+    "seeds": (seeds, Owner),
+    "draws and seeds": (draws_and_seeds, Owner),
+    "seed of PyTorch's": (lambda _, x: (torch.manual_seed(random.randint(0, 9)), x * torch.rand(3))[1], Owner),
+    "rand": (lambda _, x: x * float(np.random.rand()), Owner),
+    "uniform of NumPy's": (lambda _, x: x * np.random.uniform(0, 2), Owner),
+    "normal by keywords": (lambda _, x: x * np.random.normal(loc=1.0, scale=0.1), Owner),
+    "mixup": (lambda _, x: (lam := np.random.beta(1, 1)) * x + (1 - lam) * x.flip(0), Owner),
+    "array": (lambda _, x: x * torch.from_numpy(np.random.randn(3)), Owner),
+    "array by as_tensor": (lambda _, x: x * torch.as_tensor(np.random.rand(3), dtype=torch.float32), Owner),
+    "array by tensor": (lambda _, x: x * torch.tensor(np.random.rand(3)), Owner),
+    "array of the tensor's shape": (lambda _, x: x * torch.from_numpy(np.random.rand(*x.shape)), Owner),
+    "returned array": (lambda _, x: (x + 1, np.random.rand(2)), Owner),
+    "permutation": (lambda _, x: x[torch.from_numpy(np.random.permutation(3))], Owner),
+    "choice without replacement": (lambda _, x: x * torch.from_numpy(np.random.choice(np.arange(9), 3, False)), Owner),
+    "item of an array": (lambda _, x: x * np.random.rand(3)[0], Owner),
+    "int of an item": (lambda _, x: x * int(np.random.randint(5, size=1)[0]), Owner),
+    "item()": (lambda _, x: x * np.random.rand(1).item(), Owner),
+    "tolist": (lambda _, x: [x * number for number in np.random.rand(2).tolist()], Owner),
+    "mask": (lambda _, x: x * torch.from_numpy(np.random.rand(3) < 0.5), Owner),
+    "mean and max": (lambda _, x: x * np.random.rand(3).mean() + np.random.rand(2, 2).max(), Owner),
+    "argsort": (lambda _, x: x[torch.from_numpy(np.argsort(np.random.rand(3)))], Owner),
+    "concatenate": (lambda _, x: x * torch.from_numpy(np.concatenate([np.random.rand(1), np.ones(2)])), Owner),
+    "where": (lambda _, x: x * torch.from_numpy(np.where(np.random.rand(3) < 0.5, 1.0, 2.0)), Owner),
+    "float32": (lambda _, x: (x, np.float32(2) * np.random.rand(2).astype(np.float32)), Owner),
+    "array times a drawn number": (lambda _, x: (x, np.random.rand(2) * random.random()), Owner),
+    "Generator": (lambda rng, x: x * rng.normal(), lambda: np.random.default_rng(3)),
+    "array of a Generator": (lambda rng, x: x * torch.from_numpy(rng.normal(size=3)), lambda: np.random.default_rng(3)),
+    "integers": (lambda rng, x: x * rng.integers(5), lambda: np.random.default_rng(3)),
+    "RandomState": (lambda rng, x: x * rng.rand(), lambda: np.random.RandomState(3)),
+    "Random": (lambda rng, x: x * rng.random(), lambda: random.Random(3)),
+    "Generator of the program's": (lambda _, x: x * np.random.default_rng(3).normal(), Owner),
+    "RandomState of the program's": (lambda _, x: x * np.random.RandomState(3).rand(), Owner),
+    "Random of the program's": (lambda _, x: x * random.Random(3).random(), Owner),
+}
+# Programs that are traced for what they decide by what they draw, or for values that C code looks at.
+DECIDING: dict[str, tuple[Program, Callable[[], Any]]] = {
+    "branch": (lambda _, x: x if random.random() < 0.5 else -x, Owner),
+    "branches": (lambda _, x: [x if random.random() < 0.5 else -x for _ in range(2)], Owner),
+    "branch on an array": (lambda _, x: x if (np.random.rand(3) > 0.8).any() else -x, Owner),
+    "branch on a tensor": (lambda _, x: x * random.random() if (x * random.random()).sum() > 1.5 else -x, Owner),
+    "choice of texts": (lambda _, x: x * len(random.choice(["a", "bb", "ccc"])), Owner),
+    "choice of objects": (lambda items, x: x * random.choice(items).count, lambda: [Owner(), Owner()]),
+    "item at a drawn place": (lambda _, x: x[random.randint(0, 2)], Owner),
+    "size": (lambda _, x: torch.zeros(random.randint(1, 3)), Owner),
+    "loop over an array": (lambda _, x: [x * number for number in np.random.rand(2)], Owner),
+    "shuffle": (shuffled, Owner),
+    "shuffle of what is given": (shuffles_what_it_is_given, lambda: [1.0, 2.0, 3.0]),
+    "bytes": (lambda _, x: (x + 1, random.randbytes(4)), Owner),
+    "states": (goes_back, Owner),
+    "kept generator": (keeps_a_generator, Owner),
+    "turns": (takes_turns, Owner),
+}
+
+
+@pytest.mark.parametrize(("program", "make"), ONCE.values(), ids=ONCE)
+def test_program_that_draws_is_traced_once(program: Program, make: Callable[[], Any]) -> None:
+    assert thunder.cache_misses(assert_drawn_as_in_eager(program, make)) == 1
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize(("program", "make"), DECIDING.values(), ids=DECIDING)
+def test_program_that_decides_by_what_it_draws_gives_eagers_results(program: Program, make: Callable[[], Any]) -> None:
+    assert_drawn_as_in_eager(program, make)
+
+
+@pytest.mark.parametrize("program", [ONCE["randint"][0], ONCE["array of the tensor's shape"][0], ONCE["stored"][0]])
+def test_program_with_symbols_draws_as_in_eager(program: Program) -> None:
+    assert_drawn_as_in_eager(program, Owner, cache="symbolic values")
+
+
+def test_array_that_the_program_fills_at_drawn_places_is_eagers() -> None:
+    def masked(_: Any, x: Tensor) -> Any:
+        mask = np.zeros(8)
+        mask[np.random.choice(8, 3, replace=False)] = 1
+        return x, mask
+
+    with pytest.warns(RecompileWarning):
+        assert_drawn_as_in_eager(masked)
+
+
+def filled(size: int, count: int) -> Any:
+    """A mask that is filled at drawn places."""
+    mask = np.zeros(size)
+    mask[np.random.choice(size, count, replace=False)] = 1
+    return mask
+
+
+def test_function_that_fills_an_array_at_drawn_places_is_called_at_each_call() -> None:
+    compiled = assert_drawn_as_in_eager(lambda _, x: x * torch.from_numpy(filled(3, 2)))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_masks_of_a_speech_model_are_drawn_at_each_call() -> None:
+    config = transformers.Wav2Vec2Config(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        conv_dim=(8,),
+        conv_stride=(8,),
+        conv_kernel=(8,),
+        num_feat_extract_layers=1,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        mask_time_length=2,
+        mask_time_prob=0.3,
+    )
+    torch.manual_seed(0)
+    model, x = transformers.Wav2Vec2Model(config).train(), torch.randn(2, 400)
+
+    def outputs(function: Any) -> list[Tensor]:
+        seed_all()
+        return [function(x).last_hidden_state.detach() for _ in range(3)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)  # layers are dropped by numbers of PyTorch's
+        found, expected = outputs(thunder.jit(model, executors=["torch"])), outputs(model)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_array_that_the_program_shuffles_is_eagers() -> None:
+    def reordered(_: Any, x: Tensor) -> Any:
+        order = np.arange(4)
+        np.random.shuffle(order)
+        return x, order
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        assert_drawn_as_in_eager(reordered)
+
+
+def test_gradients_of_a_program_that_draws_are_eagers() -> None:
+    def program(x: Tensor) -> Tensor:
+        return (x * random.random()).sin()
+
+    def gradients(function: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        seed_all()
+        inputs = [torch.ones(3, requires_grad=True) for _ in range(3)]
+        for x in inputs:
+            function(x).sum().backward()
+        return [x.grad for x in inputs if x.grad is not None]
+
+    assert_same(gradients(thunder.jit(program)), gradients(program))
+
+
+def test_module_with_dropped_layers_trains_as_in_eager() -> None:
+    class Layers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training and random.random() < 0.5:
+                return x
+            return self.linear(x) * np.random.rand()
+
+    assert_drawn_as_in_eager(lambda module, x: module(x), Layers)
+
+
+def test_method_that_a_subclass_overrides_is_the_programs_code() -> None:
+    class Constant(random.Random):
+        def random(self) -> float:
+            return 0.25
+
+    assert_drawn_as_in_eager(lambda rng, x: x * rng.random() * rng.uniform(1, 2), lambda: Constant(1))
+
+
+FRESH: list[Callable[[], Any]] = [
+    lambda: secrets.randbelow(1 << 30),
+    lambda: random.SystemRandom().random(),
+    lambda: np.random.default_rng().random(),
+    lambda: random.Random().random(),
+    lambda: int.from_bytes(os.urandom(3), "big"),
+    lambda: uuid.uuid4().int % (1 << 30),
+]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("draw", FRESH)
+def test_numbers_of_the_operating_system_differ_at_each_call(draw: Callable[[], Any]) -> None:
+    compiled = thunder.jit(lambda x: x.double() * draw())
+    assert len({compiled(X)[0].item() for _ in range(4)}) == 4
+
+
+def test_branch_on_an_unseeded_generator_takes_both_ways() -> None:
+    compiled = thunder.jit(lambda x: x if np.random.default_rng().random() < 0.5 else -x)
+    assert {compiled(X)[0].item() for _ in range(40)} == {1.0, -1.0}
+
+
+def test_program_that_raises_draws_once() -> None:
+    def program(_: Any, x: Tensor) -> Tensor:
+        if random.random() < 0.5:
+            raise ValueError(f"{random.random()}")
+        return x * random.random()
+
+    def texts(function: Callable[..., Any]) -> list[str]:
+        seed_all()
+        found = []
+        for _ in range(CALLS):
+            try:
+                found.append(str(function(None, X)))
+            except ValueError as error:
+                found.append(str(error))
+        return [*found, str(random.getstate())]
+
+    assert texts(thunder.jit(program)) == texts(program)
+
+
+def test_draw_into_an_array_of_the_programs_is_loud() -> None:
+    def program(x: Tensor) -> Any:
+        held = np.zeros(3)
+        np.random.default_rng(1).random(out=held)
+        return x, held
+
+    with pytest.warns(SharpEdgeWarning, match="not drawn anew"):
+        thunder.jit(program)(X)
+
+
+def test_drawing_is_no_sharp_edge() -> None:
+    compiled = thunder.jit(lambda x: x * random.random() + np.random.rand(), sharp_edges="error")
+    assert not torch.equal(compiled(X), compiled(X))

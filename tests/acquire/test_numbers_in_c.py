@@ -1,0 +1,169 @@
+"""Numbers out of tensors, and sizes, that code in C gets are Python's own: dtypes and classes are those of eager."""
+
+from __future__ import annotations
+
+import array
+import datetime as dt
+import decimal
+import fractions
+import json
+import math
+import numbers
+import statistics
+import struct
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from tests.uncompiled import leave_inductor_out
+
+Program = Callable[[Tensor], Any]
+
+
+@pytest.fixture(autouse=True)
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run in eager operations: what they compute is the same whoever computes."""
+    leave_inductor_out(monkeypatch)
+
+
+def count(x: Tensor) -> Any:
+    return x[0].long().item()
+
+
+def total(x: Tensor) -> Any:
+    return x.sum().item()
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """The same classes, dtypes and values."""
+    assert type(found) is type(expected)
+    if isinstance(expected, np.ndarray | np.generic | Tensor):
+        assert found.dtype == expected.dtype
+        assert found.tolist() == expected.tolist()
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    else:
+        assert found == expected
+
+
+def written(x: Tensor) -> Any:
+    held = np.zeros(6)
+    held[count(x)] = total(x)
+    return held
+
+
+def kept_in_a_dict(x: Tensor) -> Any:
+    table = {"a": total(x), "b": [count(x)]}
+    return json.dumps(table), table, x * table["a"]
+
+
+PROGRAMS: dict[str, Program] = {
+    "arange": lambda x: np.arange(count(x)),
+    "array of a list": lambda x: np.array([count(x), 2]),
+    "array of lists": lambda x: np.array([[total(x), 2], [1, 2]]),
+    "array of a tuple": lambda x: np.array((total(x), 2)),
+    "array times an integer": lambda x: np.ones(2, np.int32) * count(x),
+    "an integer times an array": lambda x: count(x) * np.ones(2, np.int32),
+    "array of float32 and a float": lambda x: np.ones(2, np.float32) + total(x),
+    "comparison": lambda x: np.ones(2, np.float32) < total(x),
+    "scalar of NumPy's": lambda x: np.float32(2) * total(x),
+    "scalar of float64": lambda x: np.float64(2) * total(x),
+    "float times float64": lambda x: total(x) * np.float64(2),
+    "integer and int64": lambda x: count(x) < np.int64(4),
+    "isscalar": lambda x: np.isscalar(count(x)),
+    "mean": lambda x: torch.as_tensor(np.mean([x.mean().item(), 2.0])),
+    "sqrt": lambda x: np.sqrt(count(x)),
+    "round": lambda x: np.round(total(x)),
+    "full": lambda x: torch.from_numpy(np.full(3, count(x))),
+    "keyword": lambda x: np.full(shape=2, fill_value=total(x)),
+    "linspace": lambda x: np.linspace(0, total(x), count(x)),
+    "where": lambda x: np.where(np.arange(6) < count(x), total(x), 0),
+    "index": lambda x: np.arange(10)[count(x)],
+    "slice": lambda x: np.arange(10)[: count(x)],
+    "reshape": lambda x: np.arange(60)[: count(x) * 2].reshape(count(x), 2),
+    "written into an array": written,
+    "member of an array": lambda x: count(x) in np.arange(4),
+    "json": lambda x: json.dumps(count(x)),
+    "json of a dict that is kept": kept_in_a_dict,
+    "struct": lambda x: struct.pack("d", total(x)),
+    "decimal": lambda x: str(decimal.Decimal(total(x))),
+    "decimal times an integer": lambda x: str(decimal.Decimal(2) * count(x)),
+    "fraction": lambda x: fractions.Fraction(count(x), 3),
+    "timedelta": lambda x: dt.timedelta(seconds=total(x)),
+    "timedelta times an integer": lambda x: dt.timedelta(seconds=1) * count(x),
+    "hypot": lambda x: math.hypot(total(x), 2),
+    "gcd": lambda x: math.gcd(count(x), 6),
+    "statistics": lambda x: statistics.mean([total(x), 2.0]),
+    "array of C": lambda x: array.array("d", [total(x)]).tolist(),
+    "abstract classes": lambda x: (isinstance(count(x), numbers.Integral), isinstance(total(x), numbers.Real)),
+    "bytes": lambda x: bytes([count(x)]),
+    "complex": lambda x: complex(total(x), 2),
+    "seeded generator": lambda x: np.random.RandomState(count(x)).rand(2),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_number_out_of_a_tensor_is_a_plain_one(program: Program) -> None:
+    compiled = thunder.jit(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", thunder.errors.RecompileWarning)
+        for first in (3.0, 4.0, 3.0, 5.0):
+            x = torch.tensor([first, 0.5, 2.0])
+            assert_same(compiled(x), program(x))
+
+
+def sizes(x: Tensor) -> Any:
+    count = x.shape[0]
+    return (
+        x,
+        np.arange(count),
+        np.array([count, 2]),
+        np.ones(2, np.int32) * count,
+        np.full(2, count),
+        json.dumps([count]),
+    )
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_size_is_a_plain_number_to_c(cache: Any) -> None:
+    compiled = thunder.jit(sizes, cache=cache)
+    for count in (2, 3, 4, 5):
+        assert_same(compiled(torch.ones(count)), sizes(torch.ones(count)))
+
+
+class Counter:
+    """What changes from call to call."""
+
+    count = 1
+    rate = 0.5
+
+
+def test_number_from_outside_is_a_plain_one_to_c() -> None:
+    counter = Counter()
+
+    def program(x: Tensor) -> Any:
+        counter.count += 1
+        return x * counter.count, np.arange(counter.count), np.array([counter.count, 1]), np.float32(2) * counter.rate
+
+    compiled = thunder.jit(program)
+    for count in range(4):
+        counter.count = count
+        found = compiled(torch.ones(1))
+        counter.count = count
+        assert_same(found, program(torch.ones(1)))
+
+
+def test_number_that_c_does_not_get_stays_unguarded() -> None:
+    compiled = thunder.jit(lambda x: x * x.sum().item())
+    for step in range(12):
+        x = torch.ones(2) * step
+        assert torch.equal(compiled(x), x * x.sum())
+    assert thunder.cache_misses(compiled) == 1

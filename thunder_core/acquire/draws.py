@@ -1,0 +1,221 @@
+"""Random numbers from elsewhere than PyTorch: the program's draws, which the prologue makes again at each call."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.drawing import Draw, Kept
+from thunder_core.acquire.drawing_functions import NeedsDrawingFunction, outermost_drawing
+from thunder_core.acquire.guards import BY_IDENTITY, is_constant
+from thunder_core.acquire.native_kinds import Answer, answer_of
+from thunder_core.acquire.paths import Path, leads_from_draw
+from thunder_core.acquire.reductions import is_of
+from thunder_core.capture.numbers import SymbolicNumber
+from thunder_core.runtime.library.draws import Fresh, restore_of
+
+PYTHON = "random._inst"
+NUMPY = "numpy.random.mtrand._rand"
+STATES = frozenset({"getstate", "get_state"})  # methods whose results are given back, and not computed with
+CONTAINERS = (tuple, list, dict)
+ARRAYS = ("numpy.ndarray", "numpy.generic")
+
+
+class NotReplayedError(Exception):
+    """A draw cannot be made again: an argument is something that a prologue does not know."""
+
+
+class ProgramDraws:
+    """The draws of one acquisition, in their order; tracing itself leaves all generators as they are."""
+
+    def __init__(self, acquisition: Any) -> None:
+        self._acquisition = acquisition
+        self._root = Path(None, "draws", "draws", None)
+        self._kept: set[int] = set()
+        self.functions: frozenset[types.CodeType] = frozenset()  # of the program, which are called as a whole
+        self.needed: NeedsDrawingFunction | None = None
+        self.paths: list[Path] = []
+        self.arrays: dict[int, Any] = {}  # arrays and scalars of NumPy's that were drawn, or computed of such
+
+    # ---- draws ----------------------------------------------------------------------------------------------
+
+    def draw(self, generator: Any, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Draw from a generator, as the prologue will at each call, and return what the program gets."""
+        owner = self._owner(generator)
+        operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
+        self._keep(generator)
+        value = getattr(generator, method)(*self._values(args), **self._values(dict(kwargs)))
+        path = self._note(Draw(owner, "draw", method, *operands, len(self.paths)), value)
+        return self._kept_whole(path, value) if method in STATES else self.given(path, value)
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function that draws, or makes a generator, as the prologue will at each call."""
+        operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
+        for generator in self._process_generators():
+            self._keep(generator)
+        value = function(*self._values(args), **self._values(dict(kwargs)))
+        path = self._note(Draw(None, "call", function, *operands, len(self.paths)), value)
+        is_state = getattr(function, "__name__", "") in STATES
+        return self._kept_whole(path, value) if is_state else self.given(path, value)
+
+    def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function that draws from the operating system; the first call of the program gets what this gives."""
+        operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
+        value = function(*self._values(args), **self._values(dict(kwargs)))
+        path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
+        return self.given(path, value)
+
+    def asked(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function that only asks; that it raises is asked for again, too."""
+        operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
+        try:
+            value = function(*self._values(args), **self._values(dict(kwargs)))
+        except Exception as error:
+            name = type(error).__name__
+            path = self._note(Draw(None, "error_of", function, *operands, len(self.paths)), name)
+            self._acquisition.outside.read(path, name)
+            raise
+        return self.given(self._note(Draw(None, "apply", function, *operands, len(self.paths)), value), value)
+
+    def is_first(self, name: str) -> bool:
+        """Whether no function of a name was called before."""
+        return not any(path.key.name == name for path in self.paths)
+
+    def method(self, array: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a method of a drawn array, as the prologue will."""
+        return self._computed(getattr(array, name), self._operand(array), "method", name, args, kwargs)
+
+    def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function of drawn arrays, as the prologue will."""
+        return self._computed(function, None, "apply", function, args, kwargs)
+
+    def _computed(
+        self, function: Any, owner: Path | None, how: str, called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
+        value = function(*self._values(args), **self._values(dict(kwargs)))
+        return self.given(self._note(Draw(owner, how, called, *operands, len(self.paths)), value), value)
+
+    def shuffled(self, generator: Any, items: Any) -> Any:
+        """The items of a list or an array in the order that the prologue will shuffle them to at each call."""
+        owner, operand = self._owner(generator), self._operand(items)
+        self._keep(generator)
+        value = copy.copy(self._values(items))
+        generator.shuffle(value)
+        return self.given(self._note(Draw(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value)
+
+    def _note(self, draw: Draw, value: Any) -> Path:
+        path = Path(self._root, "draw", draw, value)
+        path.alias = f"drawn_{draw.name}"
+        self.paths.append(path)
+        return path
+
+    def _kept_whole(self, path: Path, value: Any) -> Any:
+        if value is not None:
+            self._acquisition.outside.read(path, value)
+        return value
+
+    def given(self, path: Path, value: Any) -> Any:
+        """A drawn value as the program gets it: numbers are symbolic, arrays and generators are those at their path."""
+        if value is None:
+            return None
+        if type(value) in (int, float):
+            return self._acquisition.numbers.drawn(path)
+        if type(value) in (list, tuple):
+            self._acquisition.outside.guard("length", path, len(value))
+            return type(value)([self.given(path.item(place, item), item) for place, item in enumerate(value)])
+        self._acquisition.outside.read(path, value)
+        if any(is_of(type(value), kind) for kind in ARRAYS):
+            self.arrays[id(value)] = value
+        return value
+
+    def looked_into(self, _path: Path) -> None:
+        """C code looks into a drawn array: where a function may be called as a whole instead, record that."""
+        code = outermost_drawing(self._acquisition.machine.frame)
+        if code is not None and code not in self.functions:
+            self.needed = NeedsDrawingFunction(code)
+            raise self.needed
+
+    def takes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the prologue knows the arguments of a call."""
+        try:
+            self._operand(args), self._operand(dict(kwargs))
+        except NotReplayedError:
+            return False
+        return True
+
+    # ---- generators -----------------------------------------------------------------------------------------
+
+    def _process_generators(self) -> list[Any]:
+        numpy = sys.modules.get("numpy.random")
+        return [random._inst, *([] if numpy is None else [numpy.mtrand._rand])]
+
+    def _owner(self, generator: Any) -> Path | str:
+        """The way to a generator: a path, or its name in the process."""
+        for name, known in zip((PYTHON, NUMPY), self._process_generators(), strict=False):
+            if generator is known:
+                return name
+        path: Path | None = self._acquisition.outside.path_of(generator)
+        if path is None:
+            raise NotReplayedError
+        return path
+
+    def _keep(self, generator: Any) -> None:
+        if id(generator) not in self._kept:
+            self._kept.add(id(generator))
+            restore, undo_by = restore_of(generator), self._acquisition.outside.effects.undo_by
+            undo_by(functools.partial(_ended, restore, generator))
+
+    # ---- arguments ------------------------------------------------------------------------------------------
+
+    def _operand(self, value: Any) -> Any:
+        """An argument as the prologue knows it; raises `NotReplayedError` for what it does not know."""
+        if isinstance(value, SymbolicNumber):
+            return self._number_operand(value)
+        if type(value) is slice:
+            return slice(*map(self._operand, (value.start, value.stop, value.step)))
+        if is_constant(value) or isinstance(value, BY_IDENTITY):
+            return value
+        path = self._acquisition.outside.path_of(value)
+        if type(value) in CONTAINERS and (path is None or not leads_from_draw(path)):
+            self._acquisition.outside.expand(value)
+            return self._container(value)
+        if path is not None and not isinstance(value, torch.Tensor):
+            return path
+        if is_of(type(value), ARRAYS[0]) and not value.dtype.hasobject:
+            return Kept(value.copy())
+        if is_of(type(value), ARRAYS[1]) or answer_of(type(value)) is Answer.STATE:
+            return Kept(value)
+        raise NotReplayedError
+
+    def _container(self, value: Any) -> Any:
+        if type(value) is dict:
+            return {self._operand(key): self._operand(item) for key, item in value.items()}
+        return type(value)(map(self._operand, value))
+
+    def _number_operand(self, number: SymbolicNumber) -> Any:
+        is_plain_source = number.source is not None and number.size is None
+        return number.source if is_plain_source else number.concretize()
+
+    def _values(self, tree: Any) -> Any:
+        """Arguments with the values of this call for symbolic numbers."""
+        return self._acquisition.numbers.values(tree)
+
+
+def _ended(restore: Callable[[], object], _generator: Any) -> None:
+    """Put a generator back, which is kept alive until then."""
+    restore()
+
+
+def code_of_module(function: Any, module: str) -> bool:
+    """Whether a bound method is one of a module's own, in Python or in C, and not overridden by a class of others."""
+    inner = getattr(function, "__func__", function)
+    home = inner.__globals__.get("__name__") if isinstance(inner, types.FunctionType) else module
+    return bool(home == module)

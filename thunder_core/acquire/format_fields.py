@@ -1,0 +1,64 @@
+"""The fields of templates that lead to attributes and items (`"{0.name}"`): read by the interpreter, and not by C."""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+split_name = string._string.formatter_field_name_split  # type: ignore[attr-defined]  # a module of C
+Fields = list[tuple[str, str | None, str | None, str | None]]
+
+
+def with_values(machine: Any, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A template whose fields are numbers, and the values of these, which are read; None where C has to decide.
+
+    None as well where no field leads further than to an argument, so that C reads nothing.
+    """
+    try:
+        fields: Fields = list(string.Formatter().parse(template))
+    except ValueError:
+        return None
+    names = [name for _, name, _, _ in fields if name is not None]
+    nested = any("{" in (specification or "") for _, _, specification, _ in fields)
+    if nested or not any("." in name or "[" in name for name in names):
+        return None
+    counted = 0
+    values: list[Any] = []
+    for name in names:
+        first, steps = split_name(name)
+        if first == "":
+            first, counted = counted, counted + 1
+        try:
+            value = args[first] if isinstance(first, int) else kwargs[first]
+        except (LookupError, TypeError):
+            return None
+        values.append(read(machine, value, steps))
+    return "".join(map(text_of, fields, places_of(fields))), values
+
+
+def read(machine: Any, value: Any, steps: Any) -> Any:
+    """The value that the steps of a field lead to."""
+    for is_attribute, key in steps:
+        value = machine.call(getattr if is_attribute else operator.getitem, value, key)
+    return value
+
+
+def places_of(fields: Fields) -> list[int]:
+    """For each field, the place of its value among those of all fields."""
+    places, place = [], 0
+    for _, name, _, _ in fields:
+        places.append(place)
+        place += name is not None
+    return places
+
+
+def text_of(field: tuple[str, str | None, str | None, str | None], place: int) -> str:
+    """The text of a field, named by the place of its value, with the literal text before it."""
+    before, name, specification, conversion = field
+    literal = before.replace("{", "{{").replace("}", "}}")
+    if name is None:
+        return literal
+    convert = f"!{conversion}" if conversion else ""
+    return f"{literal}{{{place}{convert}{':' + specification if specification else ''}}}"

@@ -1,0 +1,106 @@
+"""The functions of C in the standard library: whether they look at more than their arguments, and what is done then.
+
+What a function finds in its arguments is guarded by their classes (`native_kinds`). A test walks all modules of C: each
+one is named here.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+
+class Reads(enum.Enum):
+    """The reason why a function of C does the same at a later call, or what is done because it may not."""
+
+    ARGUMENTS = "it looks at its arguments alone"
+    ASKED = "it only asks: it is asked again at each call, before the program runs"
+    FRESH = "it gives something else each time: it is called again at each call, before the program runs"
+    TRACING = "it is of tracing itself, or of what results do not hang on"
+    OTHERWISE = "it has a stand-in of its own"
+    WORLD = "it reads or changes the world outside: a sharp edge that is told of"
+
+
+def _row(answer: Reads, module: str, names: str) -> dict[tuple[str, str], Reads]:
+    return {(module, name): answer for name in names.split()}
+
+
+PURE_MODULES = """_ast _bisect _blake2 _bz2 _codecs _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr
+    _codecs_tw _collections _contextvars _csv _datetime _decimal _elementtree _functools _hashlib _heapq _hmac _io _json
+    _lsprof _lzma _md5 _multibytecodec _operator _pickle _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _sre _stat
+    _statistics _string _struct _symtable _tokenize _typing _weakref _zoneinfo _zstd array audioop binascii builtins
+    cmath decimal errno io itertools marshal math pyexpat unicodedata zlib"""
+# The answer for the functions of a module that are not named below.
+OF_MODULE: dict[str, Reads] = {
+    **dict.fromkeys(("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), Reads.WORLD),
+    **dict.fromkeys(("termios", "syslog", "readline", "_curses", "_curses_panel", "ossaudiodev", "nis"), Reads.WORLD),
+    **dict.fromkeys(("pwd", "grp", "spwd", "_dbm", "_gdbm", "_posixshmem", "_multiprocessing"), Reads.WORLD),
+    **dict.fromkeys(("_signal", "_sqlite3", "_ctypes", "_ctypes_test", "_tracemalloc", "atexit"), Reads.WORLD),
+    **dict.fromkeys(("_locale", "_ssl", "_crypt", "_interpreters", "_interpchannels", "_interpqueues"), Reads.WORLD),
+    **dict.fromkeys(("faulthandler", "_imp", "_warnings", "_abc", "_asyncio", "_tkinter"), Reads.TRACING),
+    **dict.fromkeys(("sys", "gc", "_thread", "_sysconfig", "_suggestions", "_opcode"), Reads.TRACING),
+    **dict.fromkeys(PURE_MODULES.split(), Reads.ARGUMENTS),
+    "_uuid": Reads.FRESH,
+    "time": Reads.FRESH,
+}
+NAMED: dict[tuple[str, str], Reads] = {
+    **_row(Reads.WORLD, "time", "clock_settime clock_settime_ns tzset"),
+    **_row(Reads.OTHERWISE, "time", "sleep"),
+    **_row(Reads.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
+    **_row(Reads.ASKED, "posix", "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp"),
+    **_row(
+        Reads.ASKED, "posix", "getpid getppid getuid get_terminal_size isatty listdir listxattr lstat readlink stat"
+    ),
+    **_row(
+        Reads.ASKED,
+        "posix",
+        "sched_getaffinity statvfs sysconf uname pathconf confstr fstat getloadavg device_encoding",
+    ),
+    **_row(Reads.ARGUMENTS, "posix", "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG"),
+    **_row(Reads.ARGUMENTS, "posix", "WTERMSIG _path_normpath _path_splitroot fspath major makedev minor strerror"),
+    **_row(Reads.ARGUMENTS, "posix", "waitstatus_to_exitcode _inputhook _path_splitroot_ex"),
+    **_row(Reads.TRACING, "posix", "register_at_fork sched_yield"),
+    **_row(Reads.FRESH, "posix", "urandom getrandom"),
+    **_row(Reads.WORLD, "_thread", "start_new start_new_thread start_joinable_thread interrupt_main exit exit_thread"),
+    **_row(Reads.ASKED, "_thread", "get_ident get_native_id"),
+    **_row(Reads.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"),
+    **_row(Reads.ASKED, "gc", "isenabled get_threshold get_debug"),
+    **_row(Reads.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"),
+    **_row(Reads.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
+    **_row(Reads.ASKED, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
+    **_row(Reads.ASKED, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
+    **_row(Reads.ARGUMENTS, "_locale", "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset"),
+    **_row(Reads.ASKED, "_signal", "getsignal getitimer"),
+    **_row(Reads.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
+    **_row(
+        Reads.ARGUMENTS,
+        "_socket",
+        "htonl htons ntohl ntohs inet_aton inet_ntoa inet_ntop inet_pton CMSG_LEN CMSG_SPACE",
+    ),
+    **_row(Reads.ASKED, "_socket", "gethostname getdefaulttimeout"),
+    **_row(
+        Reads.ARGUMENTS, "_ctypes", "POINTER pointer sizeof alignment addressof byref get_errno set_errno buffer_info"
+    ),
+    **_row(Reads.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
+    **_row(Reads.ASKED, "resource", "getrlimit getpagesize"),
+    **_row(Reads.ASKED, "pwd", "getpwall getpwnam getpwuid"),
+    **_row(Reads.ASKED, "grp", "getgrall getgrgid getgrnam"),
+    **_row(Reads.ARGUMENTS, "_ssl", "txt2obj nid2obj RAND_status"),
+    **_row(Reads.OTHERWISE, "builtins", "print"),
+    **_row(Reads.OTHERWISE, "_io", "open open_code"),
+    **_row(Reads.OTHERWISE, "io", "open open_code"),
+    **_row(Reads.WORLD, "decimal", "setcontext"),
+    **_row(Reads.WORLD, "_csv", "register_dialect unregister_dialect"),
+    **_row(Reads.WORLD, "_codecs", "register unregister register_error"),
+    **_row(Reads.WORLD, "builtins", "input breakpoint"),
+}
+
+
+def answer_of_function(function: Any) -> Reads:
+    """The answer for a function of a module in C; anything else looks at its arguments alone."""
+    owner = getattr(function, "__self__", None)
+    if type(owner) is not types.ModuleType:
+        return Reads.ARGUMENTS
+    module = owner.__name__
+    return NAMED.get((module, function.__name__)) or OF_MODULE.get(module, Reads.ARGUMENTS)
