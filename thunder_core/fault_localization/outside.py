@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.comparison import Difference
 from thunder_core.fault_localization.acquisition import EagerCall, RecordCalls, first_wrong_call
 from thunder_core.fault_localization.calls import Arguments, Call
@@ -19,6 +19,7 @@ from thunder_core.fault_localization.epilogue import (
     returned_leaves,
 )
 from thunder_core.fault_localization.line_faults import return_fault
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import AT_THE_END, Recording, inputs_by_name, record
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
@@ -40,7 +41,7 @@ class Preparation:
 def wrong_outside(program: Program, call: Call, preparation: Preparation, states: RandomStates) -> Iterator[Fault]:
     """The fault of what lies around the computation: it was acquired wrongly, or the epilogue hands it out wrongly."""
     acquired = program.traces("computation")[0]
-    inputs = copied(inputs_by_name(acquired, preparation.inputs))
+    inputs = own_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
     with call.undone():
         ours, handed_out = run_program(program, call, preparation)
     with call.undone():

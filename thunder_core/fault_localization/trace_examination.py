@@ -15,12 +15,14 @@ from thunder_core.errors.tree import message_line
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
+from thunder_core.fault_localization.own_inputs import converted_inputs
 from thunder_core.fault_localization.raising import first_raising
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.stages import Evaluated, changes_dtypes, first_difference
 from thunder_core.ir.trace import Trace
 from thunder_core.models.free_memory import free_memory
+from thunder_core.models.release_memory import trim_memory
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
 
@@ -65,6 +67,8 @@ class Examination:
         except Exception as error:  # of any operation that does not run by itself
             said = message_line(error)
             self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
+        finally:
+            trim_memory()
 
     def has_room(self, trace: Trace) -> bool:
         """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
@@ -183,7 +187,7 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
 
     @cache
     def perturbed() -> Recording | None:
-        return recorded_in_double(trace, {name: perturb(value) for name, value in inputs.items()}, states)
+        return recorded_in_double(trace, converted_inputs(inputs, perturb, trace), states)
 
     @cache
     def exact() -> Recording | None:

@@ -26,7 +26,7 @@ from thunder_core.pipeline.purpose import Purpose
 from thunder_core.report.number_format import size as bytes_in_words
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.gradients import gradients_kept
-from thunder_core.validation.precision import widest_affordable
+from thunder_core.validation.precision import reference_bytes, widest_affordable
 
 # No published model takes more than this many times the bytes of its inputs: a token of 16 bytes becomes logits of
 # half a megabyte at most. What fits even then is not looked at any further.
@@ -75,9 +75,10 @@ def require_memory(
         return
     require_room(what, given + need.peak, free, device, smaller_size(batch, given + need.peak, free))
     if validate:
-        reference = widest_affordable(loaded.model, copies=1 + purpose.train)
+        reference = widest_affordable(loaded.model, train=purpose.train)
         wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
-        total = given + 2 * need.kept + wider * need.peak
+        weights = reference_bytes(loaded.model, reference, train=purpose.train)
+        total = given + weights + 2 * need.kept + wider * need.peak
         beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
         require_room(beside, total, free, device, smaller_size(batch, total, free))
 

@@ -139,6 +139,7 @@ class GenerationOptimization:
             device=session.device,
             configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
             progress=self.clock.advance,
+            seconds=request.benchmark_budget,
         )
 
     def artifact_facts(self) -> Mapping[str, Any]:

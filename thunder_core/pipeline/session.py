@@ -143,15 +143,18 @@ class Session:
         seed: int | None = None,
         allow_non_finite: bool = False,
         advance: Advance,
+        seconds: float | None = None,
     ) -> ValidationReport:
         """Compare with eager PyTorch on a `wanted` number of inputs, without those of a file that were `traced`.
 
-        There is one input more of each size in `others`.
+        There is one input more of each size in `others`, behind the first one. `seconds` bound the time, as `validate`
+        says.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
-        drawn = [*((size, number) for number in numbers), *((other, wanted + 1) for other in others)]
+        first, *rest = ((size, number) for number in numbers)
+        drawn = [first, *((other, wanted + 1) for other in others), *rest]
         report = validate(
             self.compiled,
             self.model,
@@ -163,6 +166,7 @@ class Session:
             progress=advance,
             seed=self.seed if seed is None else seed,
             sizes=[self.size_in_words(drawn_size) for drawn_size, _ in drawn] if others else (),
+            seconds=seconds,
         )
         if not only_traced:
             return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
