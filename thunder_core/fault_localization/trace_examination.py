@@ -15,6 +15,7 @@ from thunder_core.errors.tree import message_line
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
+from thunder_core.fault_localization.lockstep import compute_the_same, has_large_values
 from thunder_core.fault_localization.own_inputs import converted_inputs
 from thunder_core.fault_localization.raising import first_raising
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
@@ -115,7 +116,11 @@ class Examination:
 
     def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
         """Run a claimed trace twice on the same inputs, which is to give the same bits."""
-        if self.deadline.is_over or self.faults or not self.has_room(claimed):
+        if self.deadline.is_over or self.faults:
+            return
+        if has_large_values(claimed) and compute_the_same(claimed, claimed, inputs, states):
+            return
+        if not self.has_room(claimed):
             return
         fault = first_unsteady(claimed, inputs, states)
         self.faults += [] if fault is None else [fault]
@@ -129,7 +134,8 @@ class Examination:
 
     def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare each stage with the one before it, by the values of names."""
-        if not self.has_room(stages[0]):
+        stages = self.unlike(stages, inputs, states)
+        if len(stages) < 2 or not self.has_room(stages[0]):
             return
         before = first_evaluated(stages[0], inputs, states)
         for stage in stages[1:]:
@@ -148,6 +154,24 @@ class Examination:
                 if fault is not None and not self.is_known(fault):
                     self.faults.append(fault)
             before = after
+
+    def unlike(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
+        """The stages that compute other bits than the one before, each behind that one, where values take much memory.
+
+        Those that are bit for bit what they were made from need no recording.
+        """
+        if not has_large_values(stages[0]):
+            return stages
+        kept = [stages[0]]
+        for stage in stages[1:]:
+            if self.deadline.is_over:
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
+            elif not is_same(kept[-1], stage) and compute_the_same(kept[-1], stage, inputs, states):
+                self.stages.append(stage.made_by)
+                kept[-1] = stage
+            elif not is_same(kept[-1], stage):
+                kept.append(stage)
+        return kept
 
     def joined(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
         """The evaluation of a computation without the views that it returned, with the results of its tail."""

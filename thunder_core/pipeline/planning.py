@@ -18,6 +18,7 @@ from thunder_core.pipeline.dynamic import points_of, require_dimensions, require
 from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
+from thunder_core.pipeline.memory_plan import MemoryPlan, plan_memory, require_fit
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
@@ -49,6 +50,7 @@ class Plan:
     generation: GenerationLengths | None = None
     comparing: Prepared | None = None
     calibration: Dataset | None = None
+    memory: MemoryPlan | None = None
 
     @property
     def device(self) -> str:
@@ -75,6 +77,7 @@ class Plan:
             *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
             *(("skipped", text) for text in skipped_executors(prepared)),
             *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
+            *([("memory", row) for row in self.memory.rows()] if self.memory else []),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
@@ -157,6 +160,7 @@ class Plan:
             "include_weights": request.include_weights,
             "validation": "pending" if request.target else "on" if request.validate else "off",
             "artifact": str(self.destination),
+            "memory": None if self.memory is None else self.memory.as_data(),
             "notes": list(loading.notes),
         }
 
@@ -209,14 +213,21 @@ def plan(request: Request) -> Plan:
     else:
         size = InputSize(generation.batch, generation.prompt_length)
     require_positions(config, request.dynamic, size)
+    stages = stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None)
+    purpose = Purpose(request.train, data, cut=request.seq is not None)
+    tokens = 0 if generation is None else generation.new_tokens
+    memory = plan_memory(prepared, purpose, upper_end(request.dynamic, size), stages, tokens)
+    if memory is not None and not request.target:
+        require_fit(memory, prepared)
     return Plan(
         request=request,
+        memory=memory,
         prepared=without_comparison(prepared),
         size=size,
         data=data,
         judged_by=judged_by,
         calibration=calibration,
-        stages=stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None),
+        stages=stages,
         destination=destination_of(request, prepared),
         generation=generation,
         comparing=comparing,

@@ -330,4 +330,4 @@ def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _identical(buffer: torch.Tensor, value: torch.Tensor) -> bool:
-    return buffer.shape == value.shape and bool(torch.equal(buffer, value))
+    return buffer.shape == value.shape and (buffer.is_meta or bool(torch.equal(buffer, value)))

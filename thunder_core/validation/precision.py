@@ -31,7 +31,6 @@ from thunder_core.validation.wide_weights import (
 # Weights whose layers take float32, and return it, whatever the dtype is that they were made for.
 TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
 ROOM = 0.7  # of the free memory, for the reference's weights; the rest is for what it computes
-AT_ONCE = 3  # conversions of the largest weight that are held at once, where each is made while it is read
 
 
 def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
@@ -74,7 +73,7 @@ def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, 
     """The bytes that the weights of a reference in a dtype take at once, with their gradients for training."""
     whole = bytes_in(model, dtype)
     largest = max((parameter.numel() for parameter in model.parameters()), default=0)
-    weights = whole if is_converted_at_once(model, dtype) else AT_ONCE * largest * dtype.itemsize
+    weights = whole if is_converted_at_once(model, dtype) else largest * dtype.itemsize
     return weights + (whole if train else 0)
 
 
