@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -156,20 +157,21 @@ class Examination:
             before = after
 
     def unlike(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
-        """The stages that compute other bits than the one before, each behind that one, where values take much memory.
+        """The first stage, and those that compute other bits than the one before them, where values take much memory.
 
-        Those that are bit for bit what they were made from need no recording.
+        The others are bit for bit what they were made from, so that they need no recording.
         """
         if not has_large_values(stages[0]):
             return stages
         kept = [stages[0]]
-        for stage in stages[1:]:
+        for before, stage in itertools.pairwise(stages):
             if self.deadline.is_over:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
-            elif not is_same(kept[-1], stage) and compute_the_same(kept[-1], stage, inputs, states):
+            elif is_same(before, stage):
+                continue
+            elif compute_the_same(before, stage, inputs, states):
                 self.stages.append(stage.made_by)
-                kept[-1] = stage
-            elif not is_same(kept[-1], stage):
+            else:
                 kept.append(stage)
         return kept
 

@@ -9,7 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 from thunder_core.models.dtype import parse_dtype
-from thunder_core.models.load import LoadedModel, LoadingPlan
+from thunder_core.models.fingerprint import structure_fingerprint
+from thunder_core.models.load import LoadedModel, LoadingPlan, source_of
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.task import auto_class
@@ -23,7 +24,8 @@ def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
     with torch.device("meta"):
         model: PreTrainedModel = auto.from_config(config, dtype=dtype, trust_remote_code=request.trust_remote_code)
     torch.nn.Module.train(model, False)
-    return LoadedModel(model, model.config, plan.task, {"dtype": str(dtype)}, "")
+    fingerprint = structure_fingerprint(model)
+    return LoadedModel(model, model.config, plan.task, source_of(plan, request, dtype), fingerprint)
 
 
 def described_dtype(plan: LoadingPlan) -> torch.dtype:

@@ -114,7 +114,10 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     with buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
-                inputs = {name: converted(value, partial(_without_data, batch)) for name, value in sample.items()}
+                inputs = {
+                    name: converted(value, partial(_without_data, batch, model.device))
+                    for name, value in sample.items()
+                }
                 given = weighing.held
                 returned = purpose.call(model, model)(**inputs)
                 need = MemoryNeed(peak=weighing.peak - given, kept=weighing.held - given)
@@ -124,9 +127,9 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     return need
 
 
-def _without_data(batch: int, one: torch.Tensor) -> torch.Tensor:
-    """A tensor like one of a sample, for so many samples; made on fakes, it has no data."""
-    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=one.device)
+def _without_data(batch: int, device: torch.device, one: torch.Tensor) -> torch.Tensor:
+    """A tensor like one of a sample, for so many samples and on a device; made on fakes, it has no data."""
+    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=device)
 
 
 @contextmanager

@@ -163,15 +163,13 @@ def stage_needs(
             yield stage, weights + COMPILERS
 
 
-def require_fit(plan: MemoryPlan, prepared: Prepared) -> None:
-    """Raise `OutOfMemory` where no way fits, with the bytes that are needed and what would fit."""
-    if plan.fits:
-        return
+def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
+    """The error for a plan that does not fit, with the bytes that are needed and what would fit."""
     limited = plan.addresses is not None and plan.peak > plan.addresses
     needed, free = (plan.peak, plan.addresses) if limited else (plan.least, plan.free)
     assert free is not None
     where = "the limits of this process leave" if limited else f"are free on {prepared.loading.device}:"
-    raise OutOfMemory(
+    return OutOfMemory(
         f"the model takes {bytes_in_words(needed)} at the peak, {bytes_in_words(plan.weights)} of them weights, and "
         f"{where} {bytes_in_words(free)}; nothing was loaded",
         fix="; or ".join(advice(plan, prepared, needed, free)),

@@ -43,8 +43,13 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
 
 
 def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
-    """Carry out a planned optimization, and return its report, its artifact and the compiled module."""
+    """Carry out a planned optimization, and return its report, its artifact and the compiled module.
+
+    Raises `OutOfMemory` before anything is loaded where the plan does not fit.
+    """
     clock = StageClock(progress or Unwatched())
+    if plan.lacking_memory is not None:
+        raise plan.lacking_memory
     mapped = plan.memory.weights if plan.memory and plan.memory.mapped else 0
     with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped):
         return _carry_out(plan, clock)
