@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
-from thunder_core.errors import Bug, OutOfDisk, ThunderError
+from thunder_core.errors import Bug, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.models.memory_limits import is_refused_memory, process_limits
 from thunder_core.storage.full_disk import fullness
 
 INTERNAL = 70
@@ -25,7 +26,9 @@ class Audience:
 
 def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error and return the exit status that belongs to it."""
-    known = error if isinstance(error, ThunderError) else full_disk_of(error) or bug_of(error)
+    known = (
+        error if isinstance(error, ThunderError) else full_disk_of(error) or out_of_memory_of(error) or bug_of(error)
+    )
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
     if audience.json:
@@ -50,6 +53,18 @@ def full_disk_of(error: BaseException) -> OutOfDisk | None:
     """The error for a file system that takes no more, wherever that was met; None for any other."""
     full = fullness(error)
     return OutOfDisk(full.what, fix=full.fix) if full else None
+
+
+def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
+    """The error for memory that a limit refuses, wherever that was met, imports included; None for any other."""
+    if not is_refused_memory(error):
+        return None
+    limits = [f"{left / 2**30:.1f} GiB" for left in process_limits()]
+    left = f"; the limits of this process leave {min(limits)}" if limits else ""
+    return OutOfMemory(
+        f"out of memory{left}: {str(error).strip().partition(chr(10))[0]:.200}",
+        fix="allow the process more memory (`ulimit -v`, `prlimit --as`), or use a smaller --batch, --seq or --dtype",
+    )
 
 
 def bug_of(error: BaseException) -> Bug:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 from rich.console import Console
 
@@ -13,12 +13,16 @@ WORD = "importing PyTorch"
 
 @contextmanager
 def importing(console: Console) -> Iterator[None]:
-    """Say that PyTorch is imported while the block does it, unless that is done: a line, or a spinner that goes."""
-    if "torch" in sys.modules or console.quiet:
-        yield
-    elif console.is_terminal:
-        with console.status(WORD):
+    """Say that PyTorch is imported while the block does it, unless that is done: a line, or a spinner that goes.
+
+    What libraries print when they fail to be imported goes to stderr, so that stdout has results alone.
+    """
+    with redirect_stdout(sys.stderr):
+        if "torch" in sys.modules or console.quiet:
             yield
-    else:
-        console.print(WORD)
-        yield
+        elif console.is_terminal:
+            with console.status(WORD):
+                yield
+        else:
+            console.print(WORD)
+            yield

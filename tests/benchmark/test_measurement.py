@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics as plain
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from thunder_core.benchmark import BenchmarkReport, measure, measurement, threads_in_use, timing
+from thunder_core.benchmark.measurement import affordable_rounds
 from thunder_core.benchmark.statistics import speedup
 from thunder_core.errors import BadOption
 
@@ -168,3 +170,24 @@ def test_on_a_gpu_the_work_is_timed_and_its_memory_counted() -> None:
 
 def test_every_timer_is_for_a_device_of_torch() -> None:
     assert all(torch.device(name).type == name for name in timing.TIMERS)
+
+
+def test_rounds_that_fit_into_the_time_follow_from_the_first_round():
+    assert affordable_rounds(5, 30, 0.1, 30.0) == (5, 30)
+    assert affordable_rounds(5, 30, 100.0, None) == (5, 30)
+    assert affordable_rounds(5, 30, 2.0, 30.0) == (3, 12)
+    assert affordable_rounds(5, 30, 40.0, 30.0) == (1, 2)
+    assert affordable_rounds(0, 30, 10.0, 30.0) == (0, 3)
+
+
+def test_benchmark_of_slow_calls_ends_when_its_time_is_over():
+    report = measure(
+        {"eager": lambda: time.sleep(0.02), "thunder": lambda: time.sleep(0.02)},
+        runs=200,
+        warmup=5,
+        device=torch.device("cpu"),
+        seconds=0.4,
+    )
+    assert 2 <= report.runs <= 10
+    assert report.warmup <= 3
+    assert {len(candidate.seconds) for candidate in report.candidates} == {report.runs}

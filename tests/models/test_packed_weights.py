@@ -16,7 +16,8 @@ from thunder_core.errors import PackageMissing
 from thunder_core.models.load import load_model
 from thunder_core.models.packed_weights import PACKAGES
 from thunder_core.models.request import ModelRequest
-from thunder_core.validation.precision import in_precision, is_packed
+from thunder_core.validation.precision import in_precision
+from thunder_core.validation.wide_weights import is_packed
 
 IDS = torch.arange(24).reshape(1, 24) % 256
 

@@ -17,7 +17,7 @@ from thunder_core.errors import BadOption
 from thunder_core.pipeline.run_request import PROMPT_FIX, RunRequest, check_run_request
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline.generation import Token
+    from thunder_core.pipeline.generation import Token, WeightReading
 
 
 @expand_options
@@ -58,11 +58,13 @@ def run(
         with told_tokens.line():
             generator.generate(prompt, count, sampling, told_tokens.hear)
         tokens = told_tokens.tokens
+        reading = generator.reading()
         if json:
             found = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
+            found["memory"] = None if reading is None else reading._asdict()
             print_json("run/1", {**found, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
         else:
-            told.print(in_words(tokens), style="dim", soft_wrap=True)
+            told.print(in_words(tokens, reading), style="dim", soft_wrap=True)
 
 
 def prompt_of_stdin() -> str:
@@ -137,8 +139,15 @@ def rate(tokens: Sequence[Token]) -> float | None:
     return len(rest) / sum(rest) if rest else None
 
 
-def in_words(tokens: Sequence[Token]) -> str:
-    """The line behind the text: how many tokens there are, and how fast they came."""
+def in_words(tokens: Sequence[Token], reading: WeightReading | None = None) -> str:
+    """The line behind the text: how many tokens there are, how fast they came, and how fast memory was read for them.
+
+    Each token reads all weights once, so that the bandwidth of memory bounds the rate.
+    """
     counted = "1 token" if len(tokens) == 1 else f"{len(tokens)} tokens"
-    then = "" if (each := rate(tokens)) is None else f", then {each:,.1f} tokens/s"
+    each = rate(tokens)
+    then = "" if each is None else f", then {each:,.1f} tokens/s"
+    if each is not None and reading is not None:
+        read, most = each * reading.weights / 2**30, reading.bandwidth / 2**30
+        then += f" ({read:.1f} GiB/s of weights, and memory gives {most:.1f} GiB/s)"
     return f"{counted}: the first after {tokens[0].seconds:.2f} s{then}"

@@ -88,7 +88,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
 
 def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:
     """Each output: its errors beside eager's own, and the verdict; and the notes on all of them."""
-    detail = f"{validation.inputs_in_words}, against {validation.reference_dtype}"
+    detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
     trains = any(output.is_gradient for output in validation.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -37,6 +38,7 @@ def measure(
     configuration: Mapping[str, str] | None = None,
     memory: bool = False,
     release: Callable[[], object] = do_nothing,
+    seconds: float | None = None,
 ) -> BenchmarkReport:
     """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
 
@@ -44,33 +46,49 @@ def measure(
     The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds. With
     `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one. Before that is
     counted `release` drops what earlier calls left behind and a call would drop itself, such as gradients.
+    With `seconds` there are only as many rounds as fit into that time, by the time of the first.
     Raises BadOption for fewer than two runs: a confidence interval needs them.
     """
     if runs < FEWEST_RUNS:
         raise BadOption(
             f"--runs is {runs}, and a confidence interval needs {FEWEST_RUNS}", fix="give --runs 20 or more"
         )
-    total = warmup + runs
-    timer = timer_for(device)
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    timer, began = timer_for(device), time.perf_counter()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    number = 0
     with _collector_held():
-        for number in range(total):
+        while number < warmup + runs:
             gc.collect(0)
             for name in _order_of(number, candidates):
                 elapsed = timer(candidates[name])
                 if number >= warmup:
-                    seconds[name].append(elapsed)
-            progress(number + 1, total)
+                    times[name].append(elapsed)
+            number += 1
+            progress(number, warmup + runs)
+            if number == 1:
+                warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, seconds)
         peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
-    first = next(iter(seconds.values()))
+    first = next(iter(times.values()))
     return BenchmarkReport(
         machine=machine_name(device),
         device=str(device),
         configuration=dict(configuration or {}),
         runs=runs,
         warmup=warmup,
-        candidates=tuple(describe_candidate(name, times, first, peaks[name]) for name, times in seconds.items()),
+        candidates=tuple(describe_candidate(name, taken, first, peaks[name]) for name, taken in times.items()),
     )
+
+
+def affordable_rounds(warmup: int, runs: int, round_seconds: float, seconds: float | None) -> tuple[int, int]:
+    """The rounds that fit into so many seconds, by the time of the first: `warmup`, and those that count.
+
+    The first round does not count where it was one of warm-up. At least two count.
+    """
+    if seconds is None or (warmup + runs) * round_seconds <= seconds:
+        return warmup, runs
+    rounds = int(seconds / round_seconds)
+    warmup = min(warmup, max(rounds // 4, 1))
+    return warmup, min(runs, max(rounds - warmup, FEWEST_RUNS))
 
 
 def _peak(call: Call, device: torch.device, on_host: bool, release: Callable[[], object]) -> int | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
 from thunder_core.claiming.comparison import Difference, Exact, Measured, metadata_difference, value_difference
+from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred
 from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.errors import WrongResult
 from thunder_core.ir.evaluate import bindings, evaluate
@@ -171,7 +173,9 @@ class ExactValues:
         if not self.states.equal(self.drawn):
             return None  # the random numbers of another dtype are others
         change = perturb if perturbed else in_float64
-        values = {key: change(value) for key, value in own_copies(self.before, (self.claimed, *self.reference)).items()}
+        written = any(bsym.mutates for bsym in (self.claimed, *self.reference))
+        widen = change if written else partial(deferred, compute=change)
+        values = {key: widen(value) for key, value in own_copies(self.before, (self.claimed, *self.reference)).items()}
         try:
             self.states.restore()
             evaluate_in_double(self.reference, values)
@@ -198,8 +202,14 @@ def perturb(value: Any) -> Any:
     """
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value
+    unit = torch.finfo(value.dtype).eps
+    if value.is_contiguous():
+        changed = value.detach().to(torch.float64, copy=True)
+        changed.view(-1)[0::2].mul_(1 - unit)
+        changed.view(-1)[1::2].mul_(1 + unit)
+        return changed
     signs = (torch.arange(value.numel(), device=value.device) % 2 * 2 - 1).view(value.shape)
-    return in_float64(value) * (1 + signs * torch.finfo(value.dtype).eps)
+    return in_float64(value) * (1 + signs * unit)
 
 
 def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult:
@@ -289,7 +299,7 @@ def copied(values: Values) -> Values:
 
 
 def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, torch.Tensor) or isinstance(value, DeferredTensor):
         return value
     value = value.detach()
     storage = value.untyped_storage()

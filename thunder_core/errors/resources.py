@@ -21,8 +21,10 @@ class OutOfDisk(ResourceError):
 class OutOfMemory(ResourceError):
     """The model, its optimized twin or a call of one of them does not fit into the device's memory.
 
-    What a call takes is estimated on tensors without data before any of it is allocated, and so is what the layers of a
-    config take; what cannot be estimated is refused by the allocator.
+    The memory of each stage is planned from the config before anything is loaded, against what is free, control groups
+    and limits of the process (`prlimit --as`) included; `--dry-run` prints the plan. What a call takes is estimated
+    again on tensors without data before any of it is allocated. What cannot be estimated is refused by the system,
+    within a limit on the private memory of the process, so that the kernel does not kill it.
     """
 
     code = "TH0702"

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
@@ -26,7 +27,8 @@ class Capture:
     def __call__(self, *values: Any) -> None:
         """Copy the inputs of the first call."""
         if self.inputs is None:
-            self.inputs = copied(inputs_by_name(self.program.last("computation"), values))
+            traces = self.program.traces("computation")
+            self.inputs = own_inputs(inputs_by_name(traces[-1], values), *traces)
             self.states = RandomStates.now(self.inputs)
 
 

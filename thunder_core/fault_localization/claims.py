@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.check import RandomStates, Values
 from thunder_core.claiming.claim_checks import Unclaimed, with_checks
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.judgement import Deadline, Findings, judged_by
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import settings_kept
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.ir.evaluate import evaluate
@@ -41,7 +42,7 @@ def examine_claims(
     checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)
     checks = judged_by(judge, checked)
-    values = {**copied(inputs), **claimed.constants}
+    values = {**own_inputs(inputs, claimed), **claimed.constants}
     with torch.no_grad(), settings_kept(claimed.bound_symbols):
         states.restore()
         for bsym, dying in zip(checked.bound_symbols, last_uses(checked), strict=True):

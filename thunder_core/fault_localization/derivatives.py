@@ -12,10 +12,11 @@ import torch
 
 from thunder_core.autodiff.derivation import Derivation
 from thunder_core.autodiff.step import Step
-from thunder_core.claiming.check import RandomStates, Values, copied, no_exact_value, perturb
+from thunder_core.claiming.check import RandomStates, Values, no_exact_value, perturb
 from thunder_core.claiming.comparison import Difference, Exact
 from thunder_core.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.fault_localization.line_faults import line_fault
+from thunder_core.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.fault_localization.recording import Recording, settings_kept
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.fault_localization.stages import difference_in_double, is_equal, noise_in_double
@@ -57,14 +58,14 @@ def autograd_gradients(
     body: Trace, inputs: Values, requires_grad: Sequence[str], cotangents: Cotangents, states: RandomStates
 ) -> AutogradGradients:
     """The gradients of the tensors of a computation for cotangents of its results, by autograd in eager PyTorch."""
-    plain = gradients_of(body, copied(inputs), requires_grad, cotangents, states)
+    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states)
     if not RandomStates.now(inputs).equal(states):
         return AutogradGradients(plain)  # the random numbers of another dtype are others
     wide = {name: in_float64(value) for name, value in cotangents.items()}
 
     def compute(perturbed: bool) -> Values | None:
         change = perturb if perturbed else in_float64
-        own = {name: change(value) for name, value in copied(inputs).items()}
+        own = converted_inputs(own_inputs(inputs, body), change, body)
         try:
             return gradients_of(body, own, requires_grad, wide, states, in_double=True)
         except (RuntimeError, TypeError, ValueError):

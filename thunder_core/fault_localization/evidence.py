@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.program_derivative import ProgramDerivative
-from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.check import RandomStates, Values
 from thunder_core.claiming.claim_checks import Unclaimed, reference_of
 from thunder_core.fault_localization.backward import backward_inputs
 from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.examination import outcome_undone
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import inputs_by_name, record
 from thunder_core.fault_localization.stages import definitions, is_equal
 from thunder_core.fault_localization.trace_examination import unclaimed_of, without_freed
@@ -46,7 +47,7 @@ def evidence_of(
     call = Call(subject, args, kwargs)
     with outcome_undone(call):
         prepared, _ = program.prepare(subject, *call.own_arguments())
-        inputs = copied(inputs_by_name(program.last("computation"), prepared))
+        inputs = own_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
         states = RandomStates.now(inputs)
         with torch.no_grad():
             traces = without_freed(program.traces(fault.trace))
@@ -64,7 +65,7 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
 
 def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
     """The evidence of a claimed line: what it stands for, and what it really reads."""
-    claimed, known = traces[-1], {**copied(values), **traces[-1].constants}
+    claimed, known = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in claimed.bound_symbols:
         if bound_symbol_text(bsym) == fault.line:

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.check import RandomStates
 from thunder_core.fault_localization.backward import examine_backward
 from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.captures import Capture
 from thunder_core.fault_localization.guard_probes import wrong_guards
 from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.outside import Preparation, wrong_outside
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.trace_examination import Examination
@@ -50,7 +51,7 @@ def examine(
         roots = {"module": subject, "args": taken, "kwargs": own_kwargs}
         computation, prologue = program.last("computation"), program.last("prologue")
         examination.faults += wrongly_unpacked(program.traces("computation")[0], preparation.inputs, roots, prologue)
-        inputs = copied(inputs_by_name(computation, preparation.inputs))
+        inputs = own_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
         states = RandomStates.now(inputs)
         examination.examine_computation(inputs, states)
         if not examination.raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.comparison import Difference
 from thunder_core.fault_localization.acquisition import follow
 from thunder_core.fault_localization.calls import Arguments, Call
@@ -20,6 +20,7 @@ from thunder_core.fault_localization.epilogue import (
     returned_leaves,
 )
 from thunder_core.fault_localization.line_faults import return_fault
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
@@ -53,7 +54,7 @@ def wrong_outside(
     a trace `has_room` for that in memory.
     """
     acquired = program.traces("computation")[0]
-    inputs = copied(inputs_by_name(acquired, preparation.inputs))
+    inputs = own_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
     with call.undone():
         ours, handed_out = run_program(program, call, preparation)
     with call.undone():

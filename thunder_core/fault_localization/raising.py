@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.check import RandomStates, Values
 from thunder_core.claiming.comparison import Difference
 from thunder_core.fault_localization.line_faults import stage_line_fault
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import record, settings_kept
 from thunder_core.fault_localization.stages import Evaluated, first_difference
 from thunder_core.ir.evaluate import evaluate
@@ -31,7 +32,7 @@ def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates)
 
 def raising_place(trace: Trace, inputs: Values, states: RandomStates) -> tuple[int, Exception] | None:
     """The place of the first line of a trace that raises, and what it raises; None where none does."""
-    values = {**copied(inputs), **trace.constants}
+    values = {**own_inputs(inputs, trace), **trace.constants}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
         for place, bsym in enumerate(trace.bound_symbols):

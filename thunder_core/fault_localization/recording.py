@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from thunder_core.capture.settings import settings_of
-from thunder_core.claiming.check import RandomStates, Values, copied
+from thunder_core.claiming.check import RandomStates, Values
 from thunder_core.claiming.double_precision import call_in_double, default_float64, in_float64
+from thunder_core.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.ir.evaluate import bindings, call_target, evaluate_one
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -39,9 +40,9 @@ def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: boo
 
     `in_double` evaluates it in float64. Raises what the calls raise.
     """
-    values = copied(inputs)
+    values = own_inputs(inputs, trace)
     if in_double:
-        values = {name: in_float64(value) for name, value in values.items()}
+        values = converted_inputs(values, in_float64, trace)
     values |= {name: in_float64(value) if in_double else value for name, value in trace.constants.items()}
     call = call_in_double if in_double else call_target
     recording, writes = Recording(), dict[str, int]()

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import copied, perturb
+from thunder_core.claiming.check import perturb
 from thunder_core.claiming.claim import EAGER
 from thunder_core.claiming.claim_checks import uninitialized
 from thunder_core.claiming.comparison import (
@@ -26,8 +26,10 @@ from thunder_core.claiming.comparison import (
     largest_value,
     metadata_difference,
 )
+from thunder_core.claiming.deferred_tensor import DeferredTensor, has_same_values
 from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.fault_localization.line_faults import of_result, return_fault, stage_line_fault
+from thunder_core.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.fault_localization.recording import AT_THE_END, Recording
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.ir.printer import bound_symbol_text
@@ -129,7 +131,9 @@ def differences_in_double(before: Evaluated, after: Evaluated) -> dict[str, Diff
     found: dict[str, Difference | None] = {}
     for name in new:
         bsym = made_by.get(name)
-        if name in old and name in own and (bsym is None or bsym.executor in ("", EAGER)):
+        if name not in old or name not in own or has_same_values(old[name], new[name]):
+            continue
+        if bsym is None or bsym.executor in ("", EAGER):
             noise = noise_in_double(own[name], old[name]) + noise_of_inputs(bsym, after_exact)
             found[name] = difference_in_double(old[name], new[name], noise)
     return {name: difference for name, difference in found.items() if difference is not None}
@@ -148,6 +152,7 @@ def noise_in_double(own: Any, exact: Any) -> float:
 def noise_of_inputs(bsym: BoundSymbol | None, exact: Recording) -> float:
     """The error in float64 that values of the size of what a line reads make plausible."""
     values = () if bsym is None else (exact.final.get(proxy.name) for proxy in bsym.inputs)
+    values = (value.source if isinstance(value, DeferredTensor) else value for value in values)
     tensors = [one for one in values if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel()]
     return OF_INPUTS * max(map(largest_value, tensors), default=0.0)
 
@@ -171,6 +176,8 @@ def reads_the_same(bsym: BoundSymbol, before: Recording, after: Recording) -> bo
 
 def is_equal(one: Any, other: Any) -> bool:
     """Whether two values are the same, NaN included."""
+    if has_same_values(one, other):
+        return True
     tensors = [value for value in (one, other) if isinstance(value, torch.Tensor)]
     if len(tensors) < 2:
         return not tensors and bool(one == other)
@@ -188,8 +195,9 @@ def exact_locally(name: str, before: Evaluated) -> Exact:
         if bsym is None or before.exact() is None:
             return None
         change = perturb if perturbed else in_float64
-        read = copied({proxy.name: before.recording.final[proxy.name] for proxy in bsym.inputs})
-        values = {name: change(value) for name, value in read.items()}
+        read = {proxy.name: before.recording.final[proxy.name] for proxy in bsym.inputs}
+        line = before.trace.having((bsym,), made_by=before.trace.made_by)
+        values = converted_inputs(own_inputs(read, line), change, line)
         try:
             evaluate_in_double((bsym,), values)
         except (RuntimeError, TypeError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,15 @@ from thunder_core.errors.tree import message_line
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady
 from thunder_core.fault_localization.judgement import OUT_OF_TIME, Deadline
+from thunder_core.fault_localization.lockstep import compute_the_same, has_large_values
+from thunder_core.fault_localization.own_inputs import converted_inputs
 from thunder_core.fault_localization.raising import first_raising
 from thunder_core.fault_localization.recording import Recording, record, recorded_in_double
 from thunder_core.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.fault_localization.stages import Evaluated, changes_dtypes, first_difference
 from thunder_core.ir.trace import Trace
 from thunder_core.models.free_memory import free_memory
+from thunder_core.models.release_memory import trim_memory
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
 
@@ -65,6 +69,8 @@ class Examination:
         except Exception as error:  # of any operation that does not run by itself
             said = message_line(error)
             self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
+        finally:
+            trim_memory()
 
     def has_room(self, trace: Trace) -> bool:
         """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
@@ -111,7 +117,11 @@ class Examination:
 
     def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
         """Run a claimed trace twice on the same inputs, which is to give the same bits."""
-        if self.deadline.is_over or self.faults or not self.has_room(claimed):
+        if self.deadline.is_over or self.faults:
+            return
+        if has_large_values(claimed) and compute_the_same(claimed, claimed, inputs, states):
+            return
+        if not self.has_room(claimed):
             return
         fault = first_unsteady(claimed, inputs, states)
         self.faults += [] if fault is None else [fault]
@@ -125,7 +135,8 @@ class Examination:
 
     def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare each stage with the one before it, by the values of names."""
-        if not self.has_room(stages[0]):
+        stages = self.unlike(stages, inputs, states)
+        if len(stages) < 2 or not self.has_room(stages[0]):
             return
         before = first_evaluated(stages[0], inputs, states)
         for stage in stages[1:]:
@@ -144,6 +155,25 @@ class Examination:
                 if fault is not None and not self.is_known(fault):
                     self.faults.append(fault)
             before = after
+
+    def unlike(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
+        """The first stage, and those that compute other bits than the one before them, where values take much memory.
+
+        The others are bit for bit what they were made from, so that they need no recording.
+        """
+        if not has_large_values(stages[0]):
+            return stages
+        kept = [stages[0]]
+        for before, stage in itertools.pairwise(stages):
+            if self.deadline.is_over:
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
+            elif is_same(before, stage):
+                continue
+            elif compute_the_same(before, stage, inputs, states):
+                self.stages.append(stage.made_by)
+            else:
+                kept.append(stage)
+        return kept
 
     def joined(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
         """The evaluation of a computation without the views that it returned, with the results of its tail."""
@@ -183,7 +213,7 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
 
     @cache
     def perturbed() -> Recording | None:
-        return recorded_in_double(trace, {name: perturb(value) for name, value in inputs.items()}, states)
+        return recorded_in_double(trace, converted_inputs(inputs, perturb, trace), states)
 
     @cache
     def exact() -> Recording | None:

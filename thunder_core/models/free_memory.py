@@ -6,11 +6,9 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.models.memory_limits import limited_memory
+from thunder_core.models.memory_limits import is_refused_memory, limited_memory
 
 MEMORY_FILE = Path("/proc/meminfo")
-# What PyTorch's allocator for the CPU says, and its arithmetic of sizes, in a plain RuntimeError.
-REFUSALS = ("can't allocate memory", "Storage size calculation overflowed", "integer multiplication overflow")
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -32,6 +30,4 @@ def machines_memory() -> int | None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory was asked for which is not there."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(refusal in str(error) for refusal in REFUSALS)
+    return isinstance(error, torch.OutOfMemoryError) or is_refused_memory(error)

@@ -180,4 +180,5 @@ def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
 
 def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
     dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
-    return tensor.to(device=loaded.model.device, dtype=dtype)
+    device = loaded.model.device  # inputs have data, also those of a model that has none
+    return tensor.to(device="cpu" if device.type == "meta" else device, dtype=dtype)

@@ -186,13 +186,18 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
     with loading_errors(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)
     put_into_mode(model, train=False)
-    source: dict[str, object] = {
+    source = source_of(plan, request, model.dtype)
+    return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)
+
+
+def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> dict[str, object]:
+    """The plain data from which a model is built anew."""
+    return {
         **plan.origin.as_dict(),
         "task": plan.task,
-        "dtype": dtype_name(model.dtype),
+        "dtype": dtype_name(dtype),
         "device": str(plan.device),
         "random_weights": request.random_weights,
         "seed": request.seed,
         "trust_remote_code": request.trust_remote_code,
     }
-    return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)

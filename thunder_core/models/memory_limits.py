@@ -1,4 +1,4 @@
-"""The memory that the control groups of a process leave it: a container may have far less than its machine.
+"""The memory that the limits of a process and its control groups leave it, which may be far less than its machine has.
 
 Linux describes them in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`. The memory of files that
 nobody uses is given back as soon as some is asked for, and counts as free.
@@ -6,6 +6,8 @@ nobody uses is given back as soon as some is asked for, and counts as free.
 
 from __future__ import annotations
 
+import errno
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +34,55 @@ CONTROLLERS = {
 }
 
 
+# The limits of `prlimit` on the addresses of a process, and what counts against each (proc_pid_status(5)).
+PROCESS_LIMITS = {resource.RLIMIT_AS: "VmSize:", resource.RLIMIT_DATA: "VmData:"}
+STATUS = Path("/proc/self/status")
+# What the system says, in the words of C, Rust, the loader of libraries, PyTorch and its allocator for the CPU.
+REFUSALS = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "cannot allocate memory",
+    "failed to map segment from shared object",
+    "Storage size calculation overflowed",
+    "integer multiplication overflow",
+    "unable to mmap",
+    "can't start new thread",
+    "std::bad_alloc",
+)
+
+
 def limited_memory() -> int | None:
-    """Bytes that this process may still take by the limits of its control groups; None where there are none."""
-    return min(
-        (left for controller, group in groups() if (left := left_in(group, controller)) is not None), default=None
-    )
+    """Bytes that this process may still take by its limits and its control groups; None where there are none."""
+    left = (left for controller, group in groups() if (left := left_in(group, controller)) is not None)
+    return min((*left, *process_limits()), default=None)
+
+
+def process_limits() -> Iterator[int]:
+    """Bytes that each limit on the addresses of this process leaves it."""
+    for kind, name in PROCESS_LIMITS.items():
+        most, _ = resource.getrlimit(kind)
+        used = status_bytes(name)
+        if most != resource.RLIM_INFINITY and used is not None:
+            yield max(0, most - used)
+
+
+def used_data() -> int | None:
+    """Bytes of the private memory of this process, used or not yet; None where that is not known."""
+    return status_bytes(PROCESS_LIMITS[resource.RLIMIT_DATA])
+
+
+def status_bytes(name: str) -> int | None:
+    """A field of the status of this process in bytes."""
+    lines = (line.split() for line in _lines(STATUS))
+    return next((1024 * int(parts[1]) for parts in lines if parts and parts[0] == name), None)
+
+
+def is_refused_memory(error: BaseException) -> bool:
+    """Whether an error says that memory was asked for which is not there; PyTorch's own class is not asked about."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    said = isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
+    return said and any(refusal in str(error) for refusal in REFUSALS)
 
 
 def groups() -> Iterator[tuple[Controller, Path]]:

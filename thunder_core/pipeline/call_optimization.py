@@ -134,6 +134,7 @@ class CallOptimization:
                     others=self.plan.points[1:],
                     allow_non_finite=request.allow_non_finite,
                     advance=self.clock.advance,
+                    seconds=request.validate_budget,
                 )
             )
         return with_inside(report, look, seconds)
@@ -162,6 +163,7 @@ class CallOptimization:
             progress=self.clock.advance,
             release=session.release,
             configuration=session.configuration(size),
+            seconds=self.plan.request.benchmark_budget,
         )
 
     def _shares(self) -> TimeShares:

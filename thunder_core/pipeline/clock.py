@@ -12,15 +12,18 @@ from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import Bug
 from thunder_core.fusion.watch import watching
 from thunder_core.ir.trace import Trace
-from thunder_core.pipeline.progress import FIRST_CALLS, Progress
+from thunder_core.models.release_memory import release_memory
+from thunder_core.pipeline.progress import COMPARE, FIRST_CALLS, QUALITY, Progress
 from thunder_core.recipe import Transform
 from thunder_core.report import StageTime
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 
+HEAVY = frozenset({"load", "compile", COMPARE, QUALITY, "validate", "benchmark"})  # stages that use much memory
+
 
 class StageClock:
-    """Begins stages; a stage ends where the next one begins, or at `stop`."""
+    """Begins stages; a stage ends where the next one begins, or at `stop`, and memory that it has freed is released."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -43,6 +46,8 @@ class StageClock:
         if self.stage:
             seconds = time.perf_counter() - self._began
             self.times.append(StageTime(name=self.stage, seconds=seconds))
+            if self.stage in HEAVY:
+                release_memory()
             self.progress.end(self.stage, seconds)
             self.stage = ""
 

@@ -26,7 +26,7 @@ from thunder_core.pipeline.purpose import Purpose
 from thunder_core.report.number_format import size as bytes_in_words
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.gradients import gradients_kept
-from thunder_core.validation.precision import widest_affordable
+from thunder_core.validation.precision import reference_bytes, widest_affordable
 
 # No published model takes more than this many times the bytes of its inputs: a token of 16 bytes becomes logits of
 # half a megabyte at most. What fits even then is not looked at any further.
@@ -75,9 +75,10 @@ def require_memory(
         return
     require_room(what, given + need.peak, free, device, smaller_size(batch, given + need.peak, free))
     if validate:
-        reference = widest_affordable(loaded.model, copies=1 + purpose.train)
+        reference = widest_affordable(loaded.model, train=purpose.train)
         wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
-        total = given + 2 * need.kept + wider * need.peak
+        weights = reference_bytes(loaded.model, reference, train=purpose.train)
+        total = given + weights + 2 * need.kept + wider * need.peak
         beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
         require_room(beside, total, free, device, smaller_size(batch, total, free))
 
@@ -113,7 +114,10 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     with buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
-                inputs = {name: converted(value, partial(_without_data, batch)) for name, value in sample.items()}
+                inputs = {
+                    name: converted(value, partial(_without_data, batch, model.device))
+                    for name, value in sample.items()
+                }
                 given = weighing.held
                 returned = purpose.call(model, model)(**inputs)
                 need = MemoryNeed(peak=weighing.peak - given, kept=weighing.held - given)
@@ -123,9 +127,9 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
     return need
 
 
-def _without_data(batch: int, one: torch.Tensor) -> torch.Tensor:
-    """A tensor like one of a sample, for so many samples; made on fakes, it has no data."""
-    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=one.device)
+def _without_data(batch: int, device: torch.device, one: torch.Tensor) -> torch.Tensor:
+    """A tensor like one of a sample, for so many samples and on a device; made on fakes, it has no data."""
+    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=device)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers.cache_utils import DynamicCache
@@ -25,10 +25,12 @@ from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.manifest import Manifest
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.signature import require_authentic
+from thunder_core.benchmark.memory_bandwidth import memory_bandwidth
 from thunder_core.errors import BadOption, CannotGenerate, SequenceTooLong
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.origin import find_origin, request_of
 from thunder_core.models.tokens import tokenizer_beside
+from thunder_core.models.weight_bytes import LARGE, weight_bytes
 from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.run_request import PROMPT_FIX, Sampling
@@ -52,6 +54,13 @@ class Token:
 Hear = Callable[[Token], object]
 
 
+class WeightReading(NamedTuple):
+    """The bytes of the weights, which each token reads, and the bytes per second that memory gives."""
+
+    weights: int
+    bandwidth: float
+
+
 @dataclass(frozen=True, eq=False)
 class Generator(ABC):
     """An artifact that goes on with texts, by its programs alone."""
@@ -73,6 +82,11 @@ class Generator(ABC):
     @abstractmethod
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
         """Choose `count` tokens behind a prompt, or up to the one that ends the text; `hear` is told of each."""
+
+    def reading(self) -> WeightReading | None:
+        """The weights beside the bandwidth of memory; None for a model so small that caches hold it."""
+        weights = weight_bytes(self.loaded.model)
+        return WeightReading(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
 
     def tokenizer(self) -> Any:
         """The tokenizer that lies beside the model; raises `BadData` where there is none."""

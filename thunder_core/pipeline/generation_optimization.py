@@ -16,6 +16,7 @@ from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.errors import CannotGenerate
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.prompts import require_generation
+from thunder_core.models.weight_bytes import LARGE, weight_bytes
 from thunder_core.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.package import __version__
@@ -123,7 +124,10 @@ class GenerationOptimization:
         return with_inside(found, look, seconds)
 
     def _measured(self) -> tuple[GenerationBenchmark, ...]:
-        """The measurement of the longest prompts, alone and in the largest batch."""
+        """The measurement of the longest prompts, alone and in the largest batch.
+
+        The profiler that counts memory on the CPU keeps every event, so that it is left out for large models.
+        """
         self.clock.begin("benchmark")
         batches = sorted({1, self.lengths.batch})
         return tuple(self._measured_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
@@ -139,6 +143,8 @@ class GenerationOptimization:
             device=session.device,
             configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
             progress=self.clock.advance,
+            seconds=request.benchmark_budget,
+            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE,
         )
 
     def artifact_facts(self) -> Mapping[str, Any]:

@@ -113,6 +113,7 @@ def measure_generation(
     memory: bool = True,
     warmed: Callable[[], object] = do_nothing,
     progress: Callable[[int, int], None] = say_nothing,
+    seconds: float | None = None,
 ) -> GenerationBenchmark:
     """Measure the `generate` of contenders in turn, greedily; the first is the one that the others are compared with.
 
@@ -120,6 +121,7 @@ def measure_generation(
     has the facts that set this measurement apart from others (`measure`); batch and lengths are added to it. Each
     contender generates once before anything counts, and `warmed` is called then. Seconds are those of a clock on the
     host, when a token is there. With `memory` one more call of each counts the bytes that a call takes at its peak.
+    `seconds` bound the rounds as those of `measure`.
 
     Raises `CannotGenerate` where a contender does not give the tokens that it was asked for, and `BadOption` for fewer
     than two runs.
@@ -138,8 +140,9 @@ def measure_generation(
         progress=progress,
         configuration={**facts, "call": GENERATION},
         memory=memory,
+        seconds=seconds,
     )
-    counted = slice(1 + warmup, 1 + warmup + runs)
+    counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
     rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
     following = {name: [fmean(seconds[1:]) for seconds in found] for name, found in rounds.items() if new_tokens > 1}
     return GenerationBenchmark(

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.artifact.write import write_artifact
 from thunder_core.errors import OutputExists
+from thunder_core.models.memory_guard import guarded_memory
 from thunder_core.pipeline.build_report import build_report, running_traces
 from thunder_core.pipeline.call_optimization import CallOptimization
 from thunder_core.pipeline.clock import StageClock
@@ -42,9 +43,15 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
 
 
 def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
-    """Carry out a planned optimization, and return its report, its artifact and the compiled module."""
+    """Carry out a planned optimization, and return its report, its artifact and the compiled module.
+
+    Raises `OutOfMemory` before anything is loaded where the plan does not fit.
+    """
     clock = StageClock(progress or Unwatched())
-    with stage_failures(lambda: clock.stage or "the start"):
+    if plan.lacking_memory is not None:
+        raise plan.lacking_memory
+    mapped = plan.memory.weights if plan.memory and plan.memory.mapped else 0
+    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped):
         return _carry_out(plan, clock)
 
 

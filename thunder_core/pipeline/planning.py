@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from thunder_core.benchmark.report import size_in_words
+from thunder_core.errors import OutOfMemory
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
@@ -18,6 +19,7 @@ from thunder_core.pipeline.dynamic import points_of, require_dimensions, require
 from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
+from thunder_core.pipeline.memory_plan import MemoryPlan, misfit, plan_memory
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
@@ -26,6 +28,7 @@ from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.request_checks import check_request
 from thunder_core.pipeline.samples import real_samples
 from thunder_core.pipeline.sizes import size_to_trace
+from thunder_core.report.number_format import size as bytes_in_words
 
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
@@ -49,6 +52,7 @@ class Plan:
     generation: GenerationLengths | None = None
     comparing: Prepared | None = None
     calibration: Dataset | None = None
+    memory: MemoryPlan | None = None
 
     @property
     def device(self) -> str:
@@ -75,10 +79,30 @@ class Plan:
             *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
             *(("skipped", text) for text in skipped_executors(prepared)),
             *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
+            *self.memory_rows(),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
+
+    def memory_rows(self) -> Iterator[tuple[str, str]]:
+        """The memory of the stages, and what is lacking where it does not fit."""
+        if self.memory is None:
+            return
+        if self.request.target:
+            weights = bytes_in_words(self.memory.prepared or self.memory.weights)
+            yield "memory", f"weights of {weights} on the target; none of them is loaded here"
+            return
+        yield from (("memory", row) for row in self.memory.rows())
+        if (lacking := self.lacking_memory) is not None:
+            yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
+
+    @property
+    def lacking_memory(self) -> OutOfMemory | None:
+        """The error for a model that does not fit; None for one that does, and for a target, which loads nothing."""
+        if self.memory is None or self.memory.fits or self.request.target:
+            return None
+        return misfit(self.memory, self.prepared)
 
     @property
     def points(self) -> list[InputSize]:
@@ -157,6 +181,7 @@ class Plan:
             "include_weights": request.include_weights,
             "validation": "pending" if request.target else "on" if request.validate else "off",
             "artifact": str(self.destination),
+            "memory": None if self.memory is None else self.memory.as_data(),
             "notes": list(loading.notes),
         }
 
@@ -209,14 +234,19 @@ def plan(request: Request) -> Plan:
     else:
         size = InputSize(generation.batch, generation.prompt_length)
     require_positions(config, request.dynamic, size)
+    stages = stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None)
+    purpose = Purpose(request.train, data, cut=request.seq is not None)
+    tokens = 0 if generation is None else generation.new_tokens
+    memory = plan_memory(prepared, purpose, upper_end(request.dynamic, size), stages, tokens)
     return Plan(
         request=request,
+        memory=memory,
         prepared=without_comparison(prepared),
         size=size,
         data=data,
         judged_by=judged_by,
         calibration=calibration,
-        stages=stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None),
+        stages=stages,
         destination=destination_of(request, prepared),
         generation=generation,
         comparing=comparing,

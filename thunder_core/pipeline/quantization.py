@@ -45,7 +45,9 @@ class Quantization:
     def opened(self) -> Session:
         """The session of the model, quantized with what it was calibrated with, where that was asked for."""
         self._refuse_in_vain()
-        return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepared)
+        request = self.plan.request
+        loads = not request.target or request.include_weights
+        return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepared, loads_weights=loads)
 
     def judged(self, session: Session) -> tuple[Plan, Session, QuantizationReport | None]:
         """The session, and how far its model is from the float one; the plan says which layers stay as they are.

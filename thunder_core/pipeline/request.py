@@ -191,6 +191,22 @@ class Request:
     runs: int = option(30, int, metavar="N", help="Rounds of the benchmark that count", least=2)
     warmup: int = option(5, int, metavar="N", help="Rounds of the benchmark that do not", least=0)
     inputs: int = option(3, int, metavar="N", help="How many inputs are validated on", least=1)
+    validate_budget: float | None = option(
+        None,
+        float,
+        metavar="SECONDS",
+        least=0,
+        help="Seconds that validation may take; inputs that it leaves out are reported",
+        default_text="the time of 5 eager calls for each input, at least 30",
+    )
+    benchmark_budget: float = option(
+        30.0,
+        float,
+        metavar="SECONDS",
+        least=0,
+        help="Seconds that the benchmark of one size may take; slow calls get fewer rounds",
+        default_text="30",
+    )
     validate: bool = option(
         True,
         bool,

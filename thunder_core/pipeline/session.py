@@ -21,6 +21,7 @@ from thunder_core.extension.leaving_out import require_modules
 from thunder_core.extension.transform import prepared_model
 from thunder_core.models.batches import IDS
 from thunder_core.models.dataset import Dataset
+from thunder_core.models.described_model import describe_model
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.inputs import Inputs
 from thunder_core.models.load import LoadedModel, load_model, rebuild_model
@@ -143,15 +144,18 @@ class Session:
         seed: int | None = None,
         allow_non_finite: bool = False,
         advance: Advance,
+        seconds: float | None = None,
     ) -> ValidationReport:
         """Compare with eager PyTorch on a `wanted` number of inputs, without those of a file that were `traced`.
 
-        There is one input more of each size in `others`.
+        There is one input more of each size in `others`, behind the first one. `seconds` bound the time, as `validate`
+        says.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
-        drawn = [*((size, number) for number in numbers), *((other, wanted + 1) for other in others)]
+        first, *rest = ((size, number) for number in numbers)
+        drawn = [first, *((other, wanted + 1) for other in others), *rest]
         report = validate(
             self.compiled,
             self.model,
@@ -163,6 +167,7 @@ class Session:
             progress=advance,
             seed=self.seed if seed is None else seed,
             sizes=[self.size_in_words(drawn_size) for drawn_size, _ in drawn] if others else (),
+            seconds=seconds,
         )
         if not only_traced:
             return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
@@ -181,14 +186,18 @@ def open_model(
     purpose: Purpose,
     begin: Callable[[str], None] = lambda stage: None,
     prepare: Callable[[LoadedModel], torch.nn.Module] | None = None,
+    *,
+    loads_weights: bool = True,
 ) -> Session:
     """Open a session of a model that a recipe compiles; `begin` is called as the recipe begins to check the model.
+
+    Where nothing runs, the model needs no weights: without `loads_weights` none of its tensors has data.
 
     The model is prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`,
     `RecipeMismatch`, what transforms raise for a model that they cannot prepare, and `UnknownName` for an executor that
     is left out of modules that the model has not.
     """
-    loaded = load_model(prepared.model)
+    loaded = load_model(prepared.model) if loads_weights else describe_model(prepared.loading, prepared.model)
     begin(CHECK_RECIPE)
     prepared.recipe.validate_all(loaded.model)
     require_modules(prepared.recipe.composition.without, loaded.model)

@@ -57,6 +57,7 @@ def validate_artifact(
     input: Path | None = None,  # noqa: A002 - the option's name
     evaluate: Path | None = None,
     metric: str | None = None,
+    validate_budget: float | None = None,
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> Revalidation:
@@ -66,13 +67,13 @@ def validate_artifact(
     was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
     NaN, infinities and nothing but zeros in what eager PyTorch gives. `input` is a file of real inputs, of which so
     many batches are taken, and `evaluate` one of samples by which the model is judged before and after, by `metric`.
-    `consent` is what `load` takes as well. A signature is of what was signed: an artifact that becomes validated has
-    none any more.
+    `validate_budget` bounds the seconds. `consent` is what `load` takes as well. A signature is of what was signed: an
+    artifact that becomes validated has none any more.
 
     Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
     artifact does not say which inputs it takes; nothing is changed then.
     """
-    request = ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric)
+    request = ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget)
     check_validate_request(request)
     clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
@@ -131,6 +132,7 @@ def _findings(
             seed=seed,
             allow_non_finite=accepts,
             advance=advance,
+            seconds=request.validate_budget,
         )
         notes = (*report.notes, *cut_notes(session.purpose.data, size.seq))
         evaluation = None

@@ -35,6 +35,7 @@ class ValidateRequest:
     input: Path | None = same_option(Request, "input")
     evaluate: Path | None = same_option(Request, "evaluate")
     metric: str | None = same_option(Request, "metric")
+    validate_budget: float | None = same_option(Request, "validate_budget")
 
 
 def check_validate_request(request: ValidateRequest) -> None:

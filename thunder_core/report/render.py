@@ -135,7 +135,7 @@ def _verdict(report: Report) -> Headline:
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
     inputs = _plural(report.validation.inputs, "input")
-    against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_dtype}"
+    against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_in_words}"
     if not report.validation.passed:
         return Headline("Verdict", "Out of tolerance", against, "bad")
     broken = [output.name for output in report.validation.outputs if not output.finite]

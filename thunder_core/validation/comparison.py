@@ -13,8 +13,10 @@ from functools import partial
 import torch
 
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
+from thunder_core.models.release_memory import trim_memory
 from thunder_core.options.tolerance import Tolerance
 from thunder_core.runtime.layouts import layouts_watched
+from thunder_core.validation.budget import Budget
 from thunder_core.validation.degenerate_outputs import Finiteness, finiteness_notes, finiteness_of, require_conclusive
 from thunder_core.validation.distance import measure_distance
 from thunder_core.validation.draws import Draws, random_state, same_state
@@ -25,6 +27,7 @@ from thunder_core.validation.precision import Reference, copy_sharing_parameters
 from thunder_core.validation.report import AFTER_CALL, OutputReport, ValidationReport
 from thunder_core.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
 from thunder_core.validation.verdict import Measurement, judge, judge_points, require_passed
+from thunder_core.validation.wide_weights import constant_buffers
 
 RUNS_PER_INPUT = 3
 NOT_COMPARED = "`{}` was compared by its type alone: what a {} holds cannot be looked into"
@@ -48,6 +51,7 @@ def validate(
     reference_dtype: torch.dtype | None = None,
     seed: int = 0,
     sizes: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> ValidationReport:
     """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs.
 
@@ -57,7 +61,8 @@ def validate(
     does not fit into memory). The random state is seeded alike before each run, and is put back afterwards; so are
     the model's buffers. `progress(done, total)` is called after each run. Where tensors of the optimized one are not
     laid out as their bound symbols were derived, the report's notes name these. `sizes` are those of the inputs in
-    words, where these are of several, each of which is then reported by itself.
+    words, where these are of several, each of which is then reported by itself. The time is bounded by `seconds`, or by
+    that of eager PyTorch (`Budget`): the first input is compared in any case, and how many are left out is noted.
 
     Raises NotFinite where eager or the reference holds NaN or infinities, and AllZero where eager holds nothing but
     zeros (unless `allow_non_finite`, when the notes say so), OutOfTolerance if an output is out of tolerance; all three
@@ -67,13 +72,18 @@ def validate(
     """
     if not inputs:
         raise Bug("validation was asked for without inputs", fix="give at least one input")
-    reference = Reference(model, reference_dtype or widest_affordable(model, copies=1 + train))
-    comparison = _Comparison()
+    reference = Reference(model, reference_dtype or widest_affordable(model, train=train))
+    comparison, budget, done = _Comparison(), Budget(len(inputs), seconds), 0
     with torch.no_grad(), _random_state_kept(model):
         for run in _runs(model, inputs, seed, comparison.mismatches, progress, train=train):
-            observed = _side_by_side(run, optimized, model, reference)
+            if not budget.allows(done):
+                comparison.left_out.append(budget.note(done))
+                break
+            observed = _side_by_side(run, optimized, model, reference, budget)
             comparison.add(observed, _measure(observed, language_model=language_model, train=train))
-    report = comparison.report(reference, len(inputs), tolerance, sizes, language_model=language_model)
+            done += 1
+            del observed
+    report = comparison.report(reference, done, tolerance, sizes[:done], language_model=language_model)
     if not allow_non_finite:
         require_conclusive(report, train=train)
     require_passed(report)
@@ -82,11 +92,15 @@ def validate(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The results of the runs so far: measurements by outputs, what is `opaque`, and layouts that are `mismatches`."""
+    """The results of the runs so far: measurements by outputs, what is `opaque`, and layouts that are `mismatches`.
+
+    `left_out` says how many inputs there was no time for.
+    """
 
     measured: dict[str, list[Measurement]] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
     mismatches: dict[str, None] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     def add(self, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
         """Add one input's measurements, by the names of outputs."""
@@ -105,9 +119,10 @@ class _Comparison:
             passed=all(output.passed for output in outputs),
             inputs=inputs,
             reference_dtype=reference.name,
+            by_layer=reference.by_layer,
             tolerance=tolerance,
             outputs=outputs,
-            notes=(*notes, *opaque, *map(MISMATCH.format, self.mismatches)),
+            notes=(*self.left_out, *notes, *opaque, *map(MISMATCH.format, self.mismatches)),
             points=judge_points(sizes, self.measured, tolerance),
         )
 
@@ -208,12 +223,12 @@ class _SideBySide:
 
 
 def _side_by_side(
-    run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference
+    run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, budget: Budget
 ) -> _SideBySide:
     """The optimized one, eager and the reference. Eager runs first, on a copy: in the state that the other meets."""
     start = copy_sharing_parameters(model)
     before, own = state_of(start, run.inputs), state_of(model, run.inputs)
-    with parameters_unchanged(model):
+    with parameters_unchanged(model), budget.timing_eager():
         eager, draws = run.noting(copied := copy_sharing_parameters(start), copied)
     generators = random_state(run.devices)
     with buffers_kept(model), layouts_watched() as watch:
@@ -230,6 +245,7 @@ def _side_by_side(
             fix="leave out the executor or the transform that draws its own, or set the model's dropout to 0",
         )
     precise = reference.observed(run.noting, start, draws).with_state_at(paths)
+    trim_memory()
     return _SideBySide(mine.leaves, eager.leaves, precise.leaves, state_at(paths, before).tensors)
 
 
@@ -296,7 +312,13 @@ def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
 @contextmanager
 def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
     """Put the model's buffers back, values and identities, as they were before the call."""
-    owners = [(m, name, buffer) for m in model.modules() for name, buffer in m.named_buffers(recurse=False)]
+    constant = constant_buffers(model)
+    owners = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if id(buffer) not in constant
+    ]
     values = [buffer.clone() for _, _, buffer in owners]
     try:
         yield
@@ -308,4 +330,4 @@ def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _identical(buffer: torch.Tensor, value: torch.Tensor) -> bool:
-    return buffer.shape == value.shape and bool(torch.equal(buffer, value))
+    return buffer.shape == value.shape and (buffer.is_meta or bool(torch.equal(buffer, value)))

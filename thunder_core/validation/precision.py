@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.claiming.deferred_tensor import DeferredTensor
 from thunder_core.errors import NotComparable
 from thunder_core.errors.tree import message_line
 from thunder_core.models.free_memory import free_memory, is_out_of_memory
@@ -16,22 +17,31 @@ from thunder_core.models.input_tensors import converted
 from thunder_core.validation.draws import Draws
 from thunder_core.validation.leaves import dtype_name
 from thunder_core.validation.state import Observed
+from thunder_core.validation.wide_weights import (
+    bytes_in,
+    constant_buffers,
+    convert_in_place,
+    deferred_weights,
+    is_converted_at_once,
+    is_packed,
+    plain_tensors,
+    tensors_held,
+)
 
-PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 # Weights whose layers take float32, and return it, whatever the dtype is that they were made for.
 TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
-ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
+ROOM = 0.7  # of the free memory, for the reference's weights; the rest is for what it computes
 
 
 def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy that shares the parameters and nothing else: running it leaves no mark on the model."""
+    """A copy that shares the parameters, and buffers that never change: running it leaves no mark on the model."""
     shared = {id(parameter): parameter for parameter in model.parameters()}
     return _copied(model, shared)
 
 
 def _copied(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Module:
     try:
-        return copy.deepcopy(model, {**shared, **_results(model)})
+        return copy.deepcopy(model, {**constant_buffers(model), **shared, **_results(model)})
     except (TypeError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise
@@ -48,13 +58,23 @@ def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
     return {id(value): value.detach().clone() for value in kept if isinstance(value, torch.Tensor) and value.grad_fn}
 
 
-def widest_affordable(model: torch.nn.Module, copies: int = 1) -> torch.dtype:
-    """float64, or float32 where so many copies of the model in float64 would not fit into the device's free memory."""
+def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.dtype:
+    """float64, or float32 where the weights of a reference in float64 would not fit into the device's free memory.
+
+    Those of a large model are there one at a time; with `train` its gradients are all there.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
     free = free_memory(device)
-    needed = copies * sum(tensor.numel() for tensor in tensors) * torch.float64.itemsize
-    return torch.float32 if free is not None and needed > ROOM * free else torch.float64
+    return torch.float32 if free is not None and reference_bytes(model, train=train) > ROOM * free else torch.float64
+
+
+def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:
+    """The bytes that the weights of a reference in a dtype take at once, with their gradients for training."""
+    whole = bytes_in(model, dtype)
+    largest = max((parameter.numel() for parameter in model.parameters()), default=0)
+    weights = whole if is_converted_at_once(model, dtype) else largest * dtype.itemsize
+    return weights + (whole if train else 0)
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
@@ -64,20 +84,14 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
     they return is converted.
     """
     packed = [module for module in model.modules() if is_packed(module)]
-    if not packed:
+    if not packed and not any(isinstance(one, DeferredTensor) for one in model.parameters()):
         return torch.nn.Module.to(model, dtype)
-    for tensor in plain_tensors(model):
-        tensor.data = tensor.data.to(dtype)
+    convert_in_place(model, dtype)
     for module in packed:
         takes = torch.float32 if is_taken_in_float32(module) else before
         module.register_forward_pre_hook(partial(_given, takes), with_kwargs=True)
         module.register_forward_hook(partial(_returned, dtype))
     return model
-
-
-def is_packed(module: torch.nn.Module) -> bool:
-    """Whether a module itself holds a tensor of a class that is neither PyTorch's nor a parameter's."""
-    return any(type(tensor) not in PLAIN for tensor in tensors_held(module))
 
 
 def is_taken_in_float32(module: torch.nn.Module) -> bool:
@@ -86,21 +100,9 @@ def is_taken_in_float32(module: torch.nn.Module) -> bool:
     return any(f"{kind.__module__}.{kind.__qualname__}".startswith(TAKEN_IN_FLOAT32) for kind in kinds)
 
 
-def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
-    """The floating parameters and buffers of a model that no module with packed weights holds, each once."""
-    packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
-    held = {id(tensor): tensor for module in model.modules() for tensor in tensors_held(module)}
-    return [tensor for number, tensor in held.items() if number not in packed and tensor.is_floating_point()]
-
-
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
     """The dtype that a model computes in."""
     return next((tensor.dtype for tensor in plain_tensors(model)), torch.get_default_dtype())
-
-
-def tensors_held(module: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of a module itself."""
-    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
 def _given(dtype: torch.dtype, module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -136,10 +138,16 @@ class Reference:
         """The name of the reference for people: `float64`, `float32` or `eager`."""
         return "eager" if self._dtype is None else dtype_name(self._dtype)
 
+    @property
+    def by_layer(self) -> bool:
+        """Whether weights are converted layer by layer, each while it is read."""
+        return self._dtype is not None and not is_converted_at_once(self._model, self._dtype)
+
     def _copy(self) -> torch.nn.Module:
         if self._dtype is None:
             return self._model
-        return in_precision(_copied(self._model, {}), self._dtype, self._before)
+        weights = deferred_weights(self._model, self._dtype) if self.by_layer else {}
+        return in_precision(_copied(self._model, weights), self._dtype, self._before)
 
     def _copy_of_state(self, start: torch.nn.Module) -> torch.nn.Module:
         """A copy of the model in the state of `start`, with the weights of the reference."""

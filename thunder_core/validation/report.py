@@ -235,6 +235,8 @@ class ValidationReport(ReportFacts):
     passed: bool
     inputs: int
     reference_dtype: str
+    by_layer: bool = False
+    """Whether the reference's weights were converted one layer at a time, each while it was read."""
     tolerance: Tolerance
     outputs: tuple[OutputReport, ...]
     notes: tuple[str, ...]
@@ -250,6 +252,11 @@ class ValidationReport(ReportFacts):
         """The inputs: `3 inputs that were not traced`."""
         counted = f"{self.inputs} input{'' if self.inputs == 1 else 's'}"
         return f"{counted} that {'was' if self.inputs == 1 else 'were'} not traced" if self.untraced else counted
+
+    @property
+    def reference_in_words(self) -> str:
+        """The dtype of the reference, and how it was held: `float64, one layer at a time`."""
+        return f"{self.reference_dtype}, one layer at a time" if self.by_layer else self.reference_dtype
 
     def allowed(self, output: OutputReport) -> float:
         """The largest error that the tolerance allows an output."""

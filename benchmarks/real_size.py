@@ -1,0 +1,255 @@
+"""Models of the size that people use: the memory and the seconds of each stage, beside those of eager PyTorch.
+
+A checkpoint of random weights is written as a stream, and each run is a process of its own: eager PyTorch, `optimize`
+for inference, generation, quantized recipes and training, and then what loads, runs and debugs the results. Told are
+the most resident memory of each stage, mapped files included, as a multiple of the weights, and what is resident at
+the end. A process that takes more than the limit is ended.
+
+Usage: python -m benchmarks.real_size [--sizes 0.1,0.3,1.1] [--runs eager,inference,...] [--limit GB] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import forget_peak, resident_peak
+from benchmarks.random_checkpoint import SIZES, write_checkpoint
+
+MODULE = "benchmarks.real_size"
+GIB = 1 << 30
+LIMIT = 16.0  # GiB
+INTERVAL = 0.1  # seconds between two looks at a process
+SEQ = 128
+LENGTHS = {"batch": 1, "prompt_length": 64, "new_tokens": 32}
+LARGEST_TRAINED = "0.3"
+
+
+@dataclass
+class Watch:
+    """The seconds and the most resident memory of each stage, in their order."""
+
+    stages: dict[str, dict[str, float]] = field(default_factory=dict)
+    began: float = 0.0
+
+    def begin(self, stage: str) -> None:  # noqa: ARG002
+        """Begin a stage."""
+        forget_peak()
+        self.began = time.perf_counter()
+
+    def advance(self, done: int, total: int) -> None:
+        """Ignore how much of a stage is done."""
+
+    def end(self, stage: str, seconds: float) -> None:
+        """Add what a stage took to what stages of its name took before."""
+        told = self.stages.setdefault(stage, {"seconds": 0.0, "peak": 0})
+        told["seconds"] += seconds
+        told["peak"] = max(told["peak"], resident_peak())
+        told["kept"], told["mapped"] = status_bytes("VmRSS"), status_bytes("RssFile")
+
+    def run(self, stage: str, function: Callable[[], Any]) -> Any:
+        """Run a function as a stage."""
+        self.begin(stage)
+        result = function()
+        self.end(stage, time.perf_counter() - self.began)
+        return result
+
+
+def eager(watch: Watch, folder: Path) -> object:
+    """Eager PyTorch: load, call twice, generate."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = watch.run("load", lambda: AutoModelForCausalLM.from_pretrained(folder / "model").eval())
+    ids = torch.randint(0, model.config.vocab_size, (1, SEQ))
+    with torch.no_grad():
+        watch.run("first call", lambda: model(ids))
+        watch.run("call", lambda: model(ids))
+        length = LENGTHS["new_tokens"]
+        options = {"max_new_tokens": length, "min_new_tokens": length, "do_sample": False}
+        watch.run("generate", lambda: model.generate(ids[:, : LENGTHS["prompt_length"]], **options))
+    return model
+
+
+def optimized(watch: Watch, folder: Path, name: str, recipe: str | tuple[str, ...], **settings: Any) -> object:
+    """Optimize the checkpoint by a recipe; the artifact stays in the folder."""
+    from thunder_core.models.request import ModelRequest
+    from thunder_core.pipeline import Request, optimize
+
+    source = ModelRequest(str(folder / "model"), task=settings.pop("task", None), device="cpu")
+    return optimize(Request(recipe, source, out=folder / name, force=True, **settings), watch)
+
+
+def loaded(watch: Watch, folder: Path) -> object:
+    """Load the artifact of inference, and call it."""
+    import torch
+
+    import thunder_core
+
+    model: Any = watch.run("load", lambda: thunder_core.load(folder / "inference"))
+    ids = torch.randint(0, 1000, (1, SEQ))
+    with torch.no_grad():
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        watch.run("first call", lambda: model(**inputs))
+        watch.run("call", lambda: model(**inputs))
+    return model
+
+
+def ran(watch: Watch, folder: Path) -> object:
+    """Have the artifact of generation go on with a prompt, as `thunder run` does."""
+    from thunder_core.artifact.consent import Consent
+    from thunder_core.pipeline.generation import open_generator
+    from thunder_core.pipeline.run_request import Sampling
+
+    generator = watch.run("load", lambda: open_generator(folder / "generate", Consent()))
+    prompt, count = list(range(1, 1 + LENGTHS["prompt_length"])), LENGTHS["new_tokens"]
+    tokens: list[Any] = []
+    watch.run("generate", lambda: generator.generate(prompt, count, Sampling(), tokens.append))
+    rest = [token.seconds for token in tokens[1:]]
+    watch.stages["generate"]["tokens per second"] = len(rest) / sum(rest)
+    return generator
+
+
+def debugged(watch: Watch, folder: Path) -> object:
+    """Examine the program of inference as `thunder debug` does."""
+    from thunder_core.models.request import ModelRequest
+    from thunder_core.pipeline.debug import debug
+    from thunder_core.pipeline.debug_request import DebugRequest
+    from thunder_core.pipeline.request import Request
+
+    request = Request("default", ModelRequest(str(folder / "model"), device="cpu"))
+    return watch.run("debug", lambda: debug(DebugRequest(request)))
+
+
+RUNS: Mapping[str, Callable[[Watch, Path], object]] = {
+    "eager": eager,
+    "inference": lambda watch, folder: optimized(watch, folder, "inference", "default"),
+    "random": lambda watch, folder: optimized(watch, folder, "random", "default"),
+    "generate": lambda watch, folder: optimized(
+        watch, folder, "generate", "hf-llama", task="generate", include_weights=True, **LENGTHS
+    ),
+    "int8-weight-only": lambda watch, folder: optimized(watch, folder, "int8", ("hf-llama", "int8-weight-only")),
+    "int4-weight-only": lambda watch, folder: optimized(watch, folder, "int4", ("hf-llama", "int4-weight-only")),
+    "train": lambda watch, folder: optimized(
+        watch, folder, "train", ("hf-llama", "max-memory-saving"), train=True, benchmark=False
+    ),
+    "load": loaded,
+    "run": ran,
+    "debug": debugged,
+}
+
+
+def one(run: str, folder: Path) -> dict[str, Any]:
+    """Do one run in this process."""
+    from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports count for no stage
+
+    from thunder_core.pipeline import optimize  # noqa: F401
+
+    watch = Watch()
+    imported = forget_peak()
+    began = time.perf_counter()
+    kept = RUNS[run](watch, folder)
+    seconds = time.perf_counter() - began
+    gc.collect()
+    end = forget_peak()
+    del kept
+    return {"stages": watch.stages, "imported": imported, "end": end, "seconds": seconds}
+
+
+def asked(run: str, folder: Path, limit: float) -> dict[str, Any]:
+    """Do one run in a process of its own, which is ended when it takes more than the limit; its figures."""
+    command = [sys.executable, "-m", MODULE, "--one", run, "--folder", str(folder)]
+    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, stdout=told, stderr=said, text=True)
+        peak = 0
+        while process.poll() is None:
+            peak = max(peak, status_bytes("VmRSS", process.pid))
+            if peak > limit * GIB:
+                process.kill()
+            time.sleep(INTERVAL)
+        told.seek(0)
+        said.seek(0)
+        lines = told.read().splitlines()
+        if process.returncode:
+            reason = f"ended at {peak / GIB:.1f} GiB" if peak > limit * GIB else said.read()[-2000:]
+            return {"failed": reason, "peak": peak}
+    found: dict[str, Any] = json.loads(lines[-1])
+    return {**found, "peak": peak}
+
+
+def status_bytes(field_name: str, pid: int | str = "self") -> int:
+    """A field of a process's status in bytes, such as its resident memory; 0 for a process that has ended."""
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field_name}:"))
+    return 0
+
+
+def printed(run: str, found: Mapping[str, Any], weights: int) -> None:
+    """Print the figures of a run, memory as a multiple of the weights."""
+    if "failed" in found:
+        print(f"  {run:18} FAILED at {found['peak'] / GIB:.2f} GiB: {found['failed']}", flush=True)
+        return
+    over = found["peak"] - found["imported"]
+    print(
+        f"  {run:18} {found['seconds']:7.1f} s, peak {found['peak'] / GIB:5.2f} GiB "
+        f"({over / weights:.2f} x weights and imports of {found['imported'] / GIB:.2f}), "
+        f"end {found['end'] / GIB:5.2f} GiB",
+        flush=True,
+    )
+    for stage, told in found["stages"].items():
+        rate = f", {told['tokens per second']:.2f} tokens/s" if "tokens per second" in told else ""
+        sizes = ", ".join(f"{name} {told[name] / GIB:.2f}" for name in ("peak", "kept", "mapped"))
+        print(f"    {stage:18} {told['seconds']:7.1f} s  {sizes} GiB{rate}", flush=True)
+
+
+def main() -> None:
+    """Write the checkpoints, do the runs, print and write the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", default="0.3,1.1")
+    parser.add_argument("--runs", default=",".join(RUNS))
+    parser.add_argument("--limit", type=float, default=LIMIT)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--one")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one, options.folder)))
+        return
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for size in options.sizes.split(","):
+            folder = (options.folder or Path(temporary)) / size
+            found[size] = measured(size, folder, options.runs.split(","), options.limit)
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def measured(size: str, folder: Path, runs: list[str], limit: float) -> dict[str, Any]:
+    """The figures of all runs of a size; its checkpoint is written where it is not there."""
+    if not (folder / "model" / "config.json").exists():
+        write_checkpoint(folder / "model", SIZES[size])
+    weights = sum(file.stat().st_size for file in (folder / "model").glob("*.safetensors"))
+    print(f"{size} billion, weights of {weights / GIB:.2f} GiB, pid {os.getpid()}", flush=True)
+    rows: dict[str, Any] = {"weights": weights}
+    for run in runs:
+        if run == "train" and float(size) > float(LARGEST_TRAINED):
+            continue
+        rows[run] = asked(run, folder, limit)
+        printed(run, rows[run], weights)
+    return rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Deferred tensors: they compute what the converted tensor computes, and hold no memory of their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import embedding, linear
+
+from thunder_core.claiming.check import perturb
+from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred, has_same_values
+from thunder_core.claiming.double_precision import in_float64
+
+WEIGHT = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
+ROWS = torch.randn(3, 1024, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+READS = {
+    "linear": lambda weight: linear(ROWS, weight),
+    "product with a transposed view": lambda weight: ROWS @ weight.t(),
+    "views of views": lambda weight: weight.view(8, 64, 1024)[3].transpose(0, 1).sum(0),
+    "parts": lambda weight: torch.stack([part.mean() for part in weight.chunk(4)]),
+    "embedding": lambda weight: embedding(torch.tensor([5, 7]), weight),
+    "another dtype": lambda weight: weight.to(torch.float16).float(),
+    "bytes": lambda weight: weight.view(torch.int64) & 7,
+    "expanded": lambda weight: weight[0].expand(2, 1024) * 2,
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_operation_on_deferred_tensor_has_the_converted_ones_result(read):
+    found = READS[read](deferred(WEIGHT, in_float64))
+    expected = READS[read](in_float64(WEIGHT))
+    assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
+    assert torch.equal(found, expected)
+
+
+def test_views_are_deferred_and_hold_the_memory_of_the_source():
+    wide = deferred(WEIGHT, in_float64)
+    view = wide.t()[3:]
+    assert isinstance(wide, DeferredTensor)
+    assert isinstance(view, DeferredTensor)
+    assert view.source.untyped_storage().data_ptr() == WEIGHT.untyped_storage().data_ptr()
+
+
+def test_gradient_of_deferred_parameter_is_that_of_the_converted_one():
+    plain = torch.nn.Parameter(in_float64(WEIGHT))
+    wide = torch.nn.Parameter(deferred(WEIGHT, in_float64))
+    for parameter in (plain, wide):
+        linear(ROWS, parameter).square().sum().backward()
+    assert torch.equal(wide.grad, plain.grad)
+
+
+def test_small_tensors_and_integers_are_converted_at_once():
+    assert type(deferred(torch.ones(4), in_float64)) is torch.Tensor
+    counts = torch.ones(1 << 20, dtype=torch.int64)
+    assert deferred(counts, in_float64) is counts
+
+
+def test_write_to_deferred_tensor_is_refused():
+    with pytest.raises(RuntimeError, match="writes to a tensor that is deferred"):
+        deferred(WEIGHT, in_float64).mul_(2)
+
+
+def test_same_source_and_function_have_the_same_values():
+    wide = deferred(WEIGHT, in_float64)
+    assert has_same_values(wide, deferred(WEIGHT, in_float64))
+    assert not has_same_values(wide, deferred(WEIGHT, perturb))
+    assert not has_same_values(wide, deferred(WEIGHT.clone(), in_float64))
+    assert not has_same_values(wide.t(), wide)
+
+
+def test_perturbed_values_are_a_unit_in_the_last_place_away_in_any_layout():
+    for value in (WEIGHT, WEIGHT.t()):
+        ratio = perturb(value) / in_float64(value)
+        unit = torch.finfo(torch.float32).eps
+        assert set(((ratio - 1) / unit).round().unique().tolist()) == {-1.0, 1.0}

@@ -1,0 +1,93 @@
+"""Traces in lockstep are the same where each shared name and each output has the same bits, and only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.claiming.check import RandomStates
+from thunder_core.compiler import last_program
+from thunder_core.fault_localization import lockstep
+from thunder_core.fault_localization.lockstep import LineByLine, compute_the_same
+from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.trace import Trace
+
+X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+
+
+def traced(function) -> Trace:
+    """The first trace of a function of one tensor."""
+    compiled = thunder.jit(function, executors=("torch",))
+    compiled(X)
+    return last_program(compiled).traces("computation")[0]
+
+
+def with_operation(trace: Trace, old: str, new) -> Trace:
+    """The trace with another operation in the place of one."""
+    bsyms = (
+        replace(bsym, symbol=Symbol(new.__name__, new)) if bsym.symbol.short_name == old else bsym
+        for bsym in trace.bound_symbols
+    )
+    return trace.having(tuple(bsyms), made_by="change")
+
+
+def alike(one: Trace, other: Trace) -> bool:
+    """Whether two traces of one tensor compute the same."""
+    inputs = {one.inputs[0].name: X}
+    return compute_the_same(one, other, inputs, RandomStates.now(inputs))
+
+
+def chain(x):
+    """A chain of operations."""
+    return torch.cos(torch.sin(x) * 2).sum(-1)
+
+
+def noisy(x):
+    """Random numbers, twice."""
+    return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x)
+
+
+@pytest.mark.parametrize("function", [chain, noisy])
+def test_trace_computes_what_it_computes(function):
+    trace = traced(function)
+    state = torch.get_rng_state()
+    assert alike(trace, trace)
+    torch.set_rng_state(state)
+
+
+def test_other_operation_in_the_middle_is_found():
+    assert not alike(traced(chain), with_operation(traced(chain), "sin", torch.tan))
+
+
+def test_last_digit_is_a_difference():
+    def nearly(x):
+        return torch.sin(x) * (1 + 2**-23)
+
+    assert not alike(traced(chain), with_operation(traced(chain), "sin", nearly))
+
+
+def test_traces_that_write_are_left_to_recordings():
+    def writes(x):
+        y = x.clone()
+        y.mul_(2)
+        return y
+
+    assert not alike(traced(writes), traced(writes))
+
+
+def test_values_are_dropped_when_they_were_read_last():
+    trace = traced(chain)
+    run = LineByLine(trace, {trace.inputs[0].name: X}, RandomStates.now({}))
+    most = max(len(run.values) for _ in run.lines())
+    assert most <= 2
+    assert torch.equal(next(run.outputs()), chain(X))
+
+
+def test_large_values_are_weighed_together(monkeypatch):
+    trace = traced(chain)
+    assert not lockstep.has_large_values(trace)
+    monkeypatch.setattr(lockstep, "MUCH", 2 * X.nbytes)
+    assert lockstep.has_large_values(trace)

@@ -1,0 +1,156 @@
+"""The memory of each stage is planned from the config, and what does not fit is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoint
+from thunder_core.errors import OutOfMemory
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import Request, memory_plan, optimize, plan
+
+GIB = 1 << 30
+SMALL = Size(2, 256, 512, 4, 1000)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint in several shards."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_checkpoint(folder, SMALL, shard=1 << 20)
+    return folder
+
+
+def config_folder(folder: Path, size: Size, dtype: str = "float32") -> Path:
+    """The config alone of a model of a size."""
+    config_of(size, dtype).save_pretrained(folder)
+    return folder
+
+
+def planned(folder: Path, **options: object) -> memory_plan.MemoryPlan:
+    """The memory that is planned for a model on the CPU."""
+    random_weights = options.pop("random_weights", True)
+    model = ModelRequest(str(folder), device="cpu", random_weights=random_weights, dtype=options.pop("dtype", None))
+    memory = plan(Request(model=model, **options)).memory
+    assert memory is not None
+    return memory
+
+
+def test_weights_are_counted_as_the_files_hold_them_and_are_mapped(checkpoint):
+    memory = planned(checkpoint, random_weights=False)
+    assert len(list(checkpoint.glob("*.safetensors"))) > 1
+    stored = sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
+    assert memory.weights == pytest.approx(stored, rel=0.01)
+    assert memory.mapped
+    assert not planned(checkpoint, random_weights=False, dtype="bfloat16").mapped
+    assert not planned(checkpoint).mapped
+
+
+def test_each_stage_of_a_large_model_has_its_peak(tmp_path):
+    memory = planned(config_folder(tmp_path, SIZES["1.1"]))
+    stages = dict(memory.stages)
+    assert memory.weights == pytest.approx(4.18 * GIB, rel=0.01)
+    assert list(stages) == ["load", "compile", "validate", "benchmark", "write"]
+    assert stages["load"] == memory.weights
+    assert memory.peak == stages["validate"]
+    assert memory.peak < 1.3 * memory.weights
+
+
+@pytest.mark.parametrize(
+    ("options", "grows"),
+    [
+        ({"seq": 1024}, "compile"),
+        ({"batch": 16}, "validate"),
+        ({"train": True}, "validate"),
+        ({"dynamic": {"batch": (1, 32)}}, "compile"),
+    ],
+)
+def test_peak_grows_with_inputs_and_with_training(tmp_path, options, grows):
+    folder = config_folder(tmp_path, SIZES["0.1"])
+    assert dict(planned(folder, **options).stages)[grows] > 1.1 * dict(planned(folder).stages)[grows]
+
+
+def test_cache_of_generation_counts(tmp_path):
+    folder = config_folder(tmp_path, SIZES["0.1"])
+    model = ModelRequest(str(folder), task="generate", device="cpu", random_weights=True)
+    lengths = {"prompt_length": 64, "new_tokens": 64, "batch": 4}
+    few = plan(Request(model=model, **lengths)).memory
+    many = plan(Request(model=model, **{**lengths, "new_tokens": 1024})).memory
+    assert many.peak > few.peak + 4 * 900 * 2 * 12 * 192 * 4  # keys and values of each layer, for each token
+
+
+def test_quantized_weights_count_beside_those_they_are_made_of(tmp_path):
+    memory = planned(config_folder(tmp_path, SIZES["0.1"]), recipe="int8-weight-only")
+    assert 0.25 * memory.weights < memory.prepared < 0.3 * memory.weights
+
+
+def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatch):
+    folder = config_folder(tmp_path, SIZES["1.1"])
+    monkeypatch.setattr(memory_plan, "free_memory", lambda device: int(3.5 * GIB))
+    request = Request(model=ModelRequest(str(folder), device="cpu", random_weights=True))
+    with pytest.raises(OutOfMemory) as caught:
+        optimize(request)
+    assert ("lacking", f"TH0702 {caught.value.what} ({caught.value.fix})") in plan(request).rows()
+    assert (caught.value.code, caught.value.status) == ("TH0702", 7)
+    assert "4.18 GiB of them weights" in caught.value.what
+    assert "3.50 GiB; nothing was loaded" in caught.value.what
+    assert "--dtype bfloat16 takes 2.09 GiB" in caught.value.fix
+    assert planned(folder, dtype="bfloat16").fits
+
+
+def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint, monkeypatch):
+    monkeypatch.setattr(memory_plan, "free_memory", lambda device: 1 << 20)
+    memory = planned(checkpoint, random_weights=False)
+    assert memory.fits
+    assert "read from the disk" in memory.way
+    assert not planned(checkpoint).fits
+
+
+def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):
+    monkeypatch.setattr(memory_plan, "process_limits", lambda: iter([1 << 20]))
+    lacking = plan(Request(model=ModelRequest(str(checkpoint), device="cpu"))).lacking_memory
+    assert "the limits of this process leave 1.00 MiB" in lacking.what
+
+
+def test_plan_of_seventy_billion_parameters_takes_no_memory_for_them(tmp_path, monkeypatch):
+    seventy = Size(80, 8192, 28672, 64, 128_256)
+    monkeypatch.setattr(memory_plan, "free_memory", lambda device: 200 * GIB)
+    memory = planned(config_folder(tmp_path, seventy, "bfloat16"))
+    assert memory.weights == pytest.approx(132 * GIB, rel=0.1)
+    assert replace(memory, free=100 * GIB).fits is False
+
+
+@pytest.mark.parametrize("limit", [700 << 20, 2 << 30])
+def test_run_under_a_limit_on_addresses_ends_with_the_message(tmp_path, limit):
+    folder = config_folder(tmp_path / "model", SIZES["1.1"])
+    command = ["prlimit", f"--as={limit}", sys.executable, "-m", "thunder_cli.main", "optimize", str(folder)]
+    done = subprocess.run(
+        [*command, "--random-weights", "--device", "cpu", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout)["error"]["code"] == "TH0702"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_allocation_beyond_the_free_memory_is_an_error_within_the_guard(monkeypatch):
+    from thunder_core.models import memory_guard
+    from thunder_core.models.free_memory import is_out_of_memory
+
+    monkeypatch.setattr(memory_guard, "free_memory", lambda device: 256 << 20)
+    with memory_guard.guarded_memory(), pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 30, dtype=torch.uint8)
+    assert is_out_of_memory(caught.value)
+    assert torch.empty(1 << 30, dtype=torch.uint8).numel() == 1 << 30

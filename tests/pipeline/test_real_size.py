@@ -1,0 +1,60 @@
+"""A model of 0.1 billion parameters is optimized within bounds of memory: its weights, once, and what calls take."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.random_checkpoint import SIZES, write_checkpoint
+
+MIB = 1 << 20
+WEIGHTS = 377 * MIB
+CALLS = 250 * MIB  # logits of 16,000 tokens in float32 and float64, compilers, and one layer of the reference
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from benchmarks import real_size
+real_size.RUNS["quick"] = lambda watch, folder: real_size.optimized(
+    watch, folder, "quick", "default", inputs=1, runs=2, warmup=0, seq=64, **json.loads(sys.argv[2])
+)
+print(json.dumps(real_size.one("quick", Path(sys.argv[1]))))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a checkpoint in several shards."""
+    made = tmp_path_factory.mktemp("size")
+    assert write_checkpoint(made / "model", SIZES["0.1"], shard=128 * MIB) == pytest.approx(WEIGHTS, rel=0.01)
+    return made
+
+
+def figures(folder: Path, **options: object) -> dict[str, Any]:
+    """The memory of an optimization in a process of its own."""
+    command = [sys.executable, "-c", PROGRAM, str(folder), json.dumps(options)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_memory_of_each_stage_is_bounded_and_released(folder: Path) -> None:
+    found = figures(folder)
+    imported, stages = found["imported"], found["stages"]
+    peaks = {stage: (told["peak"] - imported) / MIB for stage, told in stages.items()}
+    assert all(peak < 1.3 * WEIGHTS / MIB + CALLS / MIB for peak in peaks.values()), peaks
+    assert peaks["load"] < 0.1 * WEIGHTS / MIB  # mapped, and not read
+    assert found["end"] - imported < WEIGHTS + 300 * MIB
+    report = json.loads((folder / "quick" / "report.json").read_text())
+    assert report["validation"]["by_layer"] is True
+    assert report["validation"]["reference_dtype"] == "float64"
+    assert report["validation"]["inside"]["lines"]
+    assert report["validation"]["inside"]["faults"] == []

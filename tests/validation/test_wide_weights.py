@@ -1,0 +1,133 @@
+"""The reference layer by layer: it computes what the reference that is converted whole computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.families import inputs_for, sample
+from thunder_core.claiming import deferred_tensor
+from thunder_core.quantization.replacement import QuantizationSettings, quantized_model
+from thunder_core.recipe import Tolerance
+from thunder_core.validation import ValidationReport, comparison, precision, validate, wide_weights
+
+FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
+
+
+class Odd(torch.nn.Module):
+    """A recurrent layer, a tied weight that is read twice, an index into a weight, and a buffer that is counted up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(16, 8)
+        self.recurrent = torch.nn.LSTM(8, 8, batch_first=True)
+        self.head = torch.nn.Linear(8, 16)
+        self.head.weight = self.table.weight
+        self.experts = torch.nn.Parameter(torch.randn(3, 8, 8))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """The logits."""
+        self.calls += 1
+        rows, _ = self.recurrent(self.table(ids))
+        chosen = self.experts[int(ids[0, 0]) % 3]
+        return self.head(rows @ chosen + self.table.weight[ids].detach())
+
+
+def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPatch, **options: object) -> list:
+    """The reports of a validation of a model that rounds its logits, with a whole reference and one layer by layer."""
+
+    def validated() -> ValidationReport:
+        return validate(
+            model, model, [inputs], Tolerance(times_eager=4.0), language_model=False, allow_non_finite=True, **options
+        )
+
+    whole = validated()
+    monkeypatch.setattr(wide_weights, "WHOLE", 0)
+    monkeypatch.setattr(deferred_tensor, "LEAST", 0)
+    return [whole, validated()]
+
+
+def require_equal(whole: ValidationReport, by_layer: ValidationReport) -> None:
+    """The reports say the same but for the way that the reference was held."""
+    assert (whole.by_layer, by_layer.by_layer) == (False, True)
+    assert by_layer.reference_in_words == f"{whole.reference_dtype}, one layer at a time"
+    assert by_layer.model_copy(update={"by_layer": False}) == whole
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reference_by_layer_measures_the_errors_of_the_whole_one(family, monkeypatch):
+    loaded = sample(family)
+    require_equal(*reports(loaded.model, inputs_for(loaded), monkeypatch))
+
+
+def test_reference_by_layer_of_bfloat16_is_the_whole_one(monkeypatch):
+    loaded = sample("llama", "bfloat16")
+    require_equal(*reports(loaded.model, inputs_for(loaded), monkeypatch))
+
+
+def test_reference_by_layer_of_tied_recurrent_and_indexed_weights_is_the_whole_one(monkeypatch):
+    torch.manual_seed(0)
+    require_equal(*reports(Odd().eval(), {"ids": torch.arange(12).view(2, 6)}, monkeypatch))
+
+
+@pytest.mark.parametrize("scheme", ["int8-weight-only", "int4-weight-only", "int8-dynamic", "bf16", "fp8"])
+def test_reference_by_layer_of_quantized_layers_is_the_whole_one(scheme, monkeypatch):
+    loaded = sample("llama")
+    model = quantized_model(loaded.model, QuantizationSettings(scheme))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    require_equal(*reports(model, inputs_for(loaded), monkeypatch))
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffer, before[name])
+        assert buffer.dtype == before[name].dtype
+
+
+def test_gradients_by_layer_are_those_of_the_whole_reference(monkeypatch):
+    loaded = sample("llama")
+    require_equal(*reports(loaded.model, inputs_for(loaded, labels=True), monkeypatch, train=True))
+
+
+def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypatch):
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(40)))  # 160 MiB, and 320 in float64
+    weight = 1024 * 1024 * torch.float64.itemsize
+    monkeypatch.setattr(precision, "free_memory", lambda device: 6 * weight)
+    assert precision.widest_affordable(model) == torch.float64
+    assert precision.widest_affordable(model, train=True) == torch.float32
+    reference = precision.Reference(model, torch.float64)
+    assert reference.by_layer
+    assert all(type(one) is deferred_tensor.DeferredTensor for one in reference._converted.parameters() if one.ndim > 1)
+
+
+class Clock:
+    """A clock on which each look takes a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Another second."""
+        self.now += 1.0
+        return self.now
+
+
+def test_inputs_that_there_is_no_time_for_are_left_out_and_noted(monkeypatch):
+    model = torch.nn.Linear(4, 4)
+    inputs = [{"input": torch.randn(2, 4)} for _ in range(5)]
+
+    def validated(seconds: float) -> ValidationReport:
+        monkeypatch.setattr("thunder_core.validation.budget.time.perf_counter", Clock())
+        return validate(model, model, inputs, Tolerance(), language_model=False, seconds=seconds)
+
+    assert validated(1000.0).inputs == 5
+    assert validated(0.0).inputs == 1
+    report = validated(18.0)
+    assert 1 < report.inputs < 5
+    assert report.notes[0].startswith(f"{5 - report.inputs} of 5 inputs were left out: the validation may take 18 s")
+    assert report.passed
+
+
+def test_time_of_validation_follows_from_calls_of_eager(monkeypatch):
+    budget = comparison.Budget(inputs=3)
+    assert budget.allowed == 30.0
+    budget.eager_call = 4.0
+    assert budget.allowed == 60.0

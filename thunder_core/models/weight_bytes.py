@@ -1,0 +1,13 @@
+"""The bytes of a model's weights, and from how many on its memory is planned."""
+
+from __future__ import annotations
+
+import torch
+
+LARGE = 256 << 20
+
+
+def weight_bytes(model: torch.nn.Module) -> int:
+    """The bytes of a model's parameters and buffers, each once."""
+    tensors = (*model.parameters(), *model.buffers())
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())

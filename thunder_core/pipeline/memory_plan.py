@@ -1,0 +1,188 @@
+"""The memory that each stage of an optimization takes, known from the config before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.errors import OutOfMemory
+from thunder_core.models.described_model import describe_model, is_mapped
+from thunder_core.models.free_memory import free_memory
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.library_output import quiet_transformers
+from thunder_core.models.load import LoadedModel
+from thunder_core.models.memory_limits import process_limits
+from thunder_core.models.weight_bytes import LARGE, weight_bytes
+from thunder_core.pipeline.estimate import MemoryNeed, need_of
+from thunder_core.pipeline.prepare import Prepared
+from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY
+from thunder_core.pipeline.purpose import Purpose
+from thunder_core.report.number_format import size as bytes_in_words
+from thunder_core.validation.precision import reference_bytes
+
+COMPILERS = 256 << 20  # bytes that the compilers take, measured with Inductor
+WIDE = 2  # how many times as large values are in the reference
+RESIDENT, ON_DISK = "", "the weights are read from the disk while they are used"
+CALLS = ("compile", COMPARE, "validate", EVALUATE, "benchmark", CALIBRATE, QUALITY)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The bytes at the peak of each stage, beside what is free, and the way that fits.
+
+    `weights` are those of the model, `prepared` of the one that transforms make from it. Those that are `mapped` may
+    lie on the disk while nobody reads them. `addresses` is what the limits of the process leave it.
+    """
+
+    weights: int
+    prepared: int
+    mapped: bool
+    stages: tuple[tuple[str, int], ...]
+    free: int | None
+    addresses: int | None = None
+
+    @property
+    def peak(self) -> int:
+        """The bytes of the stage that takes most."""
+        return max((size for _, size in self.stages), default=self.weights)
+
+    @property
+    def least(self) -> int:
+        """The bytes without which it does not run: all but the weights that may lie on the disk."""
+        return self.peak - (self.weights if self.mapped else 0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a way that fits."""
+        fits_addresses = self.addresses is None or self.peak <= self.addresses
+        return (self.free is None or self.least <= self.free) and fits_addresses
+
+    @property
+    def way(self) -> str:
+        """The way that was chosen, in words; empty where everything fits into memory."""
+        return RESIDENT if self.free is None or self.peak <= self.free else ON_DISK
+
+    def rows(self) -> Iterator[str]:
+        """The plan in words."""
+        kind = "mapped from the checkpoint" if self.mapped else "in memory of their own"
+        made = f", and {bytes_in_words(self.prepared)} of quantized ones" if self.prepared else ""
+        free = "" if self.free is None else f"; {bytes_in_words(self.free)} are free"
+        yield f"weights of {bytes_in_words(self.weights)}, {kind}{made}{free}"
+        if self.stages:
+            yield ", ".join(f"{stage} {bytes_in_words(size)}" for stage, size in self.stages)
+        if self.way:
+            yield self.way
+
+    def as_data(self) -> dict[str, object]:
+        """The plan as plain data."""
+        return {
+            "weights": self.weights,
+            "prepared": self.prepared,
+            "mapped": self.mapped,
+            "stages": dict(self.stages),
+            "peak": self.peak,
+            "free": self.free,
+            "way": self.way or "everything in memory",
+        }
+
+
+def plan_memory(
+    prepared: Prepared, purpose: Purpose, size: InputSize, stages: Sequence[str], tokens: int = 0
+) -> MemoryPlan | None:
+    """The memory of the stages for inputs of a size, or for generation of so many tokens behind them.
+
+    None where the library cannot describe the model without its weights, which is then found while it is loaded.
+    """
+    try:
+        with quiet_transformers():
+            described = describe_model(prepared.loading, prepared.model)
+            made = prepared_bytes(prepared, described)
+    except Exception:  # whatever a library says of a device without data
+        return None
+    weights = weight_bytes(described.model)
+    mapped = is_mapped(prepared.loading, prepared.model)
+    device = prepared.loading.device
+    free = free_memory(device)
+    limits = min(process_limits(), default=None) if device.type == "cpu" else None
+    plan = MemoryPlan(weights, made, mapped, (), free, limits)
+    if weights < LARGE or not plan.fits:
+        return plan
+    need = call_need(described, purpose, size) or MemoryNeed(0, 0)
+    if tokens:
+        need = with_cache(need, size.seq, tokens)
+    found = tuple(stage_needs(described, purpose, weights + made, need, stages))
+    return MemoryPlan(weights, made, mapped, found, free, limits)
+
+
+def prepared_bytes(prepared: Prepared, described: LoadedModel) -> int:
+    """The bytes of the weights that the recipe's transforms make anew."""
+    model: torch.nn.Module = described.model
+    for transform in prepared.in_order:
+        model = transform.restructure(model)
+    if model is described.model:
+        return 0
+    old = {id(tensor) for tensor in (*described.model.parameters(), *described.model.buffers())}
+    new = (one for one in (*model.parameters(), *model.buffers()) if id(one) not in old)
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in new}.values())
+
+
+def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> MemoryNeed | None:
+    """The memory of a call beside the weights; None where that cannot be known."""
+    try:
+        with quiet_transformers():
+            sample = purpose.inputs(described, **size._replace(batch=1).stated, seed=0)
+            with torch.set_grad_enabled(purpose.train):
+                return need_of(described, purpose, sample, size.batch)
+    except Exception:  # a model that asks for values, or takes other inputs: the stage itself tells
+        return None
+
+
+def with_cache(need: MemoryNeed, prompt: int, tokens: int) -> MemoryNeed:
+    """The memory of generation: what a call for the prompt keeps, its cache, grows with each token."""
+    grown = need.kept * (prompt + tokens) // max(prompt, 1)
+    return MemoryNeed(need.peak + grown, grown)
+
+
+def stage_needs(
+    described: LoadedModel, purpose: Purpose, weights: int, need: MemoryNeed, stages: Sequence[str]
+) -> Iterator[tuple[str, int]]:
+    """The bytes at the peak of each stage."""
+    reference = reference_bytes(described.model, train=purpose.train)
+    for stage in stages:
+        if stage == "load":
+            yield stage, weights
+        elif stage == "compile":
+            yield stage, weights + COMPILERS + need.peak
+        elif stage == "validate":
+            yield stage, weights + COMPILERS + reference + (1 + WIDE) * need.peak
+        elif stage in CALLS:
+            yield stage, weights + COMPILERS + need.peak
+        elif stage == "write":
+            yield stage, weights + COMPILERS
+
+
+def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
+    """The error for a plan that does not fit, with the bytes that are needed and what would fit."""
+    limited = plan.addresses is not None and plan.peak > plan.addresses
+    needed, free = (plan.peak, plan.addresses) if limited else (plan.least, plan.free)
+    assert free is not None
+    where = "the limits of this process leave" if limited else f"are free on {prepared.loading.device}:"
+    return OutOfMemory(
+        f"the model takes {bytes_in_words(needed)} at the peak, {bytes_in_words(plan.weights)} of them weights, and "
+        f"{where} {bytes_in_words(free)}; nothing was loaded",
+        fix="; or ".join(advice(plan, prepared, needed, free)),
+    )
+
+
+def advice(plan: MemoryPlan, prepared: Prepared, needed: int, free: int) -> Iterator[str]:
+    """The changes by which it would fit."""
+    dtype = next((one for one in ("bfloat16",) if "float32" in prepared.dtype_name), None)
+    if dtype and needed - plan.weights // 2 <= free:
+        yield f"--dtype {dtype} takes {bytes_in_words(needed - plan.weights // 2)}"
+    if not plan.mapped and needed - plan.weights <= free and prepared.loading.device.type == "cpu":
+        yield "a checkpoint on disk in this dtype is mapped, so that its weights need not fit"
+    if needed - plan.weights > free // 2:
+        yield "use a smaller --batch or --seq"
+    yield f"use a machine with {bytes_in_words(needed)} free"
