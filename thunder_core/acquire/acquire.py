@@ -86,7 +86,7 @@ def acquire(
         run.nested = nested
         run.replacements = Replacements(lookasides)
         run.detours = detours
-        run.recorder.caught_errors.lines_that_raised = lines_that_raised
+        run.recorder.caught_errors.lines_that_raised = lines_that_raised if may_evaluate else frozenset()
         run.draws.functions = drawing_functions
         try:
             return traced(run, sharp_edges, functional)

@@ -8,7 +8,8 @@ computes the gradients of the results that its own is computed from, and the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,9 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.graph_cuts import replaced
+
+RUNS_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+INPUTS = 3  # the place, behind the outputs, of what gradients are taken for
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ class Joint:
         task = torch._C._current_graph_task_id()
         if anchor is not None and task != self._task:
             self._met.clear()
-            self._task, self._is_parted = task, is_partial(anchor) or any(map(is_watched, self.results))
+            self._task, self._is_parted = task, (may_take(anchor, self.results) or any(map(is_watched, self.results)))
         return task == self._task and self._is_parted
 
     def meet(self, places: tuple[int, ...], sources: Sources) -> None:
@@ -183,12 +187,38 @@ class Joint:
                 sources.tensors = ()
 
 
-def is_partial(anchor: Node) -> bool:
-    """Whether a pass is for some tensors alone, which may be results: then it passes a leaf by that nobody has."""
+def may_take(anchor: Node, results: Iterable[ReferenceType[torch.Tensor]]) -> bool:
+    """Whether the present backward pass is for the gradients of some tensors alone, one of these results among them.
+
+    Such a pass goes past a leaf that nobody has. PyTorch's own frame tells which tensors it is for; where a pass runs
+    in a thread of autograd's, that is not known.
+    """
     try:
-        return not torch._C._will_engine_execute_node(anchor)
+        if torch._C._will_engine_execute_node(anchor):
+            return False
     except RuntimeError:  # torch.autograd.grad may not be asked for leaves
+        pass
+    wanted = tensors_of_pass()
+    if wanted is None:
         return True
+    edges = [(result.grad_fn, result.output_nr) for one in results if (result := one()) is not None]
+    return any(node is other and place == number for node, place in map(edge_of, wanted) for other, number in edges)
+
+
+def edge_of(wanted: Any) -> tuple[Any, int]:
+    """The node that a gradient is taken at, and the number of the node's result."""
+    is_tensor = isinstance(wanted, torch.Tensor)
+    return (wanted.grad_fn if is_tensor else wanted.node), wanted.output_nr
+
+
+def tensors_of_pass() -> Sequence[Any] | None:
+    """The tensors whose gradients the present backward pass is for; None where no frame of this thread tells."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not RUNS_ENGINE:
+        frame = frame.f_back
+    args = () if frame is None else frame.f_locals.get("args", ())
+    wanted = args[INPUTS] if len(args) > INPUTS else None
+    return wanted if isinstance(wanted, tuple | list) else None
 
 
 def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:

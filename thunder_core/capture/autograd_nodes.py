@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -56,26 +56,33 @@ def _behind(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
 
 
 def place_of_node(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> tuple[torch.Tensor, Steps] | None:
-    """The first tensor that leads to a node, with the steps from its `grad_fn` on; None where none of them does."""
+    """The first tensor whose making a node belongs to, with the steps from its `grad_fn` on; None where none has it.
+
+    So what makes a hooked node is known by a tensor that it makes, which no pass over the trace gives to another one.
+    """
     with torch._C.DisableTorchFunction():
-        maker = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
-        if maker is not None:
-            return maker, ()
-        met: set[int] = set()
-        return next(((one, steps) for one in tensors() for steps in _steps_to(node, one.grad_fn, met)), None)
+        found = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
+        if found is not None:
+            return found, ()
+        made = [(tensor, maker) for tensor in tensors() if (maker := tensor.grad_fn) is not None]
+        makers = {id(maker): maker for _, maker in made}  # which keeps them, and their identities
+        return next(((tensor, steps) for tensor, maker in made for steps in _steps_to(node, maker, makers)), None)
 
 
-def _steps_to(node: Node, start: Node | None, met: set[int]) -> Iterator[Steps]:
-    """Yield the steps that lead from one node to another, past all nodes that were met before.
+def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[Steps]:
+    """Yield the steps that lead from one node to another, past the nodes that make other tensors.
 
     Nodes that stand for a graph from elsewhere lead on to nothing.
     """
-    pending: list[tuple[Node | None, Steps]] = [(start, ())]
+    met: dict[int, Node] = {}
+    pending: list[tuple[Node, Steps]] = [(start, ())]
     while pending:
         current, steps = pending.pop()
         if current is node:
             yield steps
-        if current is None or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL):
+        is_other = current is not start and id(current) in makers
+        if is_other or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL):
             continue
-        met.add(id(current))
-        pending += [(following, (*steps, place)) for place, (following, _) in enumerate(current.next_functions)]
+        met[id(current)] = current
+        following = ((place, one) for place, (one, _) in enumerate(current.next_functions) if one is not None)
+        pending += [(one, (*steps, place)) for place, one in following]

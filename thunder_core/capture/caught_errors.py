@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from thunder_core.analysis.data_errors import may_raise
@@ -10,6 +11,7 @@ from thunder_core.capture.data_dependent import DataDependentValues
 from thunder_core.capture.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
+from thunder_core.capture.values import Unknowable
 from thunder_core.errors import SourceLine, ThunderError
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.runtime.library.objects import expect_error
@@ -51,13 +53,13 @@ class CaughtErrors:
     def raise_as_in_call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Raise what an operation raises in the call that is traced, at a line that has raised before.
 
-        A bound symbol checks that the operation raises the same at each call. Raises `DataDependent` where the values
-        cannot be had.
+        A bound symbol checks that the operation raises the same at each call. An operation whose values cannot be had
+        is recorded as one that raises nothing.
         """
         if not self.is_at_line_that_raised():
             return
         try:
-            self._values.evaluate(function, lambda: self._values.evaluation.call(function, args, kwargs))
+            self._values.evaluate(function, lambda: self._attempt(function, args, kwargs))
         except ThunderError:
             raise
         except Exception as error:
@@ -65,3 +67,8 @@ class CaughtErrors:
             expected = (function, type(error), str(error), *arguments)
             self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
             raise error.with_traceback(None) from None
+
+    def _attempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Run an operation on the values of the call, if they can be had."""
+        with suppress(Unknowable):
+            self._values.evaluation.call(function, args, kwargs)

@@ -333,6 +333,19 @@ def of_next_node(x: Tensor, log: Log) -> Tensor:
     return y.cos()
 
 
+def of_one_of_two_equal_nodes(x: Tensor, log: Log) -> Tensor:
+    y, z = (x * 2).sin(), (x * 2).cos()
+    y.grad_fn.next_functions[0][0].register_hook(lambda *gradients: log.append(copies(gradients)))
+    return y + z
+
+
+def of_a_node_within_a_function(x: Tensor, log: Log) -> Tensor:
+    weight = x.reshape(1, 3) * 1
+    y, z = (torch.nn.functional.linear(x, weight) for _ in range(2))
+    y.grad_fn.next_functions[0][0].register_hook(lambda *gradients: log.append(copies(gradients)))
+    return y.sin() + z.cos()
+
+
 def of_several(x: Tensor, log: Log) -> Tensor:
     y = x * 2
     z = y.cos()
@@ -391,8 +404,9 @@ def of_its_own_pass_too(x: Tensor, log: Log) -> Tensor:
 
 PROGRAMS: tuple[Callable[[Tensor, Log], Tensor], ...] = (
     reads_what_is_computed, changed_in_place_behind, changes_its_gradient_in_place, removes_itself,
-    removed_by_the_program, bound_arguments, of_leaf, behind_accumulation, of_next_node, of_several, of_view,
-    of_node_of_own_function, for_the_value_of_a_branch, in_a_checkpoint, of_its_own_pass_too,
+    removed_by_the_program, bound_arguments, of_leaf, behind_accumulation, of_next_node, of_one_of_two_equal_nodes,
+    of_a_node_within_a_function, of_several, of_view, of_node_of_own_function, for_the_value_of_a_branch,
+    in_a_checkpoint, of_its_own_pass_too,
 )  # fmt: skip
 
 
