@@ -144,7 +144,7 @@ class OutsideNumbers:
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """The arguments that code in C gets: plain numbers, which are guarded, where it would not know symbolic ones."""
-    if getattr(function, "__self__", None) is OPERATORS:
+    if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
     if hands_on(function) or takes_numbers(function):
         return args, kwargs

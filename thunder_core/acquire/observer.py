@@ -249,10 +249,10 @@ class Acquisition(ObservedWrites):
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
         """Return what to do in place of an operator, where it computes with arrays that were drawn."""
-        computed = computed_operation(self, function, operands) if self.draws.arrays else None
-        if computed is None:
-            self._before_operation(function, operands)
-        return computed
+        if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
+            return computed
+        self._before_operation(function, operands)
+        return None
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard what a native operator may see of its operands; an in-place one is noted as a write to the first."""
@@ -301,9 +301,11 @@ class Acquisition(ObservedWrites):
             if replacement is not None:
                 return without_self(replacement, function) if plain is not function else replacement
         drawing = (
-            drawing_call(self, function) or world_call(self, function) or computed_call(self, function, args, kwargs)
+            drawing_call(self, function)
+            or world_call(self, function)
+            or (self.draws.arrays and computed_call(self, function, args, kwargs))
         )
-        if drawing is not None:
+        if drawing:
             return drawing
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
