@@ -95,7 +95,7 @@ class OutsideNumbers:
     def drawn(self, path: Path) -> SymbolicNumber:
         """The number at a path that the prologue draws: no expression in symbols, even where sizes are."""
         self.acquisition.outside.guard("type", path, type(path.value))
-        return self.acquisition.recorder.numbers.at_source(path, path.value, is_size=False)
+        return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
         """Nested values with those of this call for symbolic numbers from outside; others are guarded."""

@@ -40,7 +40,7 @@ from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.context_variables import ContextVariables
 from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation
-from thunder_core.acquire.lookasides.draws import drawing_call
+from thunder_core.acquire.lookasides.draws import drawing_call, is_generator
 from thunder_core.acquire.lookasides.foreign import foreign
 from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
@@ -73,6 +73,7 @@ from thunder_core.runtime.library.objects import is_native
 from thunder_core.runtime.module import compiled_of
 
 REPLACEMENT_FINDERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
+READ_STATE = "read it before the first draw, or outside of what is compiled"
 KEYED = (operator.contains, operator.getitem)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
@@ -180,6 +181,8 @@ class Acquisition(ObservedWrites):
             return shown
         if (device := shown_device(owner, name)) is not None:
             return device
+        if name == "state" and self.draws.paths and is_generator(owner):
+            self.refuse("the program reads the state of a generator of NumPy's behind a draw", READ_STATE)
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)

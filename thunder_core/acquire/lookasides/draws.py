@@ -68,7 +68,7 @@ def method_that_draws(acquisition: Any, function: Any, owner: Any) -> Callable[.
     def draw(*args: Any, **kwargs: Any) -> Any:
         if stand_in is not None:
             return stand_in(acquisition, owner, function, args, kwargs)
-        if kwargs.get("out") is not None:
+        if kwargs.get("out") is not None or name == "spawn":
             return replayed(acquisition, function, (args, kwargs), not_replayed)
         if is_systems:
             return replayed(acquisition, function, (args, kwargs), acquisition.draws.fresh, function, args, kwargs)
