@@ -19,7 +19,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.acquire.test_numbers_in_c import assert_same
 from tests.uncompiled import leave_inductor_out
-from thunder_core.errors import RecompileWarning, SharpEdgeWarning
+from thunder_core.errors import CannotReplay, RecompileWarning, SharpEdgeWarning
 from thunder_core.runtime.library.draws import PENDING
 
 X = torch.ones(3)
@@ -289,6 +289,34 @@ def test_gradients_of_a_program_that_draws_are_eagers() -> None:
         return [x.grad for x in inputs if x.grad is not None]
 
     assert_same(gradients(thunder.jit(program)), gradients(program))
+
+
+def test_training_step_that_scales_by_a_drawn_number_is_traced_once() -> None:
+    def step(layer: Any, x: Tensor) -> Any:
+        layer.zero_grad()
+        (layer(x) * random.uniform(0, 1) + np.random.rand()).sum().backward()
+        return [parameter.grad.clone() for parameter in layer.parameters()]
+
+    compiled = thunder.jit(lambda layer, x: layer(x) * random.uniform(0, 1) * np.random.rand())
+
+    def gradients(function: Any) -> Any:
+        seed_all()
+        layer, found = torch.nn.Linear(3, 3), []
+        for _ in range(CALLS):
+            layer.zero_grad()
+            function(layer, X).sum().backward()
+            found.append([parameter.grad.clone() for parameter in layer.parameters() if parameter.grad is not None])
+        return found
+
+    assert_same(gradients(compiled), gradients(lambda layer, x: layer(x) * random.uniform(0, 1) * np.random.rand()))
+    assert thunder.cache_misses(compiled) == 1
+    assert_drawn_as_in_eager(step, lambda: torch.nn.Linear(3, 3))
+
+
+def test_state_of_a_generator_behind_a_draw_is_refused() -> None:
+    compiled = thunder.jit(lambda rng, x: (x * rng.random(), rng.bit_generator.state["bit_generator"]))
+    with pytest.raises(CannotReplay, match="behind a draw"):
+        compiled(np.random.default_rng(1), X)
 
 
 def test_module_with_dropped_layers_trains_as_in_eager() -> None:

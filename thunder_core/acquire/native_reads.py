@@ -6,7 +6,7 @@ import _pickle
 import decimal
 import operator
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from thunder_core.acquire.attributes import runs_python
@@ -20,30 +20,17 @@ from thunder_core.runtime.library.states import decimal_settings
 # Methods of C that give all that an object holds, and functions that go on with what that holds.
 WHOLE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__", "__sizeof__"})
 DECIMAL_SETTINGS = "decimal_settings()"
-CONTEXTUAL = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
-DEEP = (_pickle.dumps, _pickle.dump)
+CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
+DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
 LISTING = "__dir__"
+SPECIAL_NAMES = WHOLE | {LISTING}
 # Functions that look into what they are given, as operators do.
-LOOKING = (
-    len,
-    iter,
-    next,
-    list,
-    tuple,
-    set,
-    dict,
-    sum,
-    min,
-    max,
-    any,
-    all,
-    sorted,
-    repr,
-    str,
-    bytes,
-    hash,
-    enumerate,
-    zip,
+LOOKING_FUNCTIONS = (
+    *(len, iter, next, list, tuple, set, dict, sum, min, max, any, all, sorted, repr, str, bytes, hash),
+    *(enumerate, zip),
+)
+LOOKING, DEEP, CONTEXTUAL = (
+    frozenset(map(id, functions)) for functions in (LOOKING_FUNCTIONS, DEEP_FUNCTIONS, CONTEXTUAL_FUNCTIONS)
 )
 # Operators that ask an object for nothing where its class leaves them to `object`.
 IDENTITY = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__", operator.is_not: "__ne__"}
@@ -64,32 +51,50 @@ class NativeReads:
         self._note_edge = note_edge
         self._asked = asked
         self._decimal_settings = decimal_settings()
+        self._telling: dict[int, type] = {}
 
     def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A function of C is about to be called."""
         owner, name = called_on(function, args)
-        self._decimals((function, owner, *args))
-        if function is dir and len(args) == 1:
-            self._outside.names(args[0], self._is_users_class)
-        elif is_any(function, DEEP) or (name == "dump" and isinstance(owner, _pickle.Pickler)):
-            self._outside.expand_deeply((args, kwargs))
-        elif is_any(function, LOOKING):
-            self.operation(function, args)
-        elif owner is not None:
-            self._method(function, owner, name)
-
-    def _decimals(self, values: Iterable[Any]) -> None:
-        """Guard by which settings decimal numbers are computed with, where C code computes with some."""
-        if any(issubclass(type(value), decimal.Decimal) or is_any(value, CONTEXTUAL) for value in values):
+        if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        if owner is None:
+            self._function(function, args, kwargs)
+        elif id(type(owner)) not in self._telling or name in SPECIAL_NAMES:
+            self._method(function, owner, name, (args, kwargs))
 
-    def _method(self, function: Any, owner: Any, name: str) -> None:
-        if name in WHOLE:
+    def _function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A function of a module, or a class, is about to be called."""
+        number = id(function)
+        if number in LOOKING:
+            self.operation(function, args)
+        elif number in DEEP:
+            self._outside.expand_deeply((args, kwargs))
+        elif number in CONTEXTUAL:
+            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        elif function is dir and len(args) == 1:
+            self._outside.names(args[0], self._is_users_class)
+
+    def _is_telling(self, kind: type) -> bool:
+        """Whether it is known what any method of a class of C reads of its instances."""
+        if id(kind) in self._telling:
+            return True
+        is_telling = answer_of(kind) not in (Answer.OPAQUE, Answer.ASKED)
+        if is_telling:
+            self._telling[id(kind)] = kind
+        return is_telling
+
+    def _method(self, function: Any, owner: Any, name: str, arguments: Any) -> None:
+        if name == "dump" and isinstance(owner, _pickle.Pickler):
+            self._outside.expand_deeply(arguments)
+        elif name in WHOLE:
             for held in (owner, *self._outside.attributes(owner)):
                 self._outside.expand(held)
         elif name == LISTING:
             self._outside.names(owner, self._is_users_class)
-        elif not is_telling(owner, name) and self._outside.path_of(owner) is not None and not runs_python(function):
+        elif self._is_telling(type(owner)) or is_answered(owner, name):
+            return
+        elif self._outside.path_of(owner) is not None and not runs_python(function):
             path = self._outside.path_of(owner)
             self._note_edge(
                 f"code in C that nothing tells the reads of: {name_of(type(owner))}.{name} of {path}", loud=True
@@ -98,7 +103,13 @@ class NativeReads:
     def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """A function of C has returned: what only asks is asked again at each call."""
         owner, name = called_on(function, args)
-        if owner is None or kwargs or answer_of(type(owner)) is not Answer.ASKED or not only_asks(type(owner), name):
+        if (
+            owner is None
+            or kwargs
+            or id(type(owner)) in self._telling
+            or answer_of(type(owner)) is not Answer.ASKED
+            or not only_asks(type(owner), name)
+        ):
             return
         given = args if getattr(function, "__self__", None) is owner else args[1:]
         if all(map(is_constant, given)):
@@ -106,9 +117,12 @@ class NativeReads:
 
     def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator is about to be applied to objects, of which C code may decide."""
-        self._decimals(operands)
+        if decimal.Decimal in map(type, operands):
+            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
         for operand in operands:
             kind = type(operand)
+            if id(kind) in self._telling or self._is_telling(kind):
+                continue
             if answer_of(kind) is not Answer.OPAQUE or self._outside.path_of(operand) is None:
                 continue
             special = IDENTITY.get(function)
@@ -124,14 +138,6 @@ def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     return (None if isinstance(owner, types.ModuleType | type) else owner), name
 
 
-def is_telling(owner: Any, name: str) -> bool:
-    """Whether it is known what a method of C reads of an object, or that it may be asked again."""
-    answer = answer_of(type(owner))
-    if answer is Answer.ASKED:
-        return name in HOLDING or only_asks(type(owner), name)
-    return answer is not Answer.OPAQUE
-
-
-def is_any(function: Any, functions: tuple[Any, ...]) -> bool:
-    """Whether a function is one of these; it may be an object without a hash."""
-    return any(function is one for one in functions)
+def is_answered(owner: Any, name: str) -> bool:
+    """Whether a method may be asked again, or only holds a lock."""
+    return answer_of(type(owner)) is Answer.ASKED and (name in HOLDING or only_asks(type(owner), name))

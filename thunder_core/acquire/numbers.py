@@ -95,7 +95,7 @@ class OutsideNumbers:
     def drawn(self, path: Path) -> SymbolicNumber:
         """The number at a path that the prologue draws: no expression in symbols, even where sizes are."""
         self.acquisition.outside.guard("type", path, type(path.value))
-        return self.acquisition.recorder.numbers.at_source(path, path.value, is_size=False)
+        return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
         """Nested values with those of this call for symbolic numbers from outside; others are guarded."""
@@ -144,7 +144,7 @@ class OutsideNumbers:
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """The arguments that code in C gets: plain numbers, which are guarded, where it would not know symbolic ones."""
-    if getattr(function, "__self__", None) is OPERATORS:
+    if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
     if hands_on(function) or takes_numbers(function):
         return args, kwargs

@@ -41,7 +41,7 @@ from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.context_variables import ContextVariables
 from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation
-from thunder_core.acquire.lookasides.draws import drawing_call
+from thunder_core.acquire.lookasides.draws import drawing_call, is_generator
 from thunder_core.acquire.lookasides.foreign import foreign
 from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
@@ -77,6 +77,7 @@ from thunder_core.runtime.library.objects import is_native
 from thunder_core.runtime.module import compiled_of
 
 REPLACEMENT_FINDERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
+READ_STATE = "read it before the first draw, or outside of what is compiled"
 KEYED = (operator.contains, operator.getitem)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
@@ -187,6 +188,8 @@ class Acquisition(ObservedWrites):
             return shown
         if (device := shown_device(owner, name)) is not None:
             return device
+        if name == "state" and self.draws.paths and is_generator(owner):
+            self.refuse("the program reads the state of a generator of NumPy's behind a draw", READ_STATE)
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)
@@ -256,10 +259,10 @@ class Acquisition(ObservedWrites):
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
         """Return what to do in place of an operator, where it computes with arrays that were drawn."""
-        computed = computed_operation(self, function, operands) if self.draws.arrays else None
-        if computed is None:
-            self._before_operation(function, operands)
-        return computed
+        if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
+            return computed
+        self._before_operation(function, operands)
+        return None
 
     def _before_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard what a native operator may see of its operands; an in-place one is noted as a write to the first."""
@@ -310,9 +313,11 @@ class Acquisition(ObservedWrites):
             if replacement is not None:
                 return without_self(replacement, function) if plain is not function else replacement
         drawing = (
-            drawing_call(self, function) or world_call(self, function) or computed_call(self, function, args, kwargs)
+            drawing_call(self, function)
+            or world_call(self, function)
+            or (self.draws.arrays and computed_call(self, function, args, kwargs))
         )
-        if drawing is not None:
+        if drawing:
             return drawing
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)

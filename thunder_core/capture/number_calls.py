@@ -160,7 +160,7 @@ class NumberCalls:
 
     def _hides(self, function: Callable[..., Any], kwargs: Any, numbers: Sequence[SymbolicNumber]) -> bool:
         """Whether autograd, which records a call, does not see its numbers."""
-        outside = any(number.proxy.name in self._numbers.outside_values for number in numbers)
+        outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
 
     def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: Any, probe_values: ProbeValues) -> bool:
@@ -208,7 +208,7 @@ class NumberCalls:
     def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
         """Whether numbers are floats from outside that decide a size, or in a program that autograd follows outside."""
         if self._numbers.sizes is None or not all(
-            number.kind is float and number.source is not None for number in numbers
+            number.kind is float and number.source is not None and not number.drawn for number in numbers
         ):
             return False
         finite = all(may_be_symbol(self._numbers.outside_values[number.proxy.name]) for number in numbers)

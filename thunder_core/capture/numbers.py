@@ -30,7 +30,7 @@ class SymbolicNumber:
 
     A number that comes from outside, or is computed from such numbers alone, has a `source`, the path by which the
     prologue gets it. Arithmetic with such numbers is done in the prologue, and outcomes are guarded there. `size` is
-    its `torch.SymInt` where it is an expression in symbols.
+    its `torch.SymInt` where it is an expression in symbols. A `drawn` number is another one at each call.
     """
 
     proxy: Proxy
@@ -39,6 +39,7 @@ class SymbolicNumber:
     concretize: Callable[[], Any]
     source: Any = None
     size: torch.SymInt | None = None
+    drawn: bool = False
 
 
 class Sources(Protocol):
@@ -242,13 +243,13 @@ class Numbers:
         self._measure = measure
         self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by what is computed
 
-    def at_source(self, source: Any, value: Any, *, is_size: bool = True) -> SymbolicNumber:
+    def at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
         """Return the symbolic number at a source; where the program asks for its value, that is guarded there.
 
-        An integer is an expression in symbols where sizes are, unless it cannot be a size.
+        An integer is an expression in symbols where sizes are, unless it is drawn at each call.
         """
         assert self.sources is not None
-        if self.sizes is not None and type(value) is int and is_size:
+        if self.sizes is not None and type(value) is int and not drawn:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
             return symbolic
         self.any_symbolic = True
@@ -260,7 +261,7 @@ class Numbers:
 
         self.outside_values[name] = value
         number: SymbolicNumber = SYMBOLIC_CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, concretize))
-        number.source = source
+        number.source, number.drawn = source, drawn
         self.from_outside[name] = number
         return number
 
@@ -343,7 +344,8 @@ class Numbers:
             raise
         if type(value) not in SYMBOLIC_CLASSES:
             return function(*concrete(operands))
-        self._computed[key] = self.at_source(self.sources.compute(function, _sources(operands), value), value)
+        source, drawn = self.sources.compute(function, _sources(operands), value), any_drawn(operands)
+        self._computed[key] = self.at_source(source, value, drawn=drawn)
         return self._computed[key]
 
     def _values(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -390,6 +392,11 @@ def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | N
 def are_from_outside(operands: tuple[Any, ...]) -> bool:
     """Whether all symbolic numbers among these operands, which have one at least, come from outside."""
     return all(number.source is not None for number in numbers_in(operands))
+
+
+def any_drawn(operands: tuple[Any, ...]) -> bool:
+    """Whether a number among these operands is drawn at each call."""
+    return any(number.drawn for number in numbers_in(operands))
 
 
 def _sources(operands: tuple[Any, ...]) -> tuple[Any, ...]:

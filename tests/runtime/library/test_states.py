@@ -24,7 +24,6 @@ PROGRAMS: dict[str, tuple[Callable[[Tensor, Any], Any], tuple[Any, Any]]] = {
     "a scalar": (lambda x, held: x * held, (np.float32(2), np.float32(3))),
     "an index": (lambda x, held: x[: int(held)], (np.int64(2), np.int64(1))),
     "an array": (lambda x, held: x * float(held.sum()), (np.ones(2), np.ones(2) * 2)),
-    "an array as a tensor": (lambda x, held: x * torch.tensor(held), (np.ones(2), np.ones(2) * 2)),
     "a dtype": (lambda x, held: x + np.zeros(2, held).nbytes, (np.dtype("f4"), np.dtype("f8"))),
     "a decimal": (lambda x, held: x * float(held), (Decimal(2), Decimal(3))),
     "a time": (lambda x, held: x * held.total_seconds(), (dt.timedelta(1), dt.timedelta(2))),
@@ -48,6 +47,22 @@ def test_another_state_is_another_program(name: str) -> None:
         torch.testing.assert_close(given(x, state), wanted, rtol=0, atol=0)
         torch.testing.assert_close(read(x), wanted, rtol=0, atol=0)
     assert thunder.cache_misses(given) == thunder.cache_misses(read) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": torch.float32}, {"requires_grad": True}])
+def test_copy_of_an_array_from_outside_is_a_copy_of_an_input(options: Any) -> None:
+    def program(array: Any, x: Tensor) -> Any:
+        copied = torch.tensor(array, **options)
+        return copied.detach().add_(1) * x, copied
+
+    compiled, x = thunder.jit(program), torch.ones(3)
+    for step in range(3):
+        array = np.arange(3.0) + step
+        found, wanted = compiled(array, x), program(array, x)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        assert found[1].requires_grad == wanted[1].requires_grad
+        assert array.tolist() == [step, step + 1, step + 2]
+    assert thunder.cache_misses(compiled) == 1
 
 
 @pytest.mark.parametrize("make", [torch.from_numpy, torch.as_tensor])

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import _random
-import os
 import random
 import secrets
 import sys
 import uuid
 from collections.abc import Callable
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.acquire.call_traits import is_fixed
 from thunder_core.acquire.draws import NotReplayedError, code_of_module
+from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.reductions import is_of
 from thunder_core.capture.numbers import concrete
 
-GENERATORS = (
-    "numpy.random.mtrand.RandomState",
-    "numpy.random._generator.Generator",
-    "numpy.random.bit_generator.BitGenerator",
-)
-MAKING = (*GENERATORS, "numpy.random.bit_generator.SeedSequence")
-# Functions that draw from the operating system, or the like: called again at each call.
+# Functions that draw from the operating system: called again at each call.
 FRESH = (
-    *(uuid.uuid1, uuid.uuid4, os.urandom, os.getrandom if hasattr(os, "getrandom") else os.urandom),
+    *(uuid.uuid1, uuid.uuid4),
     *(secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe, secrets.randbelow, secrets.randbits),
 )
 NUMPY = ("seed", "get_state", "set_state", "ranf", "sample", "default_rng")  # functions of `numpy.random`
 STATES = ("get_state", "ranf", "sample")  # of these, those that draw without an argument
+PYTHON_CLASSES = (random.Random, random.SystemRandom)
+
+
+@lookaside(*FRESH)
+def fresh_numbers(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Draw from the operating system at each call."""
+    if acquisition.outside.surprises is not None:
+        return None
+    draw = acquisition.draws.fresh
+    return lambda *args, **kwargs: replayed(acquisition, function, (args, kwargs), draw, function, args, kwargs)
 
 
 def drawing_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that draws, of a method of a generator, or of a generator's class; None for others."""
-    if acquisition.outside.surprises is not None:
-        return None
-    inner = getattr(function, "__func__", function)
-    if acquisition.draws.functions and getattr(inner, "__code__", None) in acquisition.draws.functions:
+    kind = type(function)
+    if acquisition.draws.functions and code_of(function) in acquisition.draws.functions:
         return whole_call(acquisition, function)
-    if is_drawing_function(function):
-        return lambda *args, **kwargs: called(acquisition, function, args, kwargs)
-    owner = getattr(function, "__self__", None)
-    if not is_generator(owner) or not is_own_method(function, owner):
+    if kind is FunctionType:
+        return None
+    if kind is MethodType or kind is BuiltinMethodType:
+        return method_that_draws(acquisition, function, function.__self__)
+    if not is_drawing_function(function, kind) or acquisition.outside.surprises is not None:
+        return None
+    return lambda *args, **kwargs: called(acquisition, function, args, kwargs)
+
+
+def code_of(function: Any) -> Any:
+    """The code of a function, or of that of a bound method; None for what is no Python code."""
+    return getattr(getattr(function, "__func__", function), "__code__", None)
+
+
+def method_that_draws(acquisition: Any, function: Any, owner: Any) -> Callable[..., Any] | None:
+    """The stand-in of a bound method of a generator."""
+    if not is_generator(owner) or not is_own_method(function, owner) or acquisition.outside.surprises is not None:
         return None
     name = function.__name__
     is_systems = isinstance(owner, random.SystemRandom)
@@ -50,7 +68,7 @@ def drawing_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     def draw(*args: Any, **kwargs: Any) -> Any:
         if stand_in is not None:
             return stand_in(acquisition, owner, function, args, kwargs)
-        if kwargs.get("out") is not None:
+        if kwargs.get("out") is not None or name == "spawn":
             return replayed(acquisition, function, (args, kwargs), not_replayed)
         if is_systems:
             return replayed(acquisition, function, (args, kwargs), acquisition.draws.fresh, function, args, kwargs)
@@ -75,25 +93,39 @@ def whole_call(acquisition: Any, function: Any) -> Callable[..., Any]:
 def called(acquisition: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that draws, or makes a generator: by the operating system's numbers where it has no seed."""
     seed = next(iter((*args, *kwargs.values())), None)
-    is_fresh = any(function is one for one in FRESH) or (seed is None and function.__name__ not in STATES)
+    is_fresh = seed is None and function.__name__ not in STATES
     draw = acquisition.draws.fresh if is_fresh else acquisition.draws.call
     if is_fresh and function.__name__ == "seed":
         return called(acquisition, function, (acquisition.draws.fresh(secrets.randbits, (32,), {}),), {})
     return replayed(acquisition, function, (args, kwargs), draw, function, args, kwargs)
 
 
-def is_drawing_function(function: Any) -> bool:
-    """Whether a function without an owner draws, or makes a generator."""
-    if isinstance(function, type):
-        return function in (random.Random, random.SystemRandom) or any(is_of(function, kind) for kind in MAKING)
-    numpy = sys.modules.get("numpy.random")
-    drawing = [] if numpy is None else [getattr(numpy, name) for name in NUMPY]
-    return any(function is one for one in (*FRESH, *drawing))
+def numpy_random() -> Any:
+    """The module `numpy.random`; None where nobody has imported it."""
+    return sys.modules.get("numpy.random")
+
+
+def is_drawing_function(function: Any, kind: type) -> bool:
+    """Whether a class makes generators, or a function of `numpy.random` draws or makes one."""
+    numpy = numpy_random()
+    if kind is type:
+        of_numpy = () if numpy is None else (*numpy_generators(numpy), numpy.SeedSequence)
+        return function in PYTHON_CLASSES or (bool(of_numpy) and issubclass(function, of_numpy))
+    drawing = () if numpy is None or getattr(function, "__module__", "") != numpy.__name__ else NUMPY
+    return any(function is getattr(numpy, name) for name in drawing)
+
+
+def numpy_generators(numpy: Any) -> tuple[type, ...]:
+    """The classes of NumPy's generators."""
+    return numpy.RandomState, numpy.Generator, numpy.BitGenerator
 
 
 def is_generator(value: Any) -> bool:
     """Whether a value is a generator of random numbers of Python's or of NumPy's."""
-    return isinstance(value, _random.Random) or any(is_of(type(value), kind) for kind in GENERATORS)
+    if isinstance(value, _random.Random):
+        return True
+    numpy = numpy_random()
+    return numpy is not None and isinstance(value, numpy_generators(numpy))
 
 
 def is_own_method(function: Any, owner: Any) -> bool:

@@ -6,6 +6,7 @@ import io
 import os
 import time
 from collections.abc import Callable
+from types import BuiltinMethodType
 from typing import Any
 
 from thunder_core.acquire.draws import NotReplayedError
@@ -23,6 +24,8 @@ CLOCKS_OF_SPANS = frozenset(
 
 def world_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that does not look at its arguments alone; None for one that does."""
+    if type(function) is not BuiltinMethodType:
+        return None
     answer = Reads.FRESH if is_date_of_now(function) else answer_of_function(function)
     stand_in = STAND_INS.get(answer)
     if stand_in is not None and acquisition.outside.surprises is not None:  # nothing but arguments may be read
