@@ -1,4 +1,4 @@
-"""Storages that a program makes of bytes are of eager's class, on eager's device, and are refused as results by name."""
+"""Storages that a program makes of bytes have eager's class and device; as results they are refused by their name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWERS = {
     "device": lambda x: torch.DoubleStorage.from_buffer(DATA, "little").device,
     "name": lambda x: torch.BoolStorage.from_buffer(DATA, "native").type(),
     "untyped": lambda x: torch.UntypedStorage.from_buffer(DATA, dtype=torch.uint8).device,
-    "length": lambda x: x * len(torch.ByteStorage.from_buffer(DATA, dtype=torch.uint8)),
+    "length": lambda x: x * len(torch.ByteStorage.from_buffer(DATA, "native")),
 }
 
 
