@@ -85,7 +85,7 @@ def _read_entry(outside: Reads, kind: type, base: type, name: str) -> None:
     outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
 
 
-def hides_of_class(kind: type, name: str) -> bool:
+def is_hidden_by_metaclass(kind: type, name: str) -> bool:
     """Whether the class itself answers for a name otherwise than its instances: its metaclass has a data descriptor."""
     return hasattr(type(type_lookup(type(kind), name)), "__set__")
 
@@ -130,13 +130,14 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
         if name not in dict_of(base):
             continue
         unbound = dict_of(base)[name]
-        if hides_of_class(kind, name):
+        is_of_python = isinstance(unbound, types.FunctionType | property | staticmethod)
+        if is_of_python and is_hidden_by_metaclass(kind, name):
             _unshadowed(outside, path, name, unbound)
             _read_entry(outside, kind, base, name)
             return None
         if is_getter_in_c(unbound):
             return path.attribute(name, value)
-        if isinstance(unbound, types.FunctionType | property | staticmethod):
+        if is_of_python:
             _unshadowed(outside, path, name, unbound)
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
