@@ -87,7 +87,8 @@ def optimized(watch: Watch, folder: Path, name: str, recipe: str | tuple[str, ..
     from thunder_core.models.request import ModelRequest
     from thunder_core.pipeline import Request, optimize
 
-    source = ModelRequest(str(folder / "model"), task=settings.pop("task", None), device="cpu")
+    loading = {name: settings.pop(name) for name in ("task", "random_weights") if name in settings}
+    source = ModelRequest(str(folder / "model"), device="cpu", **loading)
     return optimize(Request(recipe, source, out=folder / name, force=True, **settings), watch)
 
 
@@ -124,18 +125,18 @@ def ran(watch: Watch, folder: Path) -> object:
 def debugged(watch: Watch, folder: Path) -> object:
     """Examine the program of inference as `thunder debug` does."""
     from thunder_core.models.request import ModelRequest
-    from thunder_core.pipeline.debug import debug
+    from thunder_core.pipeline.debug import debug_model
     from thunder_core.pipeline.debug_request import DebugRequest
     from thunder_core.pipeline.request import Request
 
     request = Request("default", ModelRequest(str(folder / "model"), device="cpu"))
-    return watch.run("debug", lambda: debug(DebugRequest(request)))
+    return debug_model(request, DebugRequest(), watch)
 
 
 RUNS: Mapping[str, Callable[[Watch, Path], object]] = {
     "eager": eager,
     "inference": lambda watch, folder: optimized(watch, folder, "inference", "default"),
-    "random": lambda watch, folder: optimized(watch, folder, "random", "default"),
+    "random": lambda watch, folder: optimized(watch, folder, "random", "default", random_weights=True),
     "generate": lambda watch, folder: optimized(
         watch, folder, "generate", "hf-llama", task="generate", include_weights=True, **LENGTHS
     ),

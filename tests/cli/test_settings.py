@@ -33,6 +33,8 @@ height = 32
 width = 48
 runs = 10
 warmup = 1
+benchmark-budget = 20.0
+validate-budget = 90.0
 inputs = 4
 seed = 7
 random-weights = true
@@ -78,6 +80,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.model.random_weights
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
+    assert (request.benchmark_budget, request.validate_budget) == (20.0, 90.0)
     assert request.inputs == 4
     assert request.include_weights
     assert request.trust_recipe

@@ -14,6 +14,7 @@ import torch
 
 from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoint
 from thunder_core.errors import OutOfMemory
+from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request, memory_plan, optimize, plan
 
@@ -126,6 +127,22 @@ def test_plan_of_seventy_billion_parameters_takes_no_memory_for_them(tmp_path, m
     memory = planned(config_folder(tmp_path, seventy, "bfloat16"))
     assert memory.weights == pytest.approx(132 * GIB, rel=0.1)
     assert replace(memory, free=100 * GIB).fits is False
+
+
+def test_target_is_compiled_for_without_weights(tmp_path, monkeypatch):
+    folder = config_folder(tmp_path / "model", SMALL, "bfloat16")
+
+    def load(request: ModelRequest) -> None:
+        raise AssertionError("nothing is to be loaded")
+
+    monkeypatch.setattr("thunder_core.pipeline.session.load_model", load)
+    model = ModelRequest(str(folder), random_weights=True)
+    found = optimize(Request("hf-llama", model, target="sm_90", out=tmp_path / "artifact", seq=16))
+    manifest = json.loads((found.artifact / "manifest.json").read_text())
+    monkeypatch.undo()
+    assert manifest["fingerprint"] == load_model(replace(model, device="cpu")).fingerprint
+    assert manifest["target"] == "sm_90"
+    assert "none of them is loaded here" in dict(plan(Request("hf-llama", model, target="sm_90")).rows())["memory"]
 
 
 @pytest.mark.parametrize("limit", [700 << 20, 2 << 30])

@@ -9,10 +9,11 @@ import torch
 
 import thunder_core
 from thunder_core.errors import NotComparable, OutOfTolerance
+from thunder_core.quantization.replacement import QuantizationSettings, quantized_model
 from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
 from thunder_core.validation.leaves import Leaves
-from thunder_core.validation.state import changed_paths
+from thunder_core.validation.state import changed_paths, state_of
 
 
 class Stateful(torch.nn.Module):
@@ -143,3 +144,11 @@ def test_an_empty_tensor_is_changed_by_its_shape_and_dtype(after: torch.Tensor) 
     is_changed = (before.shape, before.dtype) != (after.shape, after.dtype)
     found = changed_paths(Leaves(tensors={"cache": before}), Leaves(tensors={"cache": after}))
     assert list(found) == ["cache"] * is_changed
+
+
+def test_codes_of_quantized_layers_are_no_state():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
+    quantized = quantized_model(model, QuantizationSettings("int8-weight-only"))
+    found = state_of(quantized, {}).tensors
+    assert "1.running_mean" in found
+    assert not {"0.codes", "0.scales", "0.factors"} & found.keys()

@@ -57,7 +57,7 @@ def defined_names(trace: Trace) -> set[str]:
 
 
 def in_turn(*runs: LineByLine) -> Iterator[tuple[str, Any]]:
-    """What runs define, a line of each after the other."""
+    """The definitions of runs, a line of each after the other."""
     for lines in itertools.zip_longest(*(run.lines() for run in runs)):
         yield from (definition for line in lines for definition in line or ())
 
@@ -81,6 +81,6 @@ class LineByLine:
             yield defined
 
     def outputs(self) -> Iterator[Any]:
-        """What the trace returns."""
+        """The values that the trace returns."""
         for leaf in leaves(self.trace.output):
             yield self.values[leaf.name] if isinstance(leaf, Proxy) else leaf

@@ -10,6 +10,7 @@ import torch
 from thunder_core.runtime.library.capturing_hooks import FLAG
 from thunder_core.validation.leaves import Leaves, leaves_of
 from thunder_core.validation.report import AFTER_CALL
+from thunder_core.validation.wide_weights import constant_buffers
 
 # Hooks, whether transformers has installed its own, and the registries of parameters, buffers and children.
 MODULE_INTERNALS = frozenset({*vars(torch.nn.Module()), FLAG})
@@ -18,13 +19,16 @@ MODULE_INTERNALS = frozenset({*vars(torch.nn.Module()), FLAG})
 def state_of(model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
     """Everything that a call may change, by path: buffers and attributes of a model's modules, and the inputs.
 
-    Tensors are the model's own, not copies; those without data are left out, and parameters, which are shared.
+    Tensors are the model's own, not copies; those without data are left out, parameters, which are shared, and the
+    codes of quantized layers, which no call changes.
     """
+    constant = constant_buffers(model)
     held: dict[str, object] = {f"input {name}": value for name, value in inputs.items()}
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
         attributes = {name: value for name, value in vars(module).items() if name not in MODULE_INTERNALS}
-        held |= {f"{prefix}{name}": value for name, value in {**attributes, **module._buffers}.items()}
+        values = {**attributes, **module._buffers}
+        held |= {f"{prefix}{name}": value for name, value in values.items() if id(value) not in constant}
     found = leaves_of(held)
     found.tensors = {name: _plain(tensor) for name, tensor in found.tensors.items() if not _has_no_data(tensor)}
     return found
