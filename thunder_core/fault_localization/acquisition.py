@@ -22,6 +22,7 @@ from thunder_core.claiming.double_precision import evaluate_in_double, in_float6
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.eager_calls import EagerCall, is_dense
 from thunder_core.fault_localization.line_faults import line_fault, of_result
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import settings_kept
 from thunder_core.fault_localization.rounding import rounding_difference
 from thunder_core.ir.evaluate import evaluate
@@ -49,7 +50,7 @@ class Followed:
 def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> Followed:
     """Evaluate an acquired trace on copies of inputs, each line on what eager PyTorch's calls have given it."""
     counterparts = matched_calls(trace, calls)
-    values = copied({**inputs, **trace.constants})
+    values = own_inputs({**inputs, **trace.constants}, trace)
     kept = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.check import RandomStates
 from thunder_core.errors import NotComparable
 from thunder_core.fault_localization.acquisition import follow
 from thunder_core.fault_localization.argument_probes import argument_probes
@@ -20,6 +20,7 @@ from thunder_core.fault_localization.epilogue import OTHER_VALUES
 from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.model_probes import model_probes, process_probes
 from thunder_core.fault_localization.outside import eager_calls, unlike_path
+from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.place_probes import place_probes
 from thunder_core.fault_localization.probe import Probe
 from thunder_core.fault_localization.recording import inputs_by_name
@@ -136,7 +137,7 @@ def unlike_values(
     with call.undone():
         prepared, _ = program.prepare(call.subject, args, kwargs)
         acquired = program.traces("computation")[0]
-        inputs = copied(inputs_by_name(acquired, prepared))
+        inputs = own_inputs(inputs_by_name(acquired, prepared), acquired)
     torch.manual_seed(seed)
     states = RandomStates.now(inputs)
     faults = wrong_claims(program, prepared, states)
@@ -152,5 +153,5 @@ def unlike_values(
 def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
     """The lines of executors that compute something else than eager PyTorch on inputs of the computation."""
     *stages, claimed = without_freed(program.traces("computation"))
-    values = copied(inputs_by_name(claimed, inputs))
+    values = own_inputs(inputs_by_name(claimed, inputs), claimed)
     return examine_claims(claimed, unclaimed_of(stages), values, states, Deadline()).faults

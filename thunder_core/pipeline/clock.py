@@ -19,7 +19,8 @@ from thunder_core.report import StageTime
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 
-HEAVY = frozenset({"load", "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})  # stages that use much memory
+# Stages that use much memory.
+HEAVY = frozenset({"load", "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})
 
 
 class StageClock:
