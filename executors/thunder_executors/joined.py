@@ -1,4 +1,4 @@
-"""Products of one row with several weights, as one product: the weights lie one behind the other in memory.
+"""Multiply one row by several weights in a single product, over weights that lie one behind the other in memory.
 
 Queries, keys and values are products of the same row with three weights, and so are the gate and the other half of a
 gated layer. For one row, which is what decoding a token takes, each product reads its weight once and does little
@@ -33,7 +33,7 @@ from thunder_core.runtime.library.examination import is_examined
 LINEAR = "torch.nn.functional.linear"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ALIGNMENT = 16  # bytes: a weight that begins at another address is read in smaller pieces
-SOLE_OWNER = 2  # references to a storage that one tensor has: the tensor's, and that of the storage object that asks
+SOLE_OWNER = 2  # uses of a storage that is not shared: the tensor, and the `UntypedStorage` object made to ask
 _LOCK = Lock()
 
 
@@ -50,7 +50,7 @@ def joined_view(weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """All weights as one of [sum of outs, in]; None where they do not lie in one block and cannot be moved into one."""
     if not are_adjacent(weights):
         with _LOCK:
-            if not are_adjacent(weights) and not moved_together(weights):
+            if not are_adjacent(weights) and not move_into_one_block(weights):
                 return None
     rows, columns = sum(weight.shape[0] for weight in weights), weights[0].shape[1]
     return weights[0].detach().as_strided((rows, columns), (columns, 1))
@@ -65,10 +65,11 @@ def are_adjacent(weights: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def moved_together(weights: Sequence[torch.Tensor]) -> bool:
+def move_into_one_block(weights: Sequence[torch.Tensor]) -> bool:
     """Move weights into one block of memory, if nobody else holds their memory; return whether they were moved."""
     capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    if capturing or is_examined() or not all(map(is_sole_owner, weights)):
+    is_repeated = len(set(map(id, weights))) < len(weights)
+    if capturing or is_repeated or is_examined() or not all(map(is_sole_owner, weights)):
         return False
     with torch.no_grad():
         block = torch.cat([weight.detach() for weight in weights])
@@ -119,14 +120,14 @@ class JoinedProducts(Executor):
         groups: dict[str, list[BoundSymbol]] = {}
         for bsym in trace.bound_symbols:
             if self.is_joinable(bsym, trace) and not any(map(written.has, bsym.inputs)):
-                groups.setdefault(bsym.args[0].name, []).append(bsym)
+                groups.setdefault(next(arguments_of(bsym)).name, []).append(bsym)
         joined = {group[0]: joined_call(group, self.name) for group in groups.values() if len(group) > 1}
         left_out = {bsym for group in groups.values() if len(group) > 1 for bsym in group[1:]}
         bsyms = [joined.get(bsym, bsym) for bsym in trace.bound_symbols if bsym not in left_out]
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def is_joinable(self, bsym: BoundSymbol, trace: Trace) -> bool:
-        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a weight of an object."""
+        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a weight of a module."""
         if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
             return False
         row, weight, bias = [*arguments_of(bsym), None][:3]
@@ -171,8 +172,10 @@ def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:
 
 def is_one_row(proxy: TensorProxy) -> bool:
     """Whether a tensor has one row, or one for each text of a batch whose size is a symbol."""
-    rows = proxy.shape[:-1]
-    return prod(map(hint_of, rows)) == 1 or (len(rows) > 1 and all(isinstance(s, int) and s == 1 for s in rows[1:]))
+    rows: tuple[Any, ...] = proxy.shape[:-1]
+    symbols = [size for size in rows if isinstance(size, torch.SymInt)]
+    is_batch = len(symbols) == 1 and rows[0] is symbols[0] and all(size == 1 for size in rows[1:])
+    return prod(map(hint_of, rows)) == 1 or is_batch
 
 
 def is_plain_weight(proxy: TensorProxy) -> bool:
@@ -188,7 +191,7 @@ def joined_call(group: Sequence[BoundSymbol], executor: str) -> BoundSymbol:
     weights = [[*arguments_of(bsym)][1] for bsym in group]
     return BoundSymbol(
         symbol=Symbol(f"{__name__}.{joined_linear.__name__}", joined_linear),
-        args=(group[0].args[0], *weights),
+        args=(next(arguments_of(group[0])), *weights),
         kwargs={},
         output=tuple(bsym.output for bsym in group),
         subsymbols=tuple(group),

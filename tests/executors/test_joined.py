@@ -157,6 +157,24 @@ def test_an_artifact_joins_in_a_process_of_its_own(tmp_path):
     assert are_adjacent(weights_of(again))
 
 
+def test_arguments_by_name_are_joined_too():
+    def function(module, x):
+        return [torch.nn.functional.linear(input=x, weight=layer.weight) for layer in (module.q, module.k)]
+
+    model, x = Attention().requires_grad_(False), torch.randn(1, 16)
+    compiled = thunder.jit(function, executors=(JOINED, "torch"))
+    torch.testing.assert_close(compiled(model, x), function(model, x))
+    assert joined_in(compiled)
+
+
+def test_a_constant_batch_is_left_to_others():
+    model = Attention()
+    compiled = thunder.jit(model, executors=(JOINED, "torch"))
+    with torch.no_grad():
+        compiled(torch.randn(4, 1, 16))
+    assert joined_in(compiled) == []
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_on_a_gpu_the_product_is_that_of_each_weight(dtype):

@@ -22,10 +22,10 @@ from thunder_core.pipeline.purpose import Purpose
 from thunder_core.report.number_format import size as bytes_in_words
 from thunder_core.validation.precision import reference_bytes
 
-COMPILERS = 256 << 20  # bytes that the compilers take, measured with Inductor
-WIDE = 2  # how many times as large values are in the reference
+COMPILER_BYTES = 256 << 20  # what compiling takes, measured with Inductor on the CPU
+REFERENCE_SIZE = 2  # the size of a value of the float64 reference, as a multiple of one in float32
 RESIDENT, ON_DISK = "", "the weights are read from the disk while they are used"
-CALLS = ("compile", COMPARE, "validate", EVALUATE, "benchmark", CALIBRATE, QUALITY)
+CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class MemoryPlan:
 
     @property
     def least(self) -> int:
-        """The bytes without which it does not run: all but the weights that may lie on the disk."""
+        """The bytes that must be free: the peak, less weights that may stay on the disk."""
         return self.peak - (self.weights if self.mapped else 0)
 
     @property
@@ -153,14 +153,12 @@ def stage_needs(
     for stage in stages:
         if stage == "load":
             yield stage, weights
-        elif stage == "compile":
-            yield stage, weights + COMPILERS + need.peak
         elif stage == "validate":
-            yield stage, weights + COMPILERS + reference + (1 + WIDE) * need.peak
-        elif stage in CALLS:
-            yield stage, weights + COMPILERS + need.peak
+            yield stage, weights + COMPILER_BYTES + reference + (1 + REFERENCE_SIZE) * need.peak
+        elif stage in ("compile", *CALLS):
+            yield stage, weights + COMPILER_BYTES + need.peak
         elif stage == "write":
-            yield stage, weights + COMPILERS
+            yield stage, weights + COMPILER_BYTES
 
 
 def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
@@ -168,21 +166,22 @@ def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     limited = plan.addresses is not None and plan.peak > plan.addresses
     needed, free = (plan.peak, plan.addresses) if limited else (plan.least, plan.free)
     assert free is not None
-    where = "the limits of this process leave" if limited else f"are free on {prepared.loading.device}:"
+    weights = plan.weights if limited or not plan.mapped else 0  # of those that are needed
+    of_weights = f", {bytes_in_words(weights)} of them weights," if weights else " beside its weights,"
+    left = bytes_in_words(free)
+    where = f"the limits of this process leave {left}" if limited else f"{left} are free on {prepared.loading.device}"
     return OutOfMemory(
-        f"the model takes {bytes_in_words(needed)} at the peak, {bytes_in_words(plan.weights)} of them weights, and "
-        f"{where} {bytes_in_words(free)}; nothing was loaded",
-        fix="; or ".join(advice(plan, prepared, needed, free)),
+        f"the model takes {bytes_in_words(needed)} at the peak{of_weights} and {where}; nothing was loaded",
+        fix="; or ".join(advice(prepared, needed, weights, free, is_mapped=plan.mapped)),
     )
 
 
-def advice(plan: MemoryPlan, prepared: Prepared, needed: int, free: int) -> Iterator[str]:
-    """The changes by which it would fit."""
-    dtype = next((one for one in ("bfloat16",) if "float32" in prepared.dtype_name), None)
-    if dtype and needed - plan.weights // 2 <= free:
-        yield f"--dtype {dtype} takes {bytes_in_words(needed - plan.weights // 2)}"
-    if not plan.mapped and needed - plan.weights <= free and prepared.loading.device.type == "cpu":
+def advice(prepared: Prepared, needed: int, weights: int, free: int, *, is_mapped: bool) -> Iterator[str]:
+    """The changes by which the model would fit; `weights` are the bytes of weights among those that are needed."""
+    if weights and "float32" in prepared.dtype_name and needed - weights // 2 <= free:
+        yield f"--dtype bfloat16 takes {bytes_in_words(needed - weights // 2)}"
+    if not is_mapped and needed - weights <= free and prepared.loading.device.type == "cpu":
         yield "a checkpoint on disk in this dtype is mapped, so that its weights need not fit"
-    if needed - plan.weights > free // 2:
+    if needed - weights > free // 2:
         yield "use a smaller --batch or --seq"
     yield f"use a machine with {bytes_in_words(needed)} free"

@@ -36,10 +36,13 @@ GRAPHS = 8  # the number of graphs that are kept of one function: the most recen
 
 @dataclass(frozen=True)
 class View:
-    """A result as a view of an input (`of` its number), or of a memory of its own; `offset` is in bytes from there."""
+    """How to make a result again: a view of input `base`, or, if it `is_new_memory`, of copied memory `base`.
 
-    of: int
-    fresh: bool
+    `offset` is in bytes from the start of that input, or of that memory.
+    """
+
+    base: int
+    is_new_memory: bool
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
@@ -50,7 +53,7 @@ class View:
 class Buffer:
     """A tensor that a graph reads in place of an input; `memory` is what the input's elements are copied into.
 
-    Elements of an expanded or overlapping input lie in memory once, and are copied once.
+    The memory of an input that overlaps itself is copied as one flat range (`is_flat`), each element once.
     """
 
     tensor: torch.Tensor
@@ -110,10 +113,10 @@ class Recording:
         return tuple(self._result(view, tensors, copies) for view in self.views)
 
     def _result(self, view: View, tensors: Sequence[torch.Tensor], copies: Sequence[Any]) -> torch.Tensor:
-        if view.fresh:
-            empty = torch.empty(0, dtype=view.dtype, device=copies[view.of].device)
-            return empty.set_(copies[view.of], view.offset // view.dtype.itemsize, view.size, view.stride)
-        given = tensors[view.of]
+        if view.is_new_memory:
+            empty = torch.empty(0, dtype=view.dtype, device=copies[view.base].device)
+            return empty.set_(copies[view.base], view.offset // view.dtype.itemsize, view.size, view.stride)
+        given = tensors[view.base]
         offset, rest = divmod(byte_offset(given) + view.offset, view.dtype.itemsize)
         if rest:
             raise RuntimeError(f"an input lies at an offset in its storage that no view with {view.dtype} can have")
@@ -129,9 +132,11 @@ _LOCK = RLock()  # copying in, replaying and copying out are one
 class Captured:
     """In place of a function of constants, sizes and tensors: its graph, for each stream that it is called on.
 
-    `held` are the tensors, by their numbers among all tensors, whose memory the function writes to, and `written` has
-    one of them for each write; `static` are the tensors that objects hold. With `symbolic` sizes, integers are among
-    the arguments, and shapes differ from call to call.
+    `held` has the positions of the tensors that the function writes to, and `written` the same ones, repeated for each
+    write, as autograd counts them. `static` has the positions of parameters, buffers and caches. Positions count
+    tensors alone. With `symbolic` sizes, integers are among the arguments, and shapes differ from call to call.
+
+    A key whose capture failed runs without a graph from then on; `failures` has the reasons.
     """
 
     function: Callable[..., Any]
@@ -142,11 +147,16 @@ class Captured:
     symbolic: bool = False
     recordings: dict[Key, Recording] = field(default_factory=dict)
     seen: dict[Key, None] = field(default_factory=dict)
-    failed: str = ""
+    failures: dict[Key, str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> str:
+        """The reason of the first capture that failed; empty where none did."""
+        return next(iter(self.failures.values()), "")
 
     def __call__(self, *args: Any) -> Any:
         """Run the function's kernels and return its results."""
-        if self.failed or is_examined():
+        if is_examined():
             return self.function(*args)
         given = args[self.constants :]
         tensors = tuple(value for value in given if isinstance(value, torch.Tensor)) if self.symbolic else given
@@ -157,34 +167,37 @@ class Captured:
         if self.symbolic:
             key += tuple(sizes_of(given))
         with _LOCK, torch.no_grad():
-            if key not in self.seen:
+            if key in self.failures:
+                return self.function(*args)
+            if key not in self.seen and key not in self.recordings:
                 keep_last(self.seen, key, None)
                 return self.function(*args)
-            recording = self._recording(key, args, tensors)
+            recording = self._find_or_record(key, args, tensors)
             return self.function(*args) if recording is None else self._replay(recording, tensors)
 
     def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> Any:
-        """The results of a replay, behind which autograd knows what was written."""
+        """Replay the graph, and count each write in the version of the tensor that was written to."""
         results = recording(tensors)
         for number in self.written:
             torch.autograd.graph.increment_version(tensors[number])
         return results
 
-    def _recording(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
+    def _find_or_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         """The graph, captured again where a static input has moved; None where there can be none."""
         recording = self.recordings.pop(key, None)
         if recording is None or not recording.fits(tensors):
-            recording = self._recorded(key, args, tensors)
+            recording = self._try_to_record(key, args, tensors)
         if recording is not None:
             keep_last(self.recordings, key, recording)
         return recording
 
-    def _recorded(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
+    def _try_to_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         try:
             return self._record(key, args, tensors)
         except (RuntimeError, ThunderError) as error:
-            self.failed = str(error).partition("\n")[0]
-            warnings.warn(f"a CUDA graph could not be recorded: {self.failed}", RuntimeWarning, stacklevel=4)
+            reason = str(error).partition("\n")[0]
+            keep_last(self.failures, key, reason)
+            warnings.warn(f"a CUDA graph could not be recorded: {reason}", RuntimeWarning, stacklevel=4)
             return None
 
     def _record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording:
@@ -194,7 +207,7 @@ class Captured:
         replacements = iter(used)
         given = [next(replacements) if isinstance(one, torch.Tensor) else one for one in args[self.constants :]]
         replay, results = CUDA.record(partial(self.function, *args[: self.constants], *given), (key[0], key[1]))
-        memories, views = described(results, used)
+        memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
         return Recording(replay, addresses, buffers, memories, views)
 
@@ -238,7 +251,7 @@ def byte_offset(tensor: torch.Tensor) -> int:
     return int(tensor.storage_offset()) * tensor.itemsize
 
 
-def described(
+def describe_results(
     results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
 ) -> tuple[tuple[torch.Tensor, ...], tuple[View, ...]]:
     """The memories that results lie in, as bytes, and how each result lies in one of them, or in an input's."""
@@ -246,14 +259,16 @@ def described(
     memories: dict[int, torch.Tensor] = {}
     views = []
     for result in results:
+        if result.is_conj() or result.is_neg():
+            raise RuntimeError("a result is a conjugated or negated view")
         storage = result.untyped_storage()
         number = numbers.get(storage.data_ptr()) if storage.nbytes() else None
-        fresh = number is None
+        is_new = number is None
         if number is None:
             memories.setdefault(storage.data_ptr(), bytes_of(storage))
             number = list(memories).index(storage.data_ptr())
-        offset = byte_offset(result) - (0 if fresh else byte_offset(inputs[number]))
-        views.append(View(number, fresh, tuple(result.shape), result.stride(), offset, result.dtype))
+        offset = byte_offset(result) - (0 if is_new else byte_offset(inputs[number]))
+        views.append(View(number, is_new, tuple(result.shape), result.stride(), offset, result.dtype))
     return tuple(memories.values()), tuple(views)
 
 

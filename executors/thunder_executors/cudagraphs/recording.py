@@ -45,22 +45,24 @@ class Cuda:
             torch.cuda.synchronize()
             stream.wait_stream(current)
             with torch.cuda.stream(stream), collection_off(), own_workspaces():
-                results = captured(graph, self._pool(place), function, place[0])
+                results = capture_into(graph, self._pool(place), function, place[0])
             current.wait_stream(stream)
         return graph.replay, results
 
     def _stream(self, device: int) -> Any:
-        return self._streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        return self._streams[device]
 
     def _pool(self, place: Place) -> Any:
         if place not in self._pools:
             keeper, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-            captured(keeper, pool, lambda: torch.zeros(1, device=f"cuda:{place[0]}"), place[0])
+            capture_into(keeper, pool, lambda: torch.zeros(1, device=f"cuda:{place[0]}"), place[0])
             self._pools[place] = keeper
         return self._pools[place].pool()
 
 
-def captured(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any], device: int) -> Any:
+def capture_into(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any], device: int) -> Any:
     """Capture a function on the current stream of a device, and return its results."""
     generator: Any = torch.cuda.default_generators[device]
     state = generator.clone_state()
@@ -70,7 +72,7 @@ def captured(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any]
     except BaseException:
         with suppress(RuntimeError):  # the capture is invalid, and ending it says so once more
             graph.capture_end()
-        generator.graphsafe_set_state(state)  # the other one takes itself to be captured for ever
+        generator.graphsafe_set_state(state)  # a failed capture leaves its state marked as capturing
         raise
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # all its results are without elements

@@ -80,10 +80,13 @@ def among_elements(named: Named) -> Iterator[Operand]:
 
 def of_dimensions(named: Named) -> Iterator[Operand]:
     """Indices of the dimensions of a tensor, one after the other, which may count from the end."""
+    dimension = 0
     for place, index in enumerate(named["indices"]):
         if index is not None and index.dtype in (torch.int64, torch.int32):
-            size = named["self"].shape[place]
+            size = named["self"].shape[dimension]
             yield Operand("indices", between(-size, index, size), place=place)
+        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+        dimension += index.dim() if is_mask else 1
 
 
 def of_rows(named: Named) -> Iterator[Operand]:
@@ -223,7 +226,7 @@ class ValueChecks:
 
     def flag(self) -> torch.Tensor:
         """Whether anything would have been refused."""
-        return reduce(torch.logical_or, self.refused)
+        return reduce(torch.logical_or, self.refused) if self.refused else torch.zeros((), dtype=torch.bool)
 
 
 def substituted(argument: Any, operand: Operand, substitute: int) -> Any:
