@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import time
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,10 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
 
 
 def clocked(x: torch.Tensor, mode: str) -> torch.Tensor:
-    return x * time.time() if mode == "time" else x
+    if mode == "none":
+        return x
+    with open(os.devnull, "w") as file:  # noqa: PTH123 - a function of C, which is what is refused
+        return x * file.write("written")
 
 
 LOOKASIDES = [Lookaside(torch.relu, double), Lookaside(torch.Tensor.relu, double, when=torch.is_tensor)]
@@ -134,7 +137,7 @@ def test_sharp_edges_that_were_refused_are_refused_afresh(tmp_path):
     loaded = reloaded(compiled, clocked, tmp_path)
     assert torch.equal(loaded(torch.ones(2), "none"), torch.ones(2))
     with pytest.raises(SharpEdgeError):
-        loaded(torch.ones(2), "time")
+        loaded(torch.ones(2), "written")
 
 
 def test_a_functional_program_stays_one(tmp_path, monkeypatch):

@@ -68,7 +68,9 @@ def test_what_a_recipe_does_beside_default_is_shown_and_its_summary_says_where_i
     text = " ".join(thunder("recipes", "show", "hf-llama").out.split())
     assert "beside default the same program; models of other families are refused" in text
     hopper = thunder("recipes", "show", "hf-llama3-hopper").out
-    assert "executors triton, nvfuser, cudagraphs; device cuda; dtype bfloat16" in " ".join(hopper.split())
+    assert "executors triton, joined, nvfuser, cudagraphs; transforms GenerateWithStaticCache; device cuda" in " ".join(
+        hopper.split()
+    )
     assert "beside default" not in thunder("recipes", "show", "default").out
 
 

@@ -11,17 +11,23 @@ from torch import Tensor
 import thunder_core as thunder
 from thunder_core import plugins
 from thunder_core.capture.shape_env import NamedSource, TraceShapeEnv
-from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.claiming.executor import find_executor
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import TensorProxy, symbols_in
 from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_executors.cudagraphs import CudaGraphs
 from thunder_executors.inductor import SYMBOLIC_ON_GPU, Inductor
 
-TAKES = {"torch": True, "sdpa": True, "inductor": True, "triton": True, "nvfuser": False, "cudagraphs": False}
+TAKES = {
+    "torch": True,
+    "sdpa": True,
+    "inductor": True,
+    "triton": True,
+    "joined": True,
+    "nvfuser": False,
+    "cudagraphs": True,
+}
 
 
 @pytest.mark.parametrize("name", TAKES)
@@ -33,24 +39,6 @@ def test_each_executor_states_what_it_takes(name: str) -> None:
 
 def scaled(x: Tensor) -> Tensor:
     return (x * 2).sin() + 1
-
-
-class OnCpu(CudaGraphs):
-    """Wraps lines on the CPU, as it would those on a GPU."""
-
-    def wraps(self, bsym: BoundSymbol) -> bool:
-        return True
-
-
-def test_a_graph_is_not_recorded_for_symbolic_sizes() -> None:
-    """A graph reads memory of one size at one address: it would be replayed for a call of another size."""
-    compiled = thunder.jit(scaled, executors=[OnCpu(), "torch"], cache="symbolic values")
-    for length in (3, 5):
-        torch.testing.assert_close(compiled(torch.ones(length)), scaled(torch.ones(length)))
-    trace = thunder.last_traces(compiled)[-1]
-    assert {bsym.executor for bsym in trace.bound_symbols} <= {"torch", ""}
-    assert [(one.executor, one.reason) for one in trace.refused] == [("cudagraphs", NEEDS_CONSTANT_SIZES)]
-    assert thunder.cache_misses(compiled) == 1
 
 
 class ByItsSizes(FusionExecutor):

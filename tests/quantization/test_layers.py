@@ -186,6 +186,7 @@ def test_what_does_not_fit_is_refused(settings: QuantizationSettings, message: s
         quantized_model(small_model(), settings)
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")  # a processor without VNNI
 def test_a_gradient_through_rounding_is_refused() -> None:
     compiled = thunder.compile(small_model(), ["default", "int8-dynamic"])
     with pytest.raises(NotDifferentiable, match="has no derivative"):

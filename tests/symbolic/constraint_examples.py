@@ -148,6 +148,7 @@ def tail(x: Tensor) -> torch.Size:
     return x[-1:].shape
 
 
+MANY = {1.5 + number: number for number in range(40)}  # more keys than a lookup is guarded by
 EXAMPLES: dict[str, Example] = {
     "a lower bound": Example(
         "args[0].size(0): had 5 <= s0", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((6,),), ((3,),)
@@ -250,7 +251,7 @@ EXAMPLES: dict[str, Example] = {
         grad=True,
     ),
     "a float as a key, with gradients": Example(
-        "args[1]: was 1.5", lambda x, rate: x + {1.5: 2}.get(rate, 0), ((3,), 1.5), ((3,), 2.5), grad=True
+        "args[1]: was 1.5", lambda x, rate: x + MANY.get(rate, 0), ((3,), 1.5), ((3,), 2.5), grad=True
     ),
     "a bound on a negative number": Example(
         "args[1]: had -3 <= s0", lambda x, n: x + 1 if n >= -3 else x - 1, ((3,), -2), ((3,), -5)

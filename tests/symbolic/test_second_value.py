@@ -287,9 +287,9 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     compiled = Compiler._compiled
 
-    def counted(self: Compiler, subject: Any, args: Any, kwargs: Any, symbolic: Any, because: str) -> Any:
+    def counted(self: Compiler, subject: Any, args: Any, kwargs: Any, symbolic: Any, *rest: Any) -> Any:
         found.append(symbolic)
-        return compiled(self, subject, args, kwargs, symbolic, because)
+        return compiled(self, subject, args, kwargs, symbolic, *rest)
 
     monkeypatch.setattr(Compiler, "_compiled", counted)
     return found

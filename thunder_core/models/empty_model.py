@@ -24,6 +24,12 @@ from thunder_core.models.packed_weights import is_built_by_config, place_packed_
 LIBRARY = "transformers."
 
 
+# The key of a config's text that says how a config read from it differs from the one that was written: the attributes
+# that only the read one has, and those with another value. Programs that copy a config are guarded by all of them.
+DIFFERENCES = "thunder_differences"
+PLAIN = (type(None), bool, int, float, str)
+
+
 def is_rebuildable(model: object) -> bool:
     """Whether a model's class is one of the library's own, which is there wherever the library is.
 
@@ -46,7 +52,23 @@ def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
 def config_text(config: PretrainedConfig) -> str:
     """A config as its file holds it, with everything that it says."""
     text: str = config.to_json_string(use_diff=False)
-    return text
+    content = json.loads(text)
+    again, own = vars(type(config).from_dict(json.loads(text))), vars(config)
+    absent = [name for name in again if name not in own]
+    values = {name: value for name, value in own.items() if type(value) in PLAIN and again.get(name, own) != value}
+    if not absent and not values:
+        return text
+    return json.dumps({**content, DIFFERENCES: {"absent": absent, "values": values}}, indent=2, sort_keys=True) + "\n"
+
+
+def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
+    """The config of a class that a text holds, with the attributes that the config had of which the text was made."""
+    differences = content.pop(DIFFERENCES, {})
+    config: PretrainedConfig = kind.config_class.from_dict(content)
+    for name in differences.get("absent", ()):
+        vars(config).pop(name, None)
+    vars(config).update(differences.get("values", {}))
+    return config
 
 
 def generation_text(model: PreTrainedModel) -> str:
@@ -81,7 +103,7 @@ def build_empty_model(
         if not trust_remote_code:
             refuse_code_of_the_hub({**content, "attn_implementation": attention})
         require_depth(file, content)
-        made = kind.config_class.from_dict(content)
+        made = config_of(kind, content)
         made._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
             model: PreTrainedModel = kind(made)

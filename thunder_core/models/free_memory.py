@@ -14,7 +14,7 @@ MEMORY_FILE = Path("/proc/meminfo")
 def free_memory(device: torch.device) -> int | None:
     """Bytes that are free on the device, or None where that cannot be known."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        return torch.cuda.mem_get_info(device)[0] if torch.cuda._is_compiled() else None
     if device.type == "cpu":
         return min((left for left in (machines_memory(), limited_memory()) if left is not None), default=None)
     return None

@@ -47,7 +47,7 @@ def test_updates_of_tensors_that_share_memory_are_eagers():
     for name, ours, eager in zip(UPDATES, compiled(x), update_all(x), strict=True):
         torch.testing.assert_close(ours, eager, msg=lambda text, name=name: f"{name}: {text}")
     lines = thunder.last_traces(compiled)[-1].bound_symbols
-    assert {line.executor for line in lines} == {"inductor"}
+    assert "inductor" in {line.executor for line in lines}
 
 
 def test_inductor_alone_still_updates_in_place(monkeypatch):
