@@ -24,11 +24,12 @@ INSIDE = "in a region: "  # what its own names begin with, among those of who ca
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
     """Enter what a call of the region makes; the most bytes that are held on the way.
 
-    `alone` names the inputs that nobody but the region holds, which are freed where it drops them.
+    `alone` names the inputs that nobody but the region holds, which are freed where it drops them. A function that ends by
+    raising an error is for calls that fail, and does not count.
     """
     run = _Run(bsym, storages, alone)
     for function in ast.parse(text).body:
-        if isinstance(function, ast.FunctionDef):
+        if isinstance(function, ast.FunctionDef) and not isinstance(function.body[-1], ast.Raise):
             run.takes = [argument.arg for argument in function.args.args]
             for statement in function.body:
                 run.statement(statement)
