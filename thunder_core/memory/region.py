@@ -24,8 +24,8 @@ INSIDE = "in a region: "  # what its own names begin with, among those of who ca
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
     """Enter what a call of the region makes; the most bytes that are held on the way.
 
-    `alone` names the inputs that nobody but the region holds, which are freed where it drops them. A function that ends by
-    raising an error is for calls that fail, and does not count.
+    `alone` names the inputs that nobody but the region holds, which are freed where it drops them. A function that ends
+    by raising an error is for calls that fail, and does not count.
     """
     run = _Run(bsym, storages, alone)
     for function in ast.parse(text).body:
