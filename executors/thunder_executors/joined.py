@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import linear
 
-from thunder_core.analysis.aliasing import AliasSets, alias_sets
+from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.claiming.executor import Executor
 from thunder_core.extension.requirement import Cuda
 from thunder_core.fusion.wrapping import is_held
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
@@ -116,10 +116,10 @@ class JoinedProducts(Executor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """The trace with one bound symbol for linear layers of the same row."""
-        written = WrittenNames.of(trace)
+        written = names_written_to(trace)
         groups: dict[str, list[BoundSymbol]] = {}
         for bsym in trace.bound_symbols:
-            if self.is_joinable(bsym, trace) and not any(map(written.has, bsym.inputs)):
+            if self.is_joinable(bsym, trace) and not any(proxy.name in written for proxy in bsym.inputs):
                 groups.setdefault(next(arguments_of(bsym)).name, []).append(bsym)
         joined = {group[0]: joined_call(group, self.name) for group in groups.values() if len(group) > 1}
         left_out = {bsym for group in groups.values() if len(group) > 1 for bsym in group[1:]}
@@ -143,25 +143,6 @@ class JoinedProducts(Executor):
             and is_plain_weight(weight)
             and is_held(trace.origins.get(weight.name, ""))
         )
-
-
-@dataclass(frozen=True)
-class WrittenNames:
-    """The tensors whose memory a trace writes to: what reads them keeps its place."""
-
-    aliasing: AliasSets
-    heads: frozenset[str]
-
-    @classmethod
-    def of(cls, trace: Trace) -> WrittenNames:
-        """The tensors whose memory a trace writes to."""
-        aliasing = alias_sets(trace.bound_symbols, trace.aliases)
-        names = (name for bsym in trace.bound_symbols for name in bsym.mutates)
-        return cls(aliasing, frozenset(map(aliasing.representative, names)))
-
-    def has(self, proxy: Proxy) -> bool:
-        """Whether a tensor is one of them, or shares memory with one."""
-        return self.aliasing.representative(proxy.name) in self.heads
 
 
 def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:

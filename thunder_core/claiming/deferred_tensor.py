@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from thunder_core.capture.writes import written_values
+
 LEAST = 1 << 20  # bytes; a smaller tensor is converted at once
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 Compute = Callable[[torch.Tensor], torch.Tensor]
@@ -48,7 +50,7 @@ class DeferredTensor(torch.Tensor):
             views = func(base.source, *args[1:], **kwargs)
             if all(view.dtype == base.source.dtype for view in _pytree.tree_leaves(views)):  # else it reads bytes
                 return _pytree.tree_map_only(torch.Tensor, lambda view: DeferredTensor(view, base.compute), views)
-        if func._schema.is_mutable and any(isinstance(one, cls) for one in written_by(func, args, kwargs)):
+        if any(isinstance(one, cls) for one in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
             raise RuntimeError(f"{func} writes to a tensor that is deferred")
         args, kwargs = _pytree.tree_map_only(cls, cls.values, (args, kwargs))
         return func(*args, **kwargs)
@@ -74,14 +76,6 @@ def is_view_of_first(func: Any) -> bool:
         and schema.arguments[0].alias_info is not None
         and all(result.alias_info is not None for result in schema.returns)
     )
-
-
-def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The arguments that a call of an operator writes to."""
-    places = enumerate(func._schema.arguments)
-    written = [(place, one.name) for place, one in places if one.alias_info is not None and one.alias_info.is_write]
-    found = (args[place] if place < len(args) else kwargs.get(name) for place, name in written)
-    return [leaf for value in found for leaf in _pytree.tree_leaves(value)]
 
 
 def deferred(value: Any, compute: Compute) -> Any:

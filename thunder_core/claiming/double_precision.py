@@ -42,6 +42,19 @@ def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str,
         evaluate(bsyms, values, call_in_double)
 
 
+def result_in_double(bsym: BoundSymbol, name: str, values: MutableMapping[str, Any]) -> torch.Tensor | None:
+    """The result of that name of a bound symbol in float64; None for an operation that takes no float64.
+
+    The floating-point tensors among `values` are to be in float64.
+    """
+    try:
+        evaluate_in_double((bsym,), values)
+    except (RuntimeError, TypeError, ValueError):
+        return None
+    result = values[name]
+    return result if isinstance(result, torch.Tensor) else None
+
+
 def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call what a bound symbol means, without its casts to narrower floating-point dtypes."""
     if bsym.symbol.short_name in CASTS and len(args) == 1 and not kwargs:

@@ -18,7 +18,7 @@ import torch
 
 from thunder_core.claiming.check import RandomStates, Values, copied, perturb
 from thunder_core.claiming.comparison import Difference, Exact, different_at
-from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
+from thunder_core.claiming.double_precision import in_float64, result_in_double
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.eager_calls import EagerCall, is_dense
 from thunder_core.fault_localization.line_faults import line_fault, of_result
@@ -158,12 +158,7 @@ def exact_of(bsym: BoundSymbol, name: str, given: Values) -> Exact:
     def exact(perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
         values = {name: change(value) for name, value in copied(given).items()}
-        try:
-            evaluate_in_double((bsym,), values)
-        except (RuntimeError, TypeError, ValueError):
-            return None  # an operation that takes no float64
-        value = values[name]
-        return value if isinstance(value, torch.Tensor) else None
+        return result_in_double(bsym, name, values)
 
     return exact
 

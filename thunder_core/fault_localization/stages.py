@@ -27,7 +27,7 @@ from thunder_core.claiming.comparison import (
     metadata_difference,
 )
 from thunder_core.claiming.deferred_tensor import DeferredTensor, has_same_values
-from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
+from thunder_core.claiming.double_precision import in_float64, result_in_double
 from thunder_core.fault_localization.line_faults import of_result, return_fault, stage_line_fault
 from thunder_core.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.fault_localization.recording import AT_THE_END, Recording
@@ -198,12 +198,7 @@ def exact_locally(name: str, before: Evaluated) -> Exact:
         read = {proxy.name: before.recording.final[proxy.name] for proxy in bsym.inputs}
         line = before.trace.having((bsym,), made_by=before.trace.made_by)
         values = converted_inputs(own_inputs(read, line), change, line)
-        try:
-            evaluate_in_double((bsym,), values)
-        except (RuntimeError, TypeError, ValueError):
-            return None  # an operation that takes no float64
-        value = values[name]
-        return value if isinstance(value, torch.Tensor) else None
+        return result_in_double(bsym, name, values)
 
     return exact
 
