@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any
 
@@ -30,18 +28,7 @@ from thunder_core.extension.lookaside import Lookaside
 from thunder_core.interpreter import interpret
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.options.compile_options import SharpEdges
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No garbage collection while this lasts: what a trace allocates stays, and looking through it costs a fifth."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+from thunder_core.runtime.library.collection import collection_paused
 
 
 def acquire(
@@ -191,4 +178,4 @@ def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, shar
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp)
 
 
-__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "collection_paused", "constrained", "process_state", "traced"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "constrained", "process_state", "traced"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.acquire import acquire, collection_paused, constrained
+from thunder_core.acquire.acquire import acquire, constrained
 from thunder_core.acquire.assembly import Acquired
 from thunder_core.acquire.named import NamedValue, named_values
 from thunder_core.acquire.numbers import NeedsValues
@@ -55,6 +55,7 @@ from thunder_core.options.compile_options import CompileOptions
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.recipe import Transform
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.library.collection import collection_paused
 from thunder_core.runtime.library.draws import take_back_draws
 from thunder_core.runtime.library.saved_tensors_hooks import without_saved_tensors_hooks
 from thunder_core.runtime.module import compiled_function, compiled_module

@@ -36,7 +36,7 @@ GRAPHS = 8  # the number of graphs that are kept of one function: the most recen
 
 @dataclass(frozen=True)
 class View:
-    """How to make a result again: a view of input `base`, or, if it `is_new_memory`, of copied memory `base`.
+    """A result to be made again: a view of input `base`, or, if it `is_new_memory`, of copied memory `base`.
 
     `offset` is in bytes from the start of that input, or of that memory.
     """

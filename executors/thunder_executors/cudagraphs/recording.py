@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import torch
+
+from thunder_core.runtime.library.collection import collection_paused
 
 Place: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
@@ -44,7 +45,7 @@ class Cuda:
             stream, current = self._stream(place[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
             stream.wait_stream(current)
-            with torch.cuda.stream(stream), collection_off(), own_workspaces():
+            with torch.cuda.stream(stream), collection_paused(), own_workspaces():
                 results = capture_into(graph, self._pool(place), function, place[0])
             current.wait_stream(stream)
         return graph.replay, results
@@ -78,18 +79,6 @@ def capture_into(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], 
         warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # all its results are without elements
         graph.capture_end()
     return results
-
-
-@contextmanager
-def collection_off() -> Iterator[None]:
-    """While this lasts, no cycle of garbage is collected: one that holds a graph must not be freed in a capture."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @contextmanager
