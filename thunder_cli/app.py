@@ -66,7 +66,7 @@ def thunder(
         ),
     ] = False,
 ) -> None:
-    """Optimize PyTorch models: recipes in; validated, measured, reloadable artifacts out."""
+    """Optimize PyTorch models with recipes, into validated and benchmarked artifacts."""
     if context.invoked_subcommand is None:
         context.get_help()  # which prints it
         raise typer.Exit(UsageError.status)

@@ -19,18 +19,25 @@ PLOTS = (".svg", ".png", ".pdf", ".html")
 class BenchOutput:
     """The options of what is to be done with a measurement."""
 
-    out: Path | None = option(None, Path, short="o", metavar="FILE", help="Write the result here: .json, .csv or .md.")
-    plot: Path | None = option(None, Path, metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
-    baseline: Path | None = option(None, Path, metavar="FILE", help="An earlier result to compare with.")
+    out: Path | None = option(
+        None, Path, short="o", metavar="FILE", help="File to write the result to: .json, .csv or .md."
+    )
+    plot: Path | None = option(
+        None, Path, metavar="FILE", help="File to plot the result in: .svg, .png, .pdf or .html."
+    )
+    baseline: Path | None = option(None, Path, metavar="FILE", help="Earlier result file to compare with.")
     fail_above: str | None = option(
-        None, metavar="P%", help="Exit with 5 if more than this of a speed-up is lost", default_text="5%"
+        None,
+        metavar="P%",
+        help="Exit with status 5 if a speed-up fell by more than P% since the baseline",
+        default_text="5%",
     )
     require_speedup: float | None = same_option(Request, "require_speedup")
     style: str = option(
         "table",
         name="format",
         metavar="NAME",
-        help="How the result is printed: table, csv or markdown",
+        help="Output format: table, csv or markdown",
         panel=OUTPUT,
         completion="styles",
     )

@@ -57,17 +57,19 @@ COMPLETIONS: dict[str, Callable[[str], Any]] = {
 }
 FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
 TRUST = "Trust"
-OUTPUT = "What is printed"
+OUTPUT = "Output"
 
 Artifact = Annotated[
-    Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
+    Path,
+    typer.Argument(metavar="ARTIFACT", help="An artifact folder, written by `thunder optimize`.", show_default=False),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print the result as JSON.", rich_help_panel=OUTPUT)]
 Debug = Annotated[
-    bool, typer.Option("--debug", metavar=FLAG, help="Show tracebacks and what libraries log.", rich_help_panel=OUTPUT)
+    bool,
+    typer.Option("--debug", metavar=FLAG, help="Show tracebacks and library log messages.", rich_help_panel=OUTPUT),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="No plan and no progress.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Do not print the plan or progress.", rich_help_panel=OUTPUT)
 ]
 Model = Annotated[
     str | None,
@@ -78,7 +80,7 @@ Subject = Annotated[
     str | None,
     typer.Argument(
         metavar="[ARTIFACT|MODEL]",
-        help="A folder that `thunder optimize` wrote, or a model; without it, the recipe's own sample model.",
+        help="An artifact folder, a model folder or a Hub name. Default: the recipe's small sample model.",
         show_default=False,
     ),
 ]
@@ -135,7 +137,7 @@ class TrustOptions:
         metavar="NAME",
         panel=TRUST,
         repeats=True,
-        help="A module that may be imported for an artifact, with what is beneath it; may be repeated.",
+        help="Python module that may be imported for an artifact, with its submodules. May be repeated.",
     )
     key: tuple[Path, ...] | None = option(
         None,
@@ -143,7 +145,7 @@ class TrustOptions:
         metavar="FILE",
         panel=TRUST,
         repeats=True,
-        help="A public key to trust, in place of the list of trusted keys; may be repeated.",
+        help="Public key to trust, instead of the list of trusted keys. May be repeated.",
     )
     require_signature: bool = option(
         False, bool, panel=TRUST, help="Refuse an artifact that no trusted key has signed."

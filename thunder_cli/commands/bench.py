@@ -30,8 +30,8 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[ARTIFACT|MODEL|RESULT]",
-            help="An artifact, a model's folder or a hub name; without it, the recipe's own sample. A result with a "
-            "second one.",
+            help="An artifact, a model folder, a Hub name, or a result file of --out. Default: the recipe's sample"
+            " model.",
             show_default=False,
         ),
     ] = None,
@@ -39,7 +39,7 @@ def bench(
         str | None,
         typer.Argument(
             metavar="[ARTIFACT|RESULT]",
-            help="Compare it with the first: two artifacts are measured in turn, two results of --out are read.",
+            help="A second artifact or result file to compare with the first.",
             show_default=False,
         ),
     ] = None,
@@ -52,11 +52,11 @@ def bench(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Measure an artifact, or MODEL under a recipe, against eager PyTorch and others; or compare two.
+    """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch and others; or compare two artifacts.
 
-    With --train, and for an artifact that was made with it, what is measured is a step of training; with --task
-    generate it is `generate`: the first token, those behind it, and whether they are the contenders'. Each speed is
-    told as faster, slower, not distinguishable or unstable.
+    With --train, and for artifacts that hold a training step, the benchmark measures a training step. With --task
+    generate it measures `generate`. Reported are the time to the first token, the time of each further token, and
+    whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable.
     """
     with quiet_libraries(debug=debug):
         output = replace(output, style="json" if json else output.style, quiet=quiet)

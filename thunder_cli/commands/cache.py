@@ -14,9 +14,11 @@ from thunder_core.printable import printable
 if TYPE_CHECKING:
     from thunder_core.cache import Freed, Record
 
-cache = typer.Typer(help="Look after the compiled kernels that are kept on disk.", invoke_without_command=True)
+cache = typer.Typer(help="Manage the cache of compiled kernels.", invoke_without_command=True)
 
-DryRun = Annotated[bool, typer.Option("--dry-run", metavar=FLAG, help="Say what would go, and remove nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", metavar=FLAG, help="Print what would be removed, and remove nothing.")
+]
 
 
 def complete_entry(incomplete: str) -> list[tuple[str, str]]:
@@ -28,14 +30,14 @@ def complete_entry(incomplete: str) -> list[tuple[str, str]]:
 
 @cache.callback()
 def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
-    """Look after the compiled kernels that are kept on disk."""
+    """Manage the cache of compiled kernels."""
     if context.invoked_subcommand is None:
         list_entries(json=json)
 
 
 @cache.command("list")
 def list_entries(*, json: Json = False, debug: Debug = False) -> None:
-    """List the entries with their sizes and ages, the latest used first."""
+    """List the entries with their sizes and ages, most recently used first."""
     from thunder_cli.views.cache import records_view
     from thunder_core.cache import Store
 
@@ -53,7 +55,7 @@ def list_entries(*, json: Json = False, debug: Debug = False) -> None:
 
 @cache.command()
 def verify(*, json: Json = False, debug: Debug = False) -> None:
-    """Compare every file of every entry with its digest. Damaged entries are dropped; exit with 1 if there were any."""
+    """Check the digest of every file, and remove damaged entries; the exit status is 1 if there were any."""
     from thunder_cli.views.cache import damage_view, entries
     from thunder_core.cache import Store
     from thunder_core.errors import CacheDamaged
@@ -83,18 +85,18 @@ def prune(
     max_size: Annotated[
         str | None,
         typer.Option(
-            "--max-size", metavar="SIZE", help="Remove what was used least recently until the rest fits: 500M, 2GiB."
+            "--max-size", metavar="SIZE", help="Remove the least recently used entries until the rest fits: 500M, 2GiB."
         ),
     ] = None,
     max_age: Annotated[
         str | None,
-        typer.Option("--max-age", metavar="AGE", help="Remove what was not used for so long: 12h, 30d, 2w."),
+        typer.Option("--max-age", metavar="AGE", help="Remove entries that were not used for this long: 12h, 30d, 2w."),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove entries by size, by age or both; those used least recently go first."""
+    """Remove the least recently used entries, by total size, by age, or both."""
     from thunder_cli.amount import age_of, bytes_of
     from thunder_core.cache import Store
     from thunder_core.errors import BadOption
@@ -122,7 +124,7 @@ def why(
     entry: Annotated[
         str | None,
         typer.Argument(
-            help="The first digits of an entry, or a label; without it, the entry that was built last.",
+            help="First digits of an entry, or its label. Default: the entry that was built last.",
             autocompletion=complete_entry,
         ),
     ] = None,
@@ -130,7 +132,7 @@ def why(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say why an entry had to be built: which field of its key is not that of the nearest one that was there."""
+    """Explain a cache miss: which fields of the entry's key differ from the closest existing entry."""
     from thunder_cli.views.cache import why_view
     from thunder_core.cache import Key, Store
 

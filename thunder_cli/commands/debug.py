@@ -30,11 +30,12 @@ def debug(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Find the first wrong line: which transform, executor, derivative or guard is to blame.
+    """Find the first wrong line, and the transform, executor, derivative or guard that causes it.
 
-    On one input each line that an executor runs is compared with eager PyTorch and with float64, each transform with
-    the trace before it, the backward with autograd, and an artifact's programs with what is compiled now. Exits with 1
-    where something was found, and with 0 where nothing was.
+    On one input, each line that an executor runs is compared with eager PyTorch and with float64. Each transform is
+    compared with the trace before it, and the backward with autograd. An artifact's programs are compared with newly
+    compiled ones.
+    The exit status is 1 if an error was found and 0 otherwise.
     """
     with quiet_libraries(debug=debug):
         check_debug_request(debug_request)

@@ -26,14 +26,15 @@ NAME = 20  # columns for the name of a check
 def doctor(
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", metavar=FLAG, help="Exit with 3 if something is missing or does not work.")
+        bool,
+        typer.Option("--strict", metavar=FLAG, help="Exit with status 3 if something is missing or does not work."),
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Examine the environment: what works, and what to install for what does not.
+    """Check the environment, and say how to install missing parts.
 
-    A C++ compiler compiles three lines, and each executor that can be had runs a small program.
+    The C++ compiler compiles three lines, and each available executor runs a small program.
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):

@@ -22,17 +22,19 @@ Row = dict[str, object]
 def executors(
     name: Annotated[
         str | None,
-        typer.Argument(help="One executor; without a name, all are listed.", autocompletion=complete_executor),
+        typer.Argument(help="Name of an executor. Default: list all.", autocompletion=complete_executor),
     ] = None,
     *,
     of: Annotated[
         Path | None,
-        typer.Option("--of", metavar="ARTIFACT", help="Who runs an artifact's program: operations, time, refusals."),
+        typer.Option(
+            "--of", metavar="ARTIFACT", help="Artifact to report on: operations, time and refusals for each executor."
+        ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List executors: available or why not, and what each claims; or with --of what each runs of an artifact."""
+    """List the executors and what each claims, or why it is unavailable; with --of, show what each runs in ARTIFACT."""
     if of is not None:
         show_artifact(of, json)
         return

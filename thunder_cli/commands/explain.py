@@ -25,7 +25,7 @@ def complete_code(incomplete: str) -> list[tuple[str, str]]:
 def explain(
     code: Annotated[
         str | None,
-        typer.Argument(help="A code such as TH0202; without one, all are listed.", autocompletion=complete_code),
+        typer.Argument(help="Error code, such as TH0202. Default: list all.", autocompletion=complete_code),
     ] = None,
     *,
     json: Json = False,

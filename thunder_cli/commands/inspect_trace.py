@@ -27,34 +27,46 @@ GENERATION = ("prompt-length", "new-tokens")  # settings of --task generate
 def inspect_trace(
     subject: options.Subject = None,
     *,
-    trace: Annotated[TraceName, typer.Option("--trace", "-t", help="Which trace.")] = "computation",
+    trace: Annotated[TraceName, typer.Option("--trace", "-t", help="Trace to show.")] = "computation",
     stage: Annotated[
-        str | None, typer.Option("--stage", "-s", metavar="STAGE", help="Number or name [default: the one that runs]")
+        str | None,
+        typer.Option(
+            "--stage", "-s", metavar="STAGE", help="Number or name of the stage [default: the last stage, which runs]"
+        ),
     ] = None,
-    program: Annotated[int, typer.Option("--program", metavar="N", help="Which program of an artifact.")] = 0,
+    program: Annotated[int, typer.Option("--program", metavar="N", help="Number of the program in the artifact.")] = 0,
     list_: Annotated[bool, typer.Option("--list", "-l", help="List the traces and their stages.")] = False,
     diff: Annotated[
-        tuple[str, str] | None, typer.Option("--diff", metavar="STAGE STAGE", help="What changed between two stages.")
+        tuple[str, str] | None,
+        typer.Option("--diff", metavar="STAGE STAGE", help="Show the differences between two stages."),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", "-g", metavar="REGEX", help="The lines that match, with their places.")
+        str | None, typer.Option("--grep", "-g", metavar="REGEX", help="Show matching lines with their line numbers.")
     ] = None,
     module: Annotated[
         str | None,
-        typer.Option("--module", "-m", metavar="PATH", help="The lines of one module, as in layers.0.self_attn."),
+        typer.Option(
+            "--module", "-m", metavar="PATH", help="Show the lines of one module, such as layers.0.self_attn."
+        ),
     ] = None,
     level: Annotated[
-        Level, typer.Option("--level", help="As the user wrote it, or what PyTorch makes of it.")
+        Level,
+        typer.Option(
+            "--level",
+            help="Level of detail. `torch`: calls as written; `aten`: the ATen operations that they decompose into.",
+        ),
     ] = "torch",
-    plain: Annotated[bool, typer.Option("--plain", "-p", help="A Python file that runs, without colours.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", "-p", help="Print a runnable Python file, without colours.")
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, in plain form.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write the plain trace to.")
     ] = None,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq", *GENERATION)],
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """Show the traces of an artifact or a model: what was recorded, what each step made of it, and what runs."""
+    """Show the traces of an artifact or a model: as recorded, after each transform, and as run."""
     from thunder_cli.views.trace import Look, View
 
     with quiet_libraries(debug=debug):

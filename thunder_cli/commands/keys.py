@@ -16,14 +16,14 @@ keys = typer.Typer(help="Make keys, and say whose artifacts are trusted.", invok
 
 @keys.callback()
 def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
-    """Make keys, and say whose artifacts are trusted."""
+    """Create signing keys, and manage the list of trusted keys."""
     if context.invoked_subcommand is None:
         list_keys(json=json)
 
 
 @keys.command("list")
 def list_keys(*, json: Json = False, debug: Debug = False) -> None:
-    """List the keys that are trusted: those whose artifacts are loaded without a word."""
+    """List the trusted keys. Artifacts signed with them load without a warning."""
     from thunder_core.artifact.public_keys import trusted_file, trusted_list
 
     found = trusted_list()
@@ -39,15 +39,17 @@ def list_keys(*, json: Json = False, debug: Debug = False) -> None:
 
 @keys.command()
 def new(
-    file: Annotated[Path, typer.Argument(help="Where the private key goes; the public one goes to FILE.pub.")],
+    file: Annotated[
+        Path, typer.Argument(help="File to write the private key to. The public key is written to FILE.pub.")
+    ],
     *,
     comment: Annotated[
-        str | None, typer.Option("--comment", metavar="TEXT", help="Whose key it is, for people [default: FILE's name]")
+        str | None, typer.Option("--comment", metavar="TEXT", help="Label for the key [default: FILE's name]")
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make a pair of keys: FILE, which nobody else may read, to sign with, and FILE.pub to be trusted by others."""
+    """Create a key pair: FILE to sign with, readable by you alone, and FILE.pub for others to trust."""
     from thunder_core.artifact.keys import new_key_pair, public_place
 
     place = file.expanduser().absolute()
@@ -62,12 +64,12 @@ def new(
 
 @keys.command()
 def trust(
-    file: Annotated[Path, typer.Argument(help="A file of public keys, such as FILE.pub.")],
+    file: Annotated[Path, typer.Argument(help="File with public keys, such as FILE.pub.")],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Trust the keys of a file from now on: artifacts that they have signed are loaded without a word."""
+    """Add the keys in FILE to the trusted list. Artifacts signed with them load without a warning."""
     from thunder_core.artifact.keys import read_public_keys
     from thunder_core.artifact.public_keys import trusted_list, write_trusted
 
@@ -78,12 +80,12 @@ def trust(
 
 @keys.command()
 def forget(
-    key: Annotated[str, typer.Argument(help="The key's fingerprint as it is listed, its comment, or a file of it.")],
+    key: Annotated[str, typer.Argument(help="Fingerprint or label of the key, or the file that holds it.")],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Trust a key no more."""
+    """Remove a key from the trusted list."""
     from thunder_core import plugins
     from thunder_core.artifact.keys import read_public_keys
     from thunder_core.artifact.public_keys import trusted_list, write_trusted

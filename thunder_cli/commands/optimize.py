@@ -24,17 +24,19 @@ def optimize(
     settings: Annotated[Settings, options.EVERY_SETTING],
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="A TOML file with any of these options; the command line wins."),
+        typer.Option(
+            "--config", metavar="FILE", help="TOML file with any of these options. The command line takes precedence."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and exit.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Optimize MODEL by a recipe: validated against eager PyTorch, measured, and saved as an artifact.
+    """Optimize MODEL with a recipe, validate it against eager PyTorch, benchmark it, and save an artifact.
 
-    With --train, what is optimized is a step of training: its loss and the gradient of every parameter are validated,
-    forward and backward measured, and the artifact holds both.
+    With --train, the subject is a training step. Validation compares its loss and the gradient of every parameter.
+    The benchmark measures forward and backward, and the artifact holds both.
     """
     with quiet_libraries(debug=debug):
         request = settings.naming(model).over(read_settings(config) if config else Settings()).request()

@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 
-recipes = typer.Typer(help="List recipes, show or explain them, or begin one.", invoke_without_command=True)
+recipes = typer.Typer(help="List, show, explain or create recipes.", invoke_without_command=True)
 
 
 @recipes.callback()
 def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
-    """List recipes, show or explain them, or begin one."""
+    """List, show, explain or create recipes."""
     if context.invoked_subcommand is None:
         list_recipes(json=json)
 
 
 @recipes.command("list")
 def list_recipes(*, json: Json = False, debug: Debug = False) -> None:
-    """List the recipes that there are."""
+    """List the available recipes."""
     listed = plugins.listing("recipes")
     if json:
         rows = [{"name": r.name, "summary": r.summary, "available": not r.reason, "reason": r.reason} for r in listed]
@@ -48,12 +48,12 @@ def list_recipes(*, json: Json = False, debug: Debug = False) -> None:
 
 @recipes.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The recipe's name.", autocompletion=complete_recipe)],
+    name: Annotated[str, typer.Argument(help="Name of the recipe.", autocompletion=complete_recipe)],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a recipe does, its options, and what this machine lacks for it."""
+    """Show what a recipe does, its options, and which parts this machine cannot run."""
     from thunder_cli.import_notice import importing
     from thunder_cli.library_output import quiet_libraries
 
@@ -71,28 +71,28 @@ def show(
 @recipes.command()
 def explain(
     names: Annotated[
-        list[str], typer.Argument(help="Recipes that are added to each other.", autocompletion=complete_recipe)
+        list[str], typer.Argument(help="Names of the recipes to combine.", autocompletion=complete_recipe)
     ],
     *,
     add_transform: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A transform to add, with its options; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Transform to add, with its options. May be repeated.")
     ] = None,
     add_executor: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="An executor to add; may be repeated.", autocompletion=complete_executor),
+        typer.Option(metavar="NAME", help="Executor to add. May be repeated.", autocompletion=complete_executor),
     ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[:MODULE]",
-            help="A transform or an executor to leave out, or an executor in a module; may be repeated.",
+            help="Transform or executor to remove, or `EXECUTOR:MODULE`. May be repeated.",
             autocompletion=complete_executor,
         ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what recipes come to when they are added: all steps in their order, and why each stands where it does."""
+    """Show the combination of recipes: every step, and the reason for its position."""
     from thunder_cli.import_notice import importing
     from thunder_cli.library_output import quiet_libraries
     from thunder_core.options import require_values
@@ -154,15 +154,15 @@ def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
 
 @recipes.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The name of the recipe: words, joined by hyphens.")],
+    name: Annotated[str, typer.Argument(help="Name of the recipe: words joined by hyphens.")],
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="Where the two files go.", show_default="here")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write the two files to.", show_default="here")
     ] = Path(),
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the start of a recipe of your own, with its documentation and a test."""
+    """Create the files of a new recipe, with documentation and a test."""
     from thunder_core.pipeline.new_recipe import write_recipe
 
     written = write_recipe(name, out)

@@ -31,11 +31,11 @@ def run(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Go on with a prompt by the programs of ARTIFACT, and print the text as it is computed.
+    """Generate text from a prompt with ARTIFACT, streaming the output.
 
-    Of the tokens that may follow the likeliest is taken; with any option of sampling one is drawn. The tokenizer is
-    the one in the model's folder, with its template for chats where there is one. Nothing is traced or compiled:
-    ARTIFACT has to be made for it, by `thunder optimize --task generate`.
+    Decoding is greedy by default; any sampling option turns on sampling. The tokenizer and its chat template come
+    from the model's folder. Nothing is traced or compiled: ARTIFACT must be made with `thunder optimize --task
+    generate`.
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing

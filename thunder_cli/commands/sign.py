@@ -12,19 +12,24 @@ from thunder_cli.options import Debug, Json
 
 
 def sign(
-    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A sound artifact.", show_default=False)],
+    artifact: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ARTIFACT", help="An artifact folder whose files match their digests.", show_default=False
+        ),
+    ],
     *,
     key: Annotated[
         Path,
-        typer.Option("--key", metavar="FILE", help="A private key, as `thunder keys new` makes.", show_default=False),
+        typer.Option("--key", metavar="FILE", help="Private key, made by `thunder keys new`.", show_default=False),
     ],
-    comment: Annotated[str, typer.Option("--comment", metavar="TEXT", help="Whose signature it is, for people.")] = "",
+    comment: Annotated[str, typer.Option("--comment", metavar="TEXT", help="Label for the signature.")] = "",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Sign ARTIFACT, after every file was compared with its digest; a signature beside others by other keys.
+    """Check the digest of every file, then sign ARTIFACT.
 
-    The signature lies in `signature.json` and changes nothing else.
+    The signature is written to `signature.json`. Signatures by other keys are kept, and no other file changes.
     """
     from rich.text import Text
 

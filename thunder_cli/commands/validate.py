@@ -26,10 +26,11 @@ def validate(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Compare ARTIFACT with eager PyTorch on fresh inputs; one that was not validated yet then says that it is.
+    """Validate ARTIFACT against eager PyTorch on new inputs.
 
-    Nothing is traced: what is compared are the programs that the artifact holds. Exits with 4 if an output is out of
-    tolerance or not finite, and changes nothing then; an artifact that was validated before is never changed.
+    The programs of the artifact are compared, without tracing. If all outputs are within tolerance, an artifact whose
+    validation is pending is marked as validated. No other artifact is changed. The exit status is 4 if an output is
+    out of tolerance or not finite.
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing

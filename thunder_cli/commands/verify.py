@@ -26,19 +26,22 @@ def verify(
         typer.Option(
             "--key",
             metavar="FILE",
-            help="A public key that has to have signed it; of several, one. In place of the list of trusted keys.",
+            help="Require a signature by this key (any one, if repeated). Replaces the list of trusted keys.",
         ),
     ] = None,
     require_signature: Annotated[
-        bool, typer.Option("--require-signature", metavar=FLAG, help="Exit with 6 unless a trusted key has signed it.")
+        bool,
+        typer.Option(
+            "--require-signature", metavar=FLAG, help="Exit with status 6 unless a trusted key has signed the artifact."
+        ),
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare every file of ARTIFACT with its digest, and its signature with the keys that are trusted.
+    """Check the digest of every file in ARTIFACT, and its signatures against the trusted keys.
 
-    Exits with 6 where a file or a signature does not hold, or where none is by a --key that was given. An artifact
-    without a signature is sound, unless --require-signature is given.
+    The exit status is 6 for an invalid file or signature, or without a signature by a given --key. An artifact
+    without a signature passes, unless --require-signature is given.
     """
     from thunder_core.artifact.consent import Consent
     from thunder_core.artifact.read import open_artifact

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.options import option
 
-MODEL = "The model"  # under which its options stand in the help
+MODEL = "Model"  # under which its options stand in the help
 LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
 
 
@@ -31,15 +31,15 @@ class ModelRequest:
     model: str | None = option(
         None,
         metavar="MODEL",
-        help="A folder in Hugging Face layout, or a hub name; without it, the recipe's own small sample model.",
+        help="A model folder in Hugging Face layout, or a Hub name. Default: the recipe's small sample model.",
     )
     sample: SampleModel | None = None
     task: str | None = option(
         None,
         metavar="NAME",
         panel=MODEL,
-        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation. "
-        "With `generate` it is `generate` that is optimized: prompts, and tokens that follow.",
+        help="Task of the model, if its config does not say: causal-lm, for example, or the Hub's name, text-"
+        "generation. `generate` optimizes the model's `generate()` method.",
         completion="tasks",
         check=lambda _, name: spelled_task(name),
     )
@@ -47,7 +47,7 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="float32, bfloat16, float16 or float64",
+        help="Data type of the weights: float32, bfloat16, float16 or float64",
         default_text="the recipe's own, else the checkpoint's",
         check=lambda _, name: spelled_dtype(name),
     )
@@ -55,17 +55,17 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="cpu, cuda or cuda:N",
+        help="Device to run on: cpu, cuda or cuda:N",
         default_text="the recipe's own, else cuda where there is a GPU",
         check=lambda _, name: spelled_device(name),
     )
     random_weights: bool = option(
-        False, bool, panel=MODEL, help="Build MODEL from its config alone, with seeded weights."
+        False, bool, panel=MODEL, help="Build MODEL from its config alone, with seeded random weights."
     )
     seed: int = option(
-        0, int, metavar="N", panel=MODEL, help="Seed of random weights and of all inputs", least=0, most=LARGEST_SEED
+        0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED
     )
     trust_remote_code: bool = option(
-        False, bool, panel=MODEL, help="Run the Python code that MODEL brings. Read it first."
+        False, bool, panel=MODEL, help="Run the Python code in MODEL's folder. Read that code first."
     )
-    revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a hub model.")
+    revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a Hub model.")

@@ -24,7 +24,7 @@ GENERATION_AGAINST: dict[str, str] = {
     **AGAINST,
     "inductor-static": "torch.compile with a static cache, as transformers has it",
 }
-USUAL_TOKENS = "128, or as many as the model or the artifact takes"
+USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
 
 
 def require_contender(_: str, name: str) -> None:
@@ -63,9 +63,10 @@ class BenchRequest:
     against: tuple[str, ...] | None = option(
         None,
         metavar="NAMES",
-        help="eager (the model as it was loaded), prepared (as the recipe prepares it: quantized), inductor "
-        "(torch.compile); with --task generate also inductor-static (its static cache)",
-        default_text="eager, and nobody where two artifacts are compared",
+        help="Contenders to compare with: eager (the loaded model), prepared (after the recipe's "
+        "quantization), inductor (torch.compile). With --task generate also inductor-static "
+        "(torch.compile with a static cache)",
+        default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,
         check=require_contender,
@@ -76,7 +77,7 @@ class BenchRequest:
         starts=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="that of the artifact, or points of its range; or 1",
+        default_text="the artifact's size, or sizes in its range; 1 for a model",
     )
     seqs: tuple[int | None, ...] = same_option(
         Request,
@@ -84,7 +85,7 @@ class BenchRequest:
         starts=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="that of the artifact, or points of its range; or 128",
+        default_text="the artifact's size, or sizes in its range; 128 for a model",
     )
     prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
     new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)
@@ -95,8 +96,8 @@ class BenchRequest:
         None,
         int,
         metavar="N",
-        help="Threads of PyTorch on the CPU",
-        default_text="as PyTorch chooses",
+        help="Number of CPU threads for PyTorch",
+        default_text="PyTorch's choice",
         check=require_threads,
     )
     generates: bool = False

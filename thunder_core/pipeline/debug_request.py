@@ -13,12 +13,16 @@ from thunder_core.options import option, require_values
 class DebugRequest:
     """Whether values that are not finite are traced to their lines, and the folder for what reproduces a fault."""
 
-    nan: bool = option(False, bool, help="Find the line at which NaN or an infinity first appears, in eager and ours.")
+    nan: bool = option(
+        False,
+        bool,
+        help="Find the first line that produces NaN or infinity, in eager PyTorch and in the optimized program.",
+    )
     out: Path | None = option(
         None,
         Path,
         metavar="FOLDER",
-        help="Write a small script and its inputs there, which reproduce what is wrong without the model.",
+        help="Folder to write a small script and its inputs to, which reproduce the error without the model.",
     )
 
 

@@ -78,8 +78,8 @@ class Request:
         metavar="NAME",
         short="r",
         repeats=True,
-        help="The recipe; `thunder recipes` lists them, and `auto` chooses one. Several are added to each other, in "
-        "whatever order. A file of your own is named by its path, `recipe.py` or `recipe.py:Name`",
+        help="Name of a recipe (`thunder recipes` lists them), `auto` to select one, or a file: `recipe.py` or"
+        " `recipe.py:Name`. Repeat to combine recipes; their order does not matter.",
         completion="recipes",
         check=lambda _, recipe: require_recipe_name(recipe) if isinstance(recipe, str) else None,
     )
@@ -90,21 +90,21 @@ class Request:
         name="set",
         metavar="KEY=VALUE",
         repeats=True,
-        help="An option of the recipe; may be repeated.",
+        help="Option of the recipe. May be repeated.",
     )
     add_transform: tuple[str, ...] = option(
         (),
         metavar="NAME",
         repeats=True,
-        help="A transform to add to the recipe, with its options as Python writes them, such as "
-        "`Autocast(dtype=torch.float16)`; may be repeated.",
+        help="Transform to add to the recipe, with its options as a Python call, such as "
+        "`Autocast(dtype=torch.float16)`. May be repeated.",
         check=lambda _, text: require_transform_name(text),
     )
     add_executor: tuple[str, ...] = option(
         (),
         metavar="NAME",
         repeats=True,
-        help="An executor to add to the recipe; its traits decide when it may claim. May be repeated.",
+        help="Executor to add to the recipe. Its traits determine its priority. May be repeated.",
         completion="executors",
         check=lambda _, name: plugins.source_of("executors", name),
     )
@@ -112,43 +112,45 @@ class Request:
         (),
         metavar="NAME[:MODULE]",
         repeats=True,
-        help="A transform or an executor to leave out of the recipe, or an executor to leave out of one module and all "
-        "that it contains, such as `inductor:layers.3.mlp`; `*` stands for anything. May be repeated.",
+        help="Transform or executor to remove from the recipe. `EXECUTOR:MODULE`, such as "
+        "`inductor:layers.3.mlp`, disables an executor in a module and its submodules. `*` is a wildcard."
+        " May be repeated.",
         completion="executors",
         check=lambda _, text: parse_left_out(text),
     )
     compiler: str = option(
         "",
         metavar="NAME",
-        help="Who acquires the program: jit, or thunderfx (PyTorch's Dynamo), whose programs lie in no artifact",
+        help="Front end that traces the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be "
+        "saved in an artifact)",
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
     trust_recipe: bool = option(
         False,
         bool,
-        help="Run the recipe that the model's folder ships (`thunder_recipe.py`), and add it to the others; it is "
-        "shown first. Without this it is not run.",
+        help="Print the recipe in the model's folder (`thunder_recipe.py`), run it, and add it to the others. "
+        "Without this option it is not run.",
     )
     out: Path | None = option(
         None,
         Path,
         metavar="DIR",
         short="o",
-        help="Where the artifact goes",
+        help="Folder to write the artifact to",
         default_text="./MODEL-RECIPE.thunder",
     )
-    force: bool = option(False, bool, help="Replace the artifact that is at --out.")
-    strict: bool = option(False, bool, help="Fail where this machine lacks a part of the recipe.")
+    force: bool = option(False, bool, help="Replace an existing artifact at --out.")
+    strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
     batch: int | None = option(
         None,
         int,
         metavar="N",
-        help="Samples in an input; of `--task generate`, prompts in the largest batch",
+        help="Batch size: samples in an input or, with `--task generate`, the largest number of prompts",
         default_text="1, or 8 prompts",
         least=1,
     )
-    seq: int | None = option(None, int, metavar="N", help="Tokens in a sample", default_text="128", least=1)
+    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", least=1)
     cache: int | None = option(
         None,
         int,
@@ -161,7 +163,7 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Tokens of a prompt, at most; for `--task generate`",
+        help="Maximum prompt length in tokens, with `--task generate`",
         default_text="128",
         least=1,
     )
@@ -169,42 +171,42 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Tokens that follow a prompt, at most; for `--task generate`",
+        help="Maximum number of generated tokens, with `--task generate`",
         default_text="128",
         least=1,
     )
     height: int | None = option(
-        None, int, metavar="N", help="Pixels of an image from top to bottom", default_text="the model's", least=1
+        None, int, metavar="N", help="Image height in pixels", default_text="the model's", least=1
     )
     width: int | None = option(
-        None, int, metavar="N", help="Pixels of an image from left to right", default_text="the model's", least=1
+        None, int, metavar="N", help="Image width in pixels", default_text="the model's", least=1
     )
     dynamic: Mapping[str, SizeRange] = option(
         factory=dict,
         kind=dict,
         metavar="NAME=A:B",
         repeats=True,
-        help="A size that differs from call to call, from A to B, such as seq=1:8192 or batch=1:16; may be repeated.",
+        help="Dimension that varies between A and B at run time, such as seq=1:8192 or batch=1:16. May be repeated.",
         parse=ranges_in,
         check=require_ranges,
     )
-    runs: int = option(30, int, metavar="N", help="Rounds of the benchmark that count", least=2)
-    warmup: int = option(5, int, metavar="N", help="Rounds of the benchmark that do not", least=0)
-    inputs: int = option(3, int, metavar="N", help="How many inputs are validated on", least=1)
+    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2)
+    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0)
+    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1)
     validate_budget: float | None = option(
         None,
         float,
         metavar="SECONDS",
         least=0,
-        help="Seconds that validation may take; inputs that it leaves out are reported",
-        default_text="the time of 5 eager calls for each input, at least 30",
+        help="Time limit for validation in seconds. The report lists skipped inputs",
+        default_text="5 eager calls for each input, at least 30",
     )
     benchmark_budget: float = option(
         30.0,
         float,
         metavar="SECONDS",
         least=0,
-        help="Seconds that the benchmark of one size may take; slow calls get fewer rounds",
+        help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
     )
     validate: bool = option(
@@ -212,33 +214,39 @@ class Request:
         bool,
         name="no-validate",
         negative=True,
-        help="Publish without comparing with eager; the report says so.",
+        help="Skip validation against eager PyTorch. The report records this.",
     )
-    include_weights: bool = option(False, bool, help="Copy the weights too: the artifact needs no checkpoint.")
-    benchmark: bool = option(True, bool, name="no-benchmark", negative=True, help="Do not measure.")
+    include_weights: bool = option(
+        False, bool, help="Copy the weights into the artifact, which then needs no checkpoint."
+    )
+    benchmark: bool = option(True, bool, name="no-benchmark", negative=True, help="Skip the benchmark.")
     target: str = option(
         "",
         metavar="ARCH",
-        help="Make it for a GPU that need not be here, such as sm_90; nothing is run, and validation stays pending.",
+        help="Cross-compile for a GPU architecture, such as sm_90, that this machine need not have. Nothing is"
+        " run; validate later with `thunder validate`.",
         check=lambda _, name: parse_target(name) if name else None,
     )
-    train: bool = option(False, bool, help="A step of training: forward, loss and backward.")
+    train: bool = option(False, bool, help="Optimize a training step: forward, loss and backward.")
     allow_non_finite: bool = option(
         False,
         bool,
-        help="Accept NaN, infinities and nothing but zeros in what eager PyTorch gives; the report says so.",
+        help="Accept NaN, infinite or all-zero outputs from eager PyTorch. The report records this.",
     )
     sign_key: Path | None = option(
-        None, Path, metavar="FILE", help="Sign the artifact with this private key (`thunder keys new`)."
+        None, Path, metavar="FILE", help="Private key to sign the artifact with (see `thunder keys new`)."
     )
     require_speedup: float | None = option(
-        None, float, metavar="X", help="Exit with 5 unless the whole interval of the speed-up is X or more."
+        None,
+        float,
+        metavar="X",
+        help="Exit with status 5 unless the lower bound of the speed-up's confidence interval is at least X.",
     )
     input: Path | None = option(
         None,
         Path,
         metavar="FILE",
-        help="Real inputs in place of drawn ones: .safetensors, .npz or .jsonl.",
+        help="File of inputs to use instead of random inputs: .safetensors, .npz or .jsonl.",
         check=require_data_file,
     )
     evaluate: Path | None = option(
@@ -246,28 +254,28 @@ class Request:
         Path,
         name="eval",
         metavar="FILE",
-        help="Real samples, by which the model is judged before and after.",
+        help="File of labelled samples. A task metric is evaluated before and after optimization.",
         check=require_data_file,
     )
     metric: str | None = option(
         None,
         metavar="NAME",
-        help="accuracy, perplexity or cosine",
-        default_text="the one of the task",
+        help="Metric for --eval: accuracy, perplexity or cosine",
+        default_text="the task's metric",
         check=lambda _, name: require_metric(name),
     )
 
     calibrate: str = option(
         "",
         metavar="FILE|N",
-        help="For recipes that quantize to 4 bits: real samples, or the number of drawn inputs, by which weights are "
-        "rounded.",
+        help="Calibration data for 4-bit recipes: a file of samples, or the number of random inputs.",
         check=require_calibration,
     )
     skip_layers: str = option(
         "",
         metavar="auto",
-        help="For recipes that quantize: leave out the layers that lose most, until the bound holds.",
+        help="Keep the layers with the largest quantization error in full precision, until the error is within"
+        " the recipe's bound.",
         check=lambda option, value: require_one_of(option, value, ("", "auto")),
     )
 

@@ -67,15 +67,15 @@ class RunRequest:
         None,
         metavar="N,N,...",
         parse=parse_tokens,
-        help="The prompt as tokens, which needs no tokenizer; tokens are printed then.",
+        help="Token ids of the prompt. No tokenizer is needed, and token ids are printed.",
     )
     new_tokens: int | None = option(
         None,
         int,
         metavar="N",
         least=1,
-        help="How many tokens may follow",
-        default_text="128, or as many as the artifact serves",
+        help="Maximum number of tokens to generate",
+        default_text="128, or the artifact's maximum if that is less",
     )
     temperature: float | None = option(
         None,
@@ -83,8 +83,8 @@ class RunRequest:
         metavar="X",
         panel=SAMPLING,
         check=require_positive,
-        help="Draw tokens, from logits that are divided by X: below 1 likely ones come more often",
-        default_text="the likeliest token, or 1",
+        help="Sampling temperature. Values below 1 favour likely tokens",
+        default_text="greedy decoding, or 1 with another sampling option",
     )
     top_p: float | None = option(
         None,
@@ -92,8 +92,8 @@ class RunRequest:
         metavar="X",
         panel=SAMPLING,
         check=require_share,
-        help="Draw from the likeliest tokens that together have this probability",
-        default_text="the model's own",
+        help="Sample from the smallest set of tokens whose probabilities add up to P",
+        default_text="from the model's config",
     )
     top_k: int | None = option(
         None,
@@ -101,8 +101,8 @@ class RunRequest:
         metavar="N",
         panel=SAMPLING,
         least=1,
-        help="Draw from the N likeliest tokens",
-        default_text="the model's own",
+        help="Sample from the N most likely tokens",
+        default_text="from the model's config",
     )
     seed: int | None = option(
         None,
@@ -111,8 +111,8 @@ class RunRequest:
         panel=SAMPLING,
         least=0,
         most=LARGEST_SEED,
-        help="Draw tokens that are the same for the same seed",
-        default_text="another one each time",
+        help="Seed for sampling, for reproducible output",
+        default_text="random",
     )
 
     @property

@@ -15,21 +15,21 @@ from thunder_core.pipeline.request import Request
 class ValidateRequest:
     """On how many inputs an artifact is compared with eager PyTorch, and whether it is marked as validated then."""
 
-    inputs: int = same_option(Request, "inputs", help="How many fresh inputs of the sizes that were traced")
+    inputs: int = same_option(Request, "inputs", help="Number of new inputs, with the sizes that were traced")
     seed: int | None = same_option(
         ModelRequest,
         "seed",
         starts=None,
         panel="",
-        help="Seed of the inputs",
-        default_text="the one that it was made with",
+        help="Seed for the random inputs",
+        default_text="the artifact's seed",
     )
     write: bool = option(
         True,
         bool,
         name="no-write",
         negative=True,
-        help="Leave an artifact as it is that was not validated yet.",
+        help="Do not mark the artifact as validated.",
     )
     allow_non_finite: bool = same_option(Request, "allow_non_finite")
     input: Path | None = same_option(Request, "input")
