@@ -11,7 +11,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from thunder_core.pipeline import Plan
 
-STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "skipped": "dim"}
+STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "busy": "yellow", "skipped": "dim"}
 
 
 def plan_view(plan: Plan) -> RenderableType:

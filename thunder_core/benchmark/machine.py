@@ -36,6 +36,11 @@ def threads_in_use(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def threads_of(device: torch.device) -> int:
+    """The number of threads that compute on the CPU: one, which launches kernels, for a GPU."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
 def machine_name(device: torch.device) -> str:
     """The name of what decides about speed on a device: the GPU, or the processor and the number of threads in use."""
     if device.type == "cuda":

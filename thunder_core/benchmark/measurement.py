@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 import torch
 
-from thunder_core.benchmark.machine import machine_name
+from thunder_core.benchmark.machine import machine_name, threads_of
+from thunder_core.benchmark.machine_load import observed_load
 from thunder_core.benchmark.report import BenchmarkReport
 from thunder_core.benchmark.statistics import describe_candidate
 from thunder_core.benchmark.timing import Call, peak_of, timer_for
@@ -56,7 +57,7 @@ def measure(
     timer, began = timer_for(device), time.perf_counter()
     times: dict[str, list[float]] = {name: [] for name in candidates}
     number = 0
-    with _collector_held():
+    with _collector_held(), observed_load() as load:
         while number < warmup + runs:
             gc.collect(0)
             for name in _order_of(number, candidates):
@@ -67,7 +68,7 @@ def measure(
             progress(number, warmup + runs)
             if number == 1:
                 warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, seconds)
-        peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
+    peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
     first = next(iter(times.values()))
     return BenchmarkReport(
         machine=machine_name(device),
@@ -75,6 +76,7 @@ def measure(
         configuration=dict(configuration or {}),
         runs=runs,
         warmup=warmup,
+        load=load.in_words(threads_of(device)),
         candidates=tuple(describe_candidate(name, taken, first, peaks[name]) for name, taken in times.items()),
     )
 

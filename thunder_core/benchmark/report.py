@@ -79,6 +79,8 @@ class BenchmarkReport(BenchmarkFacts):
     """What was measured: model, recipe, batch, seq, dtype, ... Only equal configurations are comparable."""
     runs: int
     warmup: int
+    load: str = ""
+    """The load of other processes in words, where the threads had to wait for processors; empty where they had not."""
     candidates: tuple[BenchmarkCandidate, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -127,8 +129,10 @@ class BenchmarkReport(BenchmarkFacts):
         return verdict_of(candidate.speedup, len(candidate.seconds), self.first, candidate)
 
     def told(self, candidate: BenchmarkCandidate) -> str:
-        """The verdict on a candidate in words."""
-        return in_words(self.verdict(candidate), self.first.name, len(candidate.seconds))
+        """The verdict on a candidate in words, and the load of other processes for an unstable result."""
+        verdict = self.verdict(candidate)
+        words = in_words(verdict, self.first.name, len(candidate.seconds))
+        return f"{words} ({self.load})" if self.load and verdict == "unstable" else words
 
 
 def candidate_in_words(name: str, configuration: Mapping[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,13 +30,6 @@ def require_contender(_: str, name: str) -> None:
     """Raise `UnknownName` for a contender that does not exist."""
     if name not in (known := {**AGAINST, **GENERATION_AGAINST}):
         raise unknown_name("contender", name, known)
-
-
-def require_threads(option: str, count: int) -> None:
-    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
-    processors = os.cpu_count() or 1
-    if not 1 <= count <= processors:
-        raise BadOption(f"{option} is {count}", fix=f"give {option} a number of 1 to {processors}, the processors here")
 
 
 def names_in(_: str, text: str) -> tuple[str, ...]:
@@ -92,14 +84,7 @@ class BenchRequest:
     input: Path | None = same_option(Request, "input")
     runs: int = same_option(Request, "runs")
     warmup: int = same_option(Request, "warmup")
-    threads: int | None = option(
-        None,
-        int,
-        metavar="N",
-        help="Number of CPU threads for PyTorch",
-        default_text="PyTorch's choice",
-        check=require_threads,
-    )
+    threads: int | None = same_option(Request, "threads", help="Number of CPU threads for PyTorch")
     generates: bool = False
 
     def contenders(self, subjects: int) -> tuple[str, ...]:

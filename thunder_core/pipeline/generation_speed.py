@@ -164,6 +164,7 @@ def part_of(whole: BenchmarkReport, call: str, seconds: Mapping[str, list[float]
         configuration={**whole.configuration, "call": call},
         runs=whole.runs,
         warmup=whole.warmup,
+        load=whole.load,
         candidates=tuple(describe_candidate(name, times, first, None) for name, times in seconds.items()),
     )
 

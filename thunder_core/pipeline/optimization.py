@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from thunder_core.artifact.write import write_artifact
+from thunder_core.benchmark import threads_in_use
 from thunder_core.errors import OutputExists
 from thunder_core.models.memory_guard import guarded_memory
 from thunder_core.pipeline.build_report import build_report, running_traces
@@ -51,7 +52,8 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
     if plan.lacking_memory is not None:
         raise plan.lacking_memory
     mapped = plan.memory.weights if plan.memory and plan.memory.mapped else 0
-    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped):
+    threads = threads_in_use(plan.request.threads)
+    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads:
         return _carry_out(plan, clock)
 
 

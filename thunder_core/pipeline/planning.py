@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import torch
+
+from thunder_core.benchmark.machine import threads_of
+from thunder_core.benchmark.machine_load import MachineLoad, observed_load
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import OutOfMemory
 from thunder_core.models.batches import longer_than
@@ -53,6 +57,7 @@ class Plan:
     comparing: Prepared | None = None
     calibration: Dataset | None = None
     memory: MemoryPlan | None = None
+    load: MachineLoad | None = None
 
     @property
     def device(self) -> str:
@@ -80,6 +85,7 @@ class Plan:
             *(("skipped", text) for text in skipped_executors(prepared)),
             *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
             *self.memory_rows(),
+            *self.load_rows(),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
@@ -96,6 +102,13 @@ class Plan:
         yield from (("memory", row) for row in self.memory.rows())
         if (lacking := self.lacking_memory) is not None:
             yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
+
+    def load_rows(self) -> Iterator[tuple[str, str]]:
+        """The load of other processes, where it slows down the run and makes the benchmark unstable."""
+        threads = self.request.threads or threads_of(torch.device("cpu"))
+        if self.load is not None and (words := self.load.in_words(threads)):
+            fewer = "" if threads == 1 else f", or use fewer than {threads} --threads"
+            yield "busy", f"{words.removeprefix('busy: ')}: wait until the machine is quiet{fewer}"
 
     @property
     def lacking_memory(self) -> OutOfMemory | None:
@@ -212,8 +225,15 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
 def plan(request: Request) -> Plan:
     """Plan what would be done for a request; nothing heavy is done, and nothing is written.
 
-    Raises every error that can be found this early: names, sizes, files of the model, the destination.
+    The load of other processes is observed meanwhile. Raises every error that can be found this early: names, sizes,
+    files of the model, the destination.
     """
+    with observed_load() as load:
+        planned = _plan(request)
+    return replace(planned, load=load)
+
+
+def _plan(request: Request) -> Plan:
     check_request(request)
     check_destination(request)
     if request.target:

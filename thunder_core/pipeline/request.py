@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,13 @@ def require_compiler(option: str, name: str) -> None:
     """Raise `BadOption` for the name of no compiler."""
     if name not in COMPILERS:
         raise BadOption(f"{option} is {name!r}", fix=f"use one of: {', '.join(COMPILERS)}")
+
+
+def require_threads(option: str, count: int) -> None:
+    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
+    processors = os.cpu_count() or 1
+    if not 1 <= count <= processors:
+        raise BadOption(f"{option} is {count}", fix=f"give {option} a number of 1 to {processors}, the processors here")
 
 
 @dataclass(frozen=True)
@@ -208,6 +216,15 @@ class Request:
         least=0,
         help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
+    )
+    threads: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Number of CPU threads for PyTorch; the kernels are compiled for it",
+        default_text="PyTorch's choice",
+        least=1,
+        check=require_threads,
     )
     validate: bool = option(
         True,

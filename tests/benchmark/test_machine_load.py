@@ -1,0 +1,79 @@
+"""The load of other processes while something is measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import namedtuple
+
+import psutil
+import pytest
+import torch
+
+from thunder_core.benchmark import measure
+from thunder_core.benchmark.machine_load import MachineLoad, observed_load
+
+SPIN = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"
+CPU = torch.device("cpu")
+
+
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+@pytest.fixture
+def neighbour():
+    """Another process that computes without a pause."""
+    process = subprocess.Popen([sys.executable, "-c", SPIN])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_another_process_counts_and_this_one_does_not(neighbour):
+    with observed_load() as load:
+        spin(0.5)
+    assert load.others is not None
+    assert 0.2 < load.others <= load.processors
+    neighbour.kill()
+    neighbour.wait()
+    with observed_load() as alone:
+        spin(0.5)
+    assert alone.others is not None
+    assert alone.others < load.others + 0.5
+
+
+def test_a_short_interval_says_nothing():
+    with observed_load() as load:
+        pass
+    assert (load.others, load.in_words(load.processors)) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("others", "threads", "waits"), [(0.0, 4, False), (0.2, 4, False), (0.5, 4, True), (2.0, 2, False), (2.5, 2, True)]
+)
+def test_threads_wait_where_fewer_processors_are_free(others, threads, waits):
+    load = MachineLoad(processors=4, others=others, stolen=0.0)
+    assert load.crowds(threads) is waits
+    assert bool(load.in_words(threads)) is waits
+
+
+def test_time_that_the_host_took_away_is_named():
+    told = MachineLoad(processors=2, others=1.75, stolen=1.25).in_words(2)
+    assert told == "busy: other processes use 1.8 of 2 processors, 1.2 of them for other virtual machines"
+
+
+def test_an_unstable_result_names_the_load(monkeypatch):
+    states = namedtuple("states", "user idle steal guest")
+    found = iter([states(0.0, 0.0, 0.0, 0.0), states(1e6, 0.0, 0.0, 0.0)])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(found))
+    slow = iter([0.001, 0.1] * 8)
+    calls = {name: lambda: time.sleep(next(slow)) for name in ("eager", "thunder")}
+    report = measure(calls, runs=7, warmup=1, device=CPU)
+    assert report.load.startswith("busy: other processes use ")
+    second = report.candidates[1]
+    assert report.verdict(second) == "unstable"
+    assert report.told(second) == f"unstable: repeat on a quiet machine ({report.load})"
