@@ -26,9 +26,7 @@ class Audience:
 
 def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error and return the exit status that belongs to it."""
-    known = (
-        error if isinstance(error, ThunderError) else full_disk_of(error) or out_of_memory_of(error) or bug_of(error)
-    )
+    known = known_error(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
     if audience.json:
@@ -36,6 +34,13 @@ def report_error(error: BaseException, audience: Audience) -> int:
     else:
         stderr().print(error_text(known), soft_wrap=True)
     return known.status
+
+
+def known_error(error: BaseException) -> ThunderError:
+    """The error of ours that an exception stands for: itself, a full disk, refused memory, or else a bug."""
+    if isinstance(error, ThunderError):
+        return error
+    return full_disk_of(error) or out_of_memory_of(error) or bug_of(error)
 
 
 def findings_of(error: ThunderError) -> dict[str, object]:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from thunder_cli import options
 from thunder_cli.bench_output import BenchOutput
+from thunder_cli.ci_options import CiOptions
 from thunder_cli.console import stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
@@ -48,6 +49,7 @@ def bench(
     trust: options.TrustOptions,
     bench_request: BenchRequest,
     output: BenchOutput,
+    ci: CiOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -58,7 +60,9 @@ def bench(
     generate it measures `generate`. Reported are the time to the first token, the time of each further token, and
     whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable.
     """
-    with quiet_libraries(debug=debug):
+    from thunder_cli.ci_report import reporting
+
+    with quiet_libraries(debug=debug), reporting(ci, "bench") as checks:
         output = replace(output, style="json" if json else output.style, quiet=quiet)
         output.check()
         bench_request = generation_told(settings, bench_request)
@@ -73,6 +77,9 @@ def bench(
         earlier = earlier_result(output, bench_request.runs)
         suite, subject = measure_subject(settings.naming(model), other, bench_request, trust, stderr(quiet=quiet))
         from thunder_cli.bench_result import finish_bench
+        from thunder_cli.ci_findings import note_suite
+
+        note_suite(checks, suite)
 
         finish_bench(suite, earlier, output, subject)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thunder_cli.console import plain, print_json, stdout
+from thunder_cli.console import plain, print_json, say, stdout
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core import plugins
 from thunder_core.printable import printable
@@ -117,6 +117,17 @@ def clear(*, dry_run: DryRun = False, json: Json = False, debug: Debug = False) 
     from thunder_core.cache import Store
 
     show_freed(Store().clear(dry_run=dry_run), json=json, dry_run=dry_run)
+
+
+@cache.command()
+def key(*, json: Json = False, debug: Debug = False) -> None:
+    """Print a key for a cache in continuous integration: it changes when no compiled kernel can be used again."""
+    from thunder_cli.cache_key import cache_key
+
+    if json:
+        print_json("cache-key/1", {"key": cache_key()})
+    else:
+        say(cache_key())
 
 
 @cache.command()

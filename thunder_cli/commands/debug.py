@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
+from thunder_cli.ci_options import CiOptions
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
@@ -26,6 +27,7 @@ def debug(
     debug_request: DebugRequest,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
     trust: options.TrustOptions,
+    ci: CiOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -37,10 +39,15 @@ def debug(
     compiled ones.
     The exit status is 1 if an error was found and 0 otherwise.
     """
-    with quiet_libraries(debug=debug):
+    from thunder_cli.ci_report import reporting
+
+    with quiet_libraries(debug=debug), reporting(ci, "debug") as checks:
         check_debug_request(debug_request)
         diagnosis = diagnose(settings.naming(subject), debug_request, trust, stderr(quiet=quiet))
         show(diagnosis, json=json)
+        from thunder_cli.ci_findings import note_diagnosis
+
+        note_diagnosis(checks, diagnosis)
         if not diagnosis.is_clean:
             raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli import options
+from thunder_cli.ci_options import CiOptions
 from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
@@ -28,6 +29,7 @@ def optimize(
             "--config", metavar="FILE", help="TOML file with any of these options. The command line takes precedence."
         ),
     ] = None,
+    ci: CiOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and exit.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -38,7 +40,9 @@ def optimize(
     With --train, the subject is a training step. Validation compares its loss and the gradient of every parameter.
     The benchmark measures forward and backward, and the artifact holds both.
     """
-    with quiet_libraries(debug=debug):
+    from thunder_cli.ci_report import reporting
+
+    with quiet_libraries(debug=debug), reporting(ci, "optimize") as checks:
         request = settings.naming(model).over(read_settings(config) if config else Settings()).request()
         refuse_early(request)
 
@@ -61,6 +65,9 @@ def optimize(
         told.print(plan_view(planned))
         with watching(told) as progress:
             outcome = carry_out(planned, progress)
+        from thunder_cli.ci_findings import note_report
+
+        note_report(checks, outcome.report)
         show_outcome(outcome, json=json, quiet=quiet)
 
 

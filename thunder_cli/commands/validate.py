@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from thunder_cli import options
+from thunder_cli.ci_options import CiOptions
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
@@ -22,6 +23,7 @@ def validate(
     request: ValidateRequest,
     settings: Annotated[Settings, ("trust-remote-code",)],
     trust: options.TrustOptions,
+    ci: CiOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -32,7 +34,9 @@ def validate(
     validation is pending is marked as validated. No other artifact is changed. The exit status is 4 if an output is
     out of tolerance or not finite.
     """
-    with quiet_libraries(debug=debug):
+    from thunder_cli.ci_report import reporting
+
+    with quiet_libraries(debug=debug), reporting(ci, "validate") as checks:
         from thunder_cli.import_notice import importing
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
@@ -45,6 +49,9 @@ def validate(
         with watching(told) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
             done = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
+        from thunder_cli.ci_findings import note_validation
+
+        note_validation(checks, done.validation)
         show(done, json=json, quiet=quiet)
 
 

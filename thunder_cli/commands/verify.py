@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli import options
+from thunder_cli.ci_options import CiOptions
 from thunder_cli.console import print_json, stdout
+from thunder_cli.option_groups import expand_options
 from thunder_cli.options import FLAG, Debug, Json
 
 if TYPE_CHECKING:
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
     from thunder_core.artifact.read import Artifact
 
 
+@expand_options
 def verify(
     artifact: options.Artifact,
     *,
+    ci: CiOptions,
     key: Annotated[
         list[Path] | None,
         typer.Option(
@@ -43,19 +47,21 @@ def verify(
     The exit status is 6 for an invalid file or signature, or without a signature by a given --key. An artifact
     without a signature passes, unless --require-signature is given.
     """
+    from thunder_cli.ci_report import reporting
     from thunder_core.artifact.consent import Consent
     from thunder_core.artifact.read import open_artifact
     from thunder_core.artifact.signature import keys_of, require_authentic, signers_of
 
-    named = None if key is None else tuple(one.expanduser() for one in key)
-    opened = open_artifact(artifact)
-    if key or require_signature:
-        require_authentic(opened, Consent(trusted_keys=named, require_signature=True))
-    signers, trusted = signers_of(opened), keys_of(named)
-    if json:
-        print_json("verify/1", as_data(opened, signers, trusted))
-    else:
-        stdout().print(as_text(opened, signers, trusted), soft_wrap=True)
+    with reporting(ci, "verify"):
+        named = None if key is None else tuple(one.expanduser() for one in key)
+        opened = open_artifact(artifact)
+        if key or require_signature:
+            require_authentic(opened, Consent(trusted_keys=named, require_signature=True))
+        signers, trusted = signers_of(opened), keys_of(named)
+        if json:
+            print_json("verify/1", as_data(opened, signers, trusted))
+        else:
+            stdout().print(as_text(opened, signers, trusted), soft_wrap=True)
 
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
