@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +22,12 @@ MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_mem
 CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")  # C++ keeps sizes there
 ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
-ATTRIBUTES_OF_FAKES = frozenset(vars(new_mode().from_tensor(torch.empty(0))))
+
+
+@cache
+def attributes_of_fakes() -> frozenset[str]:
+    """The attributes that PyTorch gives every fake tensor. Making one imports Dynamo, which takes a second."""
+    return frozenset(vars(new_mode().from_tensor(torch.empty(0))))
 
 
 def parts_of(value: Any) -> list[Any]:
@@ -87,7 +93,7 @@ def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
     return {
         name: state[name]
         for name in state
-        if name not in ATTRIBUTES_OF_FAKES and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
+        if name not in attributes_of_fakes() and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
     }
 
 
