@@ -1,0 +1,1 @@
+"""What recipes, transforms and executors of any package declare: requirements, lookasides, transforms, traits."""
