@@ -121,7 +121,7 @@ HEAD = """# Modes of generation, by families of models
 
 Each cell is the result of one mode of `generate` on a small model with seeded weights. The model is compiled for this
 mode alone and compared with eager PyTorch in float32. The test generates twice, in batches of two and of three prompts
-with different lengths, or with a single prompt if the mode takes only one.
+with different lengths. If a mode only takes a single prompt, each batch is one prompt.
 
 - Two numbers: the mode generated the same tokens as eager. The numbers count the compiled programs, after the first and
   after the second generation.
