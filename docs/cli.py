@@ -51,7 +51,7 @@ trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [sign
 
 `thunder --install-completion` installs completion for the shell that it is called from (bash, zsh, fish, PowerShell),
 and `--show-completion` prints it: commands, options, and the names of recipes, executors and tasks. Nothing heavy is
-imported for it. [A tour](tutorial.md) leads through the commands.
+imported for it. [The tutorial](tutorial.md) leads through the commands.
 
 [What a measurement says](benchmark.md), and when it says nothing, has a page of its own.
 

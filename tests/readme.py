@@ -28,6 +28,6 @@ def joined(page: str, package: str, file: str, group: str, place: Path, patch: p
     (place / package / "__init__.py").write_text("")
     (place / package / file).write_text(example, encoding="utf-8")
     points = EntryPoints([EntryPoint("mine", package, group)])
-    patch.setattr(importlib.metadata, "entry_points", lambda *, group: points.select(group=group))
+    patch.setattr(importlib.metadata, "entry_points", lambda **chosen: points.select(**chosen))
     patch.syspath_prepend(str(place))
     return importlib.import_module(f"{package}.{Path(file).stem}")

@@ -1,4 +1,4 @@
-"""The tour in docs/tutorial.md: its files are written and its commands run, in the order of the page."""
+"""The tutorial in docs/tutorial.md: its files are written and its commands run, in the order of the page."""
 
 from __future__ import annotations
 

@@ -119,14 +119,17 @@ def add(file: Path, family: str, found: dict[str, Cell]) -> None:
 
 HEAD = """# Modes of generation, by families of models
 
-Each cell is one mode of `generate` on a small model with seeded weights, compiled for this mode alone and held against
-eager PyTorch in float32: two prompts in batches of two and of three, or one at a time where the mode takes one. Two
-numbers are a mode that gave eager's tokens: how many programs there were after the first prompts, and after the second
-ones, which have another length and another batch. *as eager* is a mode that transformers refuses for the type, with an
-error that the compiled model raises too. A dash is a cell that was not run.
+Each cell is the result of one mode of `generate` on a small model with seeded weights. The model is compiled for this
+mode alone and compared with eager PyTorch in float32. The test generates twice, in batches of two and of three prompts
+with different lengths. If a mode only takes a single prompt, each batch is one prompt.
 
-`python -m tests.generation.matrix --write FILE` runs all families and modes, and
-`--write FILE --page docs/generation_modes.md` writes this page.
+- Two numbers: the mode generated the same tokens as eager. The numbers count the compiled programs, after the first and
+  after the second generation.
+- *as eager*: transformers refuses the mode for this model type, and the compiled model raises the same error.
+- A dash: the cell was not run.
+
+`python -m tests.generation.matrix --write FILE` runs all families and modes.
+`--write FILE --page docs/generation_modes.md` writes this page from FILE and runs nothing.
 
 """
 
