@@ -96,4 +96,4 @@ def plain(reason: str) -> str:
     """A reason in one line, without places in the sources of this page's own program and of PyTorch."""
     reason = re.sub(r", needed at \S*tests/coverage/[^,]*, in [^,]*", "", reason)
     reason = re.sub(r" ?\(?\S*/(?:tests|aten)/[^,:]*:\d+(?:, in [^)]*\))?:?", "", reason)
-    return reason.replace("|", "\\|").replace("\n", " ")[:200]
+    return re.sub(r"([|\[])", r"\\\1", reason.replace("\n", " "))[:200]
