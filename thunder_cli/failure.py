@@ -60,7 +60,7 @@ def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
     if not is_refused_memory(error):
         return None
     limits = [f"{left / 2**30:.1f} GiB" for left in process_limits()]
-    left = f"; the limits of this process leave {min(limits)}" if limits else ""
+    left = f"; the limits of this process allow {min(limits)}" if limits else ""
     return OutOfMemory(
         f"out of memory{left}: {str(error).strip().partition(chr(10))[0]:.200}",
         fix="allow the process more memory (`ulimit -v`, `prlimit --as`), or use a smaller --batch, --seq or --dtype",

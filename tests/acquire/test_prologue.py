@@ -17,7 +17,7 @@ from thunder_core.compiler import last_program
 from thunder_core.runtime.library import tensor_guards
 
 LINEAR = """\
-# prologue: acquire
+# prologue: trace
 from thunder_core.runtime.library.objects import refuse
 from thunder_core.runtime.library.tensor_guards import remember
 from thunder_core.runtime.library.tensor_guards import tensors_match

@@ -164,7 +164,7 @@ class TestBaseline:
         measured(5.1)
         done = thunder("bench", model, "--seq", 4, "--baseline", baseline, "--fail-above", "5%")
         assert done.status == 0, done.err
-        assert "Against the baseline" in done.out
+        assert "Comparison with the baseline" in done.out
         assert "+2.0%" in done.out
 
     def test_slower_than_allowed(self, thunder, model, measured, baseline):
@@ -274,7 +274,7 @@ class TestWhatWasMeasuredIsNotLost:
         assert all(
             words in " ".join(done.err.split()) for words in ("lost more than 5%", "a speed-up of 4 is required")
         )
-        assert "Against the baseline" in done.out
+        assert "Comparison with the baseline" in done.out
         error = thunder(*run, "--json").json["error"]
         assert (error["rows"][0]["too_slow"], len(error["report"]["reports"])) == (True, 1)
 

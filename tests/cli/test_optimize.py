@@ -337,8 +337,11 @@ def test_a_recipe_that_makes_a_model_slower_says_so_first(thunder, here, llama, 
     done = thunder(*run, "--out", "result")
     assert done.status == 0, done.err
     first = done.out.splitlines()[0]
-    assert first.startswith("Speed  slower than eager: hf-llama makes this model slower here  0.50x")
-    assert "hf-llama makes this model slower than eager PyTorch here" in (here / "result" / "report.md").read_text()
+    assert first.startswith("Speed  slower than eager: hf-llama makes this model slower on this machine  0.50x")
+    assert (
+        "hf-llama makes this model slower than eager PyTorch on this machine"
+        in (here / "result" / "report.md").read_text()
+    )
     data = thunder(*run, "--out", "other", "--json").json
     assert data["report"]["benchmark"]["verdicts"] == {"thunder": "slower"}
 

@@ -32,7 +32,7 @@ def test_stages_go_by_number_name_and_part_of_a_name(subject):
 def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
     with pytest.raises(NoSuchTrace, match="no stage '9'") as missing:
         subject.stage("computation", "9")
-    assert "0 acquire, 1 share-common-expressions" in missing.value.fix
+    assert "0 trace, 1 share-common-expressions" in missing.value.fix
     with pytest.raises(NoSuchTrace, match=r"'a' fits \d stages"):
         subject.stage("computation", "a")
 
@@ -94,7 +94,7 @@ def test_paths_are_compared_by_their_parts():
 
 
 def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_lines(subject):
-    listing = subject.stage("computation", "acquire").read()
+    listing = subject.stage("computation", "trace").read()
     assert [m.module for m in matches(listing, r"torch\.tanh\(t\d+\)$")] == ["layers.0", "layers.1"]
     assert [m.told for m in matches(listing, r"\[2, 8\].*")][:1] == ["f32[2, 8]"]
     assert {m.module for m in matches(listing, r"\.down$")} == {"layers.0.down", "layers.1.down"}

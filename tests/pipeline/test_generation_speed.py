@@ -75,7 +75,7 @@ def test_one_new_token_has_no_other_behind_it() -> None:
 def test_tokens_that_differ_are_told() -> None:
     found = measured({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
     assert [found.difference(one) for one in found.candidates[:2]] == ["", ""]
-    assert found.difference(found.candidates[2]) == "12.5% of its tokens are not eager's, from token 3 on"
+    assert found.difference(found.candidates[2]) == "12.5% of its tokens differ from eager's, starting at token 3"
     expected = torch.tensor([[1, 2, 3], [4, 5, 6]])
     told = generated_tokens("one", torch.tensor([[1, 2, 9], [4, 0, 6]]), expected, [0.1] * 3)
     assert told == GeneratedTokens(name="one", seconds=(0.1,) * 3, equal=4 / 6, differs_at=2)

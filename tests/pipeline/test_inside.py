@@ -77,8 +77,8 @@ def test_the_report_tells_what_was_compared(out, train):
     assert not inside.faults
     assert {one.trace for one in inside.lines} <= {"computation", "backward"}
     assert all(one.used <= 1.0 for one in inside.lines)
-    assert "Inside the program" in render_html(report)
-    assert "## Inside the program" in render_markdown(report)
+    assert "Internal check" in render_html(report)
+    assert "## Internal check" in render_markdown(report)
 
 
 def test_programs_that_generate_are_looked_into(out):

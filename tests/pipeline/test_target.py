@@ -195,7 +195,7 @@ def test_an_architecture_that_there_is_not(name: str) -> None:
 
 def test_the_plan_leaves_out_what_cannot_run(out: Path) -> None:
     made = plan(quick(out, RECIPE, target="sm_90"))
-    assert made.stages == ("load", "check the recipe", "acquire", "transform", "compile", "write")
+    assert made.stages == ("load", "check the recipe", "trace", "transform", "compile", "write")
     rows = dict(made.rows())
     assert "degraded" not in rows
     assert rows["target"].startswith("sm_90: ")

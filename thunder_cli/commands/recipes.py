@@ -239,7 +239,7 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
     grid.add_row("sample", Text(shown["sample"]))
     if shown["device"] or shown["dtype"]:
         grid.add_row("runs", Text(f"on {shown['device'] or 'any device'} in {shown['dtype'] or 'its own dtype'}"))
-    grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none of its own"))
+    grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none"))
     for lookaside in shown["lookasides"]:
         grid.add_row("lookaside", Text(f"{lookaside['function']}  {lookaside['description']}".rstrip()))
     grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))

@@ -240,7 +240,7 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
     """A stage as cells: number, who made it, lines, what changed, milliseconds."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
-    time = f"{facts.seconds * 1e3:.1f} ms" if facts.seconds else "-"
+    time = seconds(facts.seconds) if facts.seconds else "-"
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 

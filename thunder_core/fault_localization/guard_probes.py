@@ -63,7 +63,7 @@ def wrong_guards(
         if difference:
             yield Fault(
                 kind="guard",
-                by="acquire",
+                by="trace",
                 trace="prologue",
                 line=probe.guard(program),
                 result=probe.path,
