@@ -72,7 +72,7 @@ def bug_of(error: BaseException) -> Bug:
     message = str(error).strip().partition("\n")[0]
     return Bug(
         f"{type(error).__name__}: {message}" if message else type(error).__name__,
-        fix="this is a bug of Thunder: please report it with what `--debug` and `thunder doctor --json` print",
+        fix="this is a bug in Thunder: please report it with the output of `--debug` and `thunder doctor --json`",
     )
 
 

@@ -252,11 +252,11 @@ class Keeping:
 
 
 PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
-    "the result is, or holds, the generator `counted`, which has begun, and stands at line": lambda x, kept: begun(
+    "the result is or contains the generator `counted`, which has begun, and stands at line": lambda x, kept: begun(
         counted(x)
     ),
-    "the result is, or holds, the generator `counted`, which has ended": lambda x, kept: ended(counted(x)),
-    r"args\[1\].kept is, or holds, the generator `counted`, which has begun": lambda x, kept: setattr(
+    "the result is or contains the generator `counted`, which has ended": lambda x, kept: ended(counted(x)),
+    r"args\[1\].kept is or contains the generator `counted`, which has begun": lambda x, kept: setattr(
         kept, "kept", begun(counted(x))[1]
     ),
 }

@@ -223,7 +223,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 def test_what_there_is_no_room_for_is_told_in_units_that_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(place.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
-    with pytest.raises(OutOfDisk, match=r"the weights take 1\.50 MiB, and the disk of .* has 300 KiB left"):
+    with pytest.raises(OutOfDisk, match=r"the weights need 1\.50 MiB, but the disk of .* has 300 KiB free"):
         place.require_room(tmp_path, 3 << 19)
 
 

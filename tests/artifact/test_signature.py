@@ -158,7 +158,7 @@ def test_what_is_no_key(kind, tmp_path, artifact):
 
 
 def test_the_halves_of_a_pair_are_told_apart(key):
-    with pytest.raises(BadKey, match="holds a private key"):
+    with pytest.raises(BadKey, match="is a private key"):
         read_public_keys(key)
     public_place(key).chmod(0o600)
     with pytest.raises(BadKey, match="cannot be read as a private key"):

@@ -118,13 +118,13 @@ def test_another_model_is_refused_before_its_weights_are_touched(odd, tmp_path):
 
 
 def test_a_class_that_nobody_can_build_asks_for_the_model(odd, tmp_path):
-    with pytest.raises(WrongInputs, match="does not say where its Odd comes from") as caught:
+    with pytest.raises(WrongInputs, match="does not record where its Odd comes from") as caught:
         thunder.load(saved(odd, tmp_path / "a"))
     assert "weights=True" in caught.value.fix
 
 
 def test_weights_that_were_not_included_cannot_be_had(written, model):
-    with pytest.raises(WrongInputs, match="holds no weights"):
+    with pytest.raises(WrongInputs, match="has no weights"):
         thunder.load(written, model, weights=True)
 
 
@@ -191,7 +191,7 @@ def test_a_function_has_none(tmp_path):
 def test_a_disk_that_is_too_small_is_told_before_anything_is_written(odd, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
-    with pytest.raises(OutOfDisk, match="the weights take"):
+    with pytest.raises(OutOfDisk, match="the weights need"):
         saved(odd, tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 

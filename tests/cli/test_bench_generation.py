@@ -133,10 +133,10 @@ def test_the_gate_is_of_whole_calls(thunder, llama, uncompiled):
 
 MODEL = {
     "train": (("--task", "generate", "--train"), "TH0201", "--train exclude each other"),
-    "seq": (("--task", "generate", "--seq", "8"), "TH0201", "--seq is for measuring calls"),
+    "seq": (("--task", "generate", "--seq", "8"), "TH0201", "--seq is only for benchmarks of calls"),
     "unknown contender": (("--task", "generate", "--against", "inductr"), "TH0202", "inductor-static"),
-    "lengths of calls": (("--prompt-length", 3), "TH0201", "--prompt-length is for measuring generation"),
-    "a contender of generation": (("--against", "inductor-static"), "TH0201", "inductor-static is for measuring"),
+    "lengths of calls": (("--prompt-length", 3), "TH0201", "--prompt-length is only for benchmarks of generation"),
+    "a contender of generation": (("--against", "inductor-static"), "TH0201", "inductor-static is only for benchmarks of"),
     "no tokens": (("--task", "generate", "--new-tokens", "0"), "TH0201", "--new-tokens is 0"),
     "prompt": (("--task", "generate", "--prompt-length", "256"), "TH0209", "256"),
     "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new ones are 257"),
@@ -155,7 +155,7 @@ def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, llama, m
 def test_samples_are_no_prompts(thunder, here, llama, tmp_path):
     (tmp_path / "ids.jsonl").write_text('{"input_ids": [5, 9, 7]}')
     done = thunder("bench", llama, *GENERATE, "--input", tmp_path / "ids.jsonl")
-    assert_refused(done, here, 2, "TH0201", "--input is for measuring calls")
+    assert_refused(done, here, 2, "TH0201", "--input is only for benchmarks of calls")
 
 
 @pytest.fixture(scope="module")

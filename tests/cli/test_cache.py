@@ -96,7 +96,7 @@ def test_verify_finds_one_flipped_bit(thunder, store):
     assert done.status == 1
     assert "layers.0: 'kernel.so' has another digest than the manifest says" in done.out
     assert "TH0101" in done.err
-    assert "1 of 3 entries were damaged and have been dropped" in done.err
+    assert "1 of 3 entries were damaged and have been removed" in done.err
     assert thunder("cache", "verify").status == 0
     assert len(store.entries()) == 2
 

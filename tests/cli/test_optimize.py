@@ -61,7 +61,7 @@ BAD_RANGES = {
     "seq=1:9999999": ("TH0209", "goes beyond"),
     "seq=-4:8": ("TH0201", "is no range"),
     "cache=-1:8": ("TH0201", "is no range"),
-    "cache=4:4": ("TH0201", "has one size alone"),
+    "cache=4:4": ("TH0201", "has only one size"),
 }
 
 

@@ -103,12 +103,12 @@ def test_a_sum_is_explained_the_same_in_every_order(thunder):
 BAD_SUMS = {
     ("hf-lama3",): ("TH0202", "did you mean hf-llama3"),
     ("default", "--add-transform", "Autocst"): ("TH0202", "did you mean autocast"),
-    ("default", "--add-transform", "1 + 1"): ("TH0201", "names no transform"),
-    ("default", "--add-transform", "Autocast(torch.float16)"): ("TH0201", "names no transform"),
-    ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "its options are: dtype"),
+    ("default", "--add-transform", "1 + 1"): ("TH0201", "is not the name of a transform"),
+    ("default", "--add-transform", "Autocast(torch.float16)"): ("TH0201", "is not the name of a transform"),
+    ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "the options are: dtype"),
     ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is no dtype"),
     ("default", "--add-executor", "trition"): ("TH0202", "did you mean triton"),
-    ("nowhere/mine.py",): ("TH0202", "there is no file"),
+    ("nowhere/mine.py",): ("TH0202", "there is no recipe file"),
 }
 
 

@@ -57,7 +57,7 @@ def test_the_whole_way_on_texts(thunder, here, speaker, texts):
     assert thunder("validate", "result", "--quiet").status == 0  # on drawn inputs of the same shapes
     longer = write_lines(here / "longer.jsonl", *({"text": f"{text} and more of it"} for text in TEXTS))
     notes = thunder("validate", "result", "--input", longer, "--json", "--quiet").json["validation"]["notes"]
-    assert notes == ["4 of the 5 samples of longer.jsonl were cut to 6 tokens, which the programs take"]
+    assert notes == ["4 of the 5 samples of longer.jsonl were truncated to the artifact's 6 tokens"]
     measured = thunder("bench", "result", "--input", texts, "--batch", "2", *ROUNDS, "--json").json["reports"][0]
     assert (measured["configuration"]["seq"], measured["configuration"]["batch"]) == ("6", "2")
     assert measured["configuration"]["input"] == report["benchmark"]["configuration"]["input"]

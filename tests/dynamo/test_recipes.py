@@ -77,7 +77,7 @@ def test_a_request_names_the_compiler():
     recipe = requested_recipe(request)
     assert (recipe.acquires_by, recipe.name) == ("thunderfx", "default")
     assert requested_recipe(Request(recipe=Captured, compiler="jit")).acquires_by == "jit"
-    with pytest.raises(BadOption, match="thunderfx, which lie in no artifact"):
+    with pytest.raises(BadOption, match="thunderfx, whose programs cannot be saved in an artifact"):
         plan(request)
     with pytest.raises(BadOption, match="use one of: jit, thunderfx"):
         check_request(Request(compiler="fx"))

@@ -74,7 +74,7 @@ def test_a_module_whose_lines_are_gone_is_looked_for_in_the_stages_before(subjec
     rest = replace(whole, lines=tuple(line for line in whole.lines if not is_within(line.module, "layers.1")))
     with pytest.raises(NoSuchTrace, match=r"'layers\.1' is left") as missing:
         module_lines(rest, "layers.1", EarlierStages(subject.before(stage)))
-    assert missing.value.fix == "--stage 3 (claim by torch) is the last that has some"
+    assert missing.value.fix == "use --stage 3 (claim by torch), the last stage with such lines"
 
 
 def test_the_function_of_a_module_computes_what_the_module_does(subject, compiled):

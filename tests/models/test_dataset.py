@@ -149,13 +149,13 @@ LINES = {
     "nested deep": (f'{{"input_ids": {DEEP}', "line 1 is not JSON"),
     "a long number": (f'{{"input_ids": [{"9" * 5001}]}}', "line 1 is not JSON"),
     "a large number": ('{"input_ids": [99999999999999999999]}', "`input_ids` is no array of numbers"),
-    "no object": ("[1]", "line 1 holds no object"),
-    "nothing in it": ("{}", "line 1 holds no object"),
-    "an empty text": ('{"text": ""}', "`text` is no text, or an empty one"),
-    "no text": ('{"text": 3}', "`text` is no text, or an empty one"),
+    "no object": ("[1]", "line 1 is not an object"),
+    "nothing in it": ("{}", "line 1 is not an object"),
+    "an empty text": ('{"text": ""}', "`text` is empty or not a string"),
+    "no text": ('{"text": 3}', "`text` is empty or not a string"),
     "words": ('{"input_ids": ["a"]}', "`input_ids` is no array of numbers"),
     "rows of two lengths": ('{"input_ids": [[1], [2, 3]]}', "`input_ids` is no array of numbers"),
-    "nothing": ("\n\n", "holds no samples"),
+    "nothing": ("\n\n", "has no samples"),
 }
 
 
@@ -216,7 +216,7 @@ UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
         "line 1: `input_ids` is of shape",
     ),
     "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` holds 999"),
-    "too few": ([], "holds 1 samples, and a batch has 2"),
+    "too few": ([], "has 1 samples, but a batch has 2"),
 }
 
 

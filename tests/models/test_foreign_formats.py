@@ -87,7 +87,7 @@ def test_a_folder_of_models_names_them(tmp_path):
     made(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
     with pytest.raises(BadModelFolder, match="folders in it do") as caught:
         require_config(tmp_path)
-    assert caught.value.fix == f"name one of them: {tmp_path / 'one'}, {tmp_path / 'two'}"
+    assert caught.value.fix == f"name one of these folders: {tmp_path / 'one'}, {tmp_path / 'two'}"
 
 
 @pytest.mark.parametrize("extra", ["model.gguf", "onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "params.json"])

@@ -115,7 +115,7 @@ def test_an_unreadable_folder(folder, locked):
         ("{", "is not JSON"),
         ("", "is not JSON"),
         ("\N{BULLET}", "is not JSON"),
-        ("[1]", "holds no JSON object"),
+        ("[1]", "is not a JSON object"),
         ('{"vocab_size": 1}', "has no model_type"),
     ],
 )
@@ -294,7 +294,7 @@ def test_code_of_the_hub_is_refused(folder, kind):
 def test_no_weights_suggest_random_ones(folder):
     (folder / "model.safetensors").unlink()
     error = refusal(folder, BadModelFolder)
-    assert "holds no weights" in error.what
+    assert "has no weights" in error.what
     assert "--random-weights" in error.fix
 
 

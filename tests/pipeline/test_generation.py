@@ -164,7 +164,7 @@ def test_an_artifact_that_generates_is_validated_where_it_lies(artifact: Path) -
 
 
 def test_single_calls_of_an_artifact_that_generates_are_not_measured(artifact: Path) -> None:
-    with pytest.raises(BadOption, match="generates, and this measures single calls"):
+    with pytest.raises(BadOption, match="was made for generation, but this benchmark measures single calls"):
         bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
 
 
@@ -198,9 +198,9 @@ def test_an_encoder_and_a_decoder_generate_from_an_artifact(tmp_path: Path) -> N
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
-    "positions": ({"prompt_length": 250}, SequenceTooLong, "are 257 tokens, and the model was built for 256"),
-    "BERT": ({"sample": "bert"}, CannotGenerate, "BertForMaskedLM generates no text: it is for masked-lm"),
-    "ViT": ({"sample": "vit"}, CannotGenerate, "generates no text: it is for image-classification"),
+    "positions": ({"prompt_length": 250}, SequenceTooLong, "are 257 tokens, but the model has 256 positions"),
+    "BERT": ({"sample": "bert"}, CannotGenerate, "BertForMaskedLM generates no text: its task is masked-lm"),
+    "ViT": ({"sample": "vit"}, CannotGenerate, "generates no text: its task is image-classification"),
     "training": ({"train": True}, BadOption, "--task generate and --train exclude each other"),
     "a length": ({"seq": 4}, BadOption, "--task generate and --seq exclude each other"),
     "a cache": ({"cache": 4}, BadOption, "--task generate and --cache exclude each other"),

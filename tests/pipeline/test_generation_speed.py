@@ -82,7 +82,7 @@ def test_tokens_that_differ_are_told() -> None:
 
 
 def test_fewer_tokens_than_were_asked_for_are_refused() -> None:
-    with pytest.raises(CannotGenerate, match=r"Slow.generate gave 3 tokens one by one, and was asked for 4"):
+    with pytest.raises(CannotGenerate, match=r"Slow.generate streamed 3 tokens instead of 4"):
         measured({"eager": Slow(0, 0, fewer=1)})
 
 

@@ -140,7 +140,7 @@ class TestRecipes:
         class Otherwise(HFLlama):
             compiler = "thunderfx"
 
-        with pytest.raises(BadOption, match=r"acquires programs by thunderfx, which lie in no artifact"):
+        with pytest.raises(BadOption, match=r"traces with thunderfx, whose programs cannot be saved in an artifact"):
             plan(quick(out, HFLlama() + Otherwise()))
 
     def test_the_nearest_name_is_suggested(self):

@@ -106,8 +106,8 @@ FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
         {"input_ids": IDS, "attention_mask": IDS[:3].clone()},
         "different numbers of samples",
     ),
-    "no samples": ({"input_ids": IDS[:0]}, "holds no samples"),
-    "nothing": ({}, "holds no samples"),
+    "no samples": ({"input_ids": IDS[:0]}, "has no samples"),
+    "nothing": ({}, "has no samples"),
     "numbers of another kind": ({"input_ids": IDS.float()}, "tokens are lists of integers"),
     "tokens of another vocabulary": ({"input_ids": IDS + 1000}, "the vocabulary has 512"),
 }

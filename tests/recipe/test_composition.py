@@ -282,5 +282,5 @@ def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:
 
     one, other = (Plugin("both", lookasides=(lookaside(factor),)) for factor in (1.0, 2.0))
     assert (one + one).title == "both"
-    with pytest.raises(RecipeConflict, match="two plug-ins are called both"):
+    with pytest.raises(RecipeConflict, match="two plug-ins have the name both"):
         one + other

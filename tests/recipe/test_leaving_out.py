@@ -96,8 +96,8 @@ Call = Callable[..., Any]
 REFUSED: Mapping[str, tuple[type[ThunderError], str, str]] = {
     "induktor": (UnknownName, "no executor or transform of the recipe is called 'induktor'", "did you mean inductor"),
     "triton:0": (UnknownName, "called 'triton'", "known: DropDeadCode, ShareCommonExpressions, cse, dce, inductor"),
-    "torch": (BadOption, "torch runs what nobody else claims", "another executor"),
-    "torch:0": (BadOption, "torch runs what nobody else claims", "another executor"),
+    "torch": (BadOption, "torch runs the operations that no other executor claims", "another executor"),
+    "torch:0": (BadOption, "torch runs the operations that no other executor claims", "another executor"),
     "cse:0": (BadOption, "cse is a transform", "write --without cse"),
     "inductor:4": (UnknownName, "no module of this Sequential is called '4'", "its modules: 0, 1, 2"),
     "inductor:": (BadOption, "names nothing", "write the name of an executor"),

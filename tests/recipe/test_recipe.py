@@ -141,8 +141,8 @@ def test_a_recipe_without_families_takes_every_module() -> None:
     ("model", "found", "advice"),
     [
         (Named("llama"), "this model is llama", "hf-llama or hf-llama3 or hf-llama3-hopper or hf-transformers"),
-        (Named("mamba"), "this model is mamba", "use a recipe that takes it: hf-transformers"),
-        (torch.nn.Linear(1, 1), "this model is Linear", "use a recipe that takes it: default"),
+        (Named("mamba"), "this model is mamba", "use a recipe for this model: hf-transformers"),
+        (torch.nn.Linear(1, 1), "this model is Linear", "use a recipe for this model: default"),
     ],
 )
 def test_another_family_is_refused_with_advice(model: torch.nn.Module, found: str, advice: str) -> None:
@@ -289,7 +289,7 @@ def test_the_nearest_name_that_is_read_is_told() -> None:
 
 
 def test_options_are_of_their_class() -> None:
-    with pytest.raises(BadRecipe, match="Mine: Options is no RecipeOptions"):
+    with pytest.raises(BadRecipe, match="Mine: Options is not a subclass of RecipeOptions"):
         type("Mine", (Recipe,), {"Options": type("Options", (), {"bits": 8})})
 
 

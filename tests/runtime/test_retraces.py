@@ -41,7 +41,7 @@ def test_the_third_time_is_told_and_only_that() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
     (message,) = told(compiled, *((x, number) for number in range(1, 9)))
-    assert message.startswith("3: scaled was traced again 3 times for one reason (args[1]: had s0 == 3, needed at ")
+    assert message.startswith("3: scaled was traced again 3 times for the same reason (args[1]: had s0 == 3, needed at ")
     assert f"{__file__}:" in message
     assert "fix: leave what needs its value, which `s0 == 3` is for, uncompiled" in message
     assert "symbolic={'factor': (LEAST, GREATEST)}" in message
@@ -111,7 +111,7 @@ def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
     assert thunder.cache_misses(compiled) == 2
     (message,) = told(compiled, (x, 3))
     assert "scaled has more than 2 programs" in message and "max_programs" in message
-    assert "2 of them were made for one reason (args[1]: was 1, is 3)" in message
+    assert "2 programs were made for the same reason (args[1]: was 1, is 3)" in message
     compiled(x, 1)  # the one that was used longest ago is gone
     assert thunder.cache_misses(compiled) == 3
     (message,) = told(compiled, (x, 2), (x, 3), (x, 4))

@@ -67,8 +67,8 @@ def verify(*, json: Json = False, debug: Debug = False) -> None:
         if not json:
             stdout().print(damage_view(damaged))
         error = CacheDamaged(
-            f"{len(damaged)} of {entries(len(records))} were damaged and have been dropped",
-            fix="nothing to do: they are built again when they are next needed",
+            f"{len(damaged)} of {entries(len(records))} were damaged and have been removed",
+            fix="nothing to do: Thunder builds these entries again when they are next needed",
         )
         error.rows = tuple(damaged)
         raise error
@@ -104,7 +104,7 @@ def prune(
     if max_size is None and max_age is None:
         raise BadOption(
             "neither --max-size nor --max-age was given",
-            fix="say how much to keep, as in `thunder cache prune --max-size 2G`; `thunder cache clear` removes all",
+            fix="set a limit, as in `thunder cache prune --max-size 2G`; `thunder cache clear` removes all entries",
         )
     most = None if max_size is None else bytes_of("--max-size", max_size)
     oldest = None if max_age is None else age_of("--max-age", max_age)
@@ -159,7 +159,7 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
         raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
     meant = plugins.meant(wanted or "", {one.label for one in sound})
     what = "the cache holds no entry" if wanted is None else f"the cache holds no entry called {wanted!r}"
-    raise UnknownName(what, fix=f"{meant}`thunder cache list` shows what there is")
+    raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
 
 
 def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:

@@ -47,7 +47,7 @@ def doctor(
         stdout().print(verdict(checks))
     if strict and failing:
         raise EnvironmentLacks(
-            f"missing, or does not work: {', '.join(check.name for check in failing)}",
+            f"missing or not working: {', '.join(check.name for check in failing)}",
             fix="; ".join(dict.fromkeys(check.fix for check in failing)),
         )
 

@@ -8,6 +8,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import heading, size_of
+from thunder_cli.views.quantity import seconds
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.printable import printable
 from thunder_core.report import render_benchmark

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
-from thunder_cli.views.quantity import counted, size
+from thunder_cli.views.quantity import counted, seconds, size
 from thunder_cli.views.ranges import constraints_view
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
@@ -45,8 +45,8 @@ class Look:
     def __post_init__(self) -> None:
         if self.diff is not None and (self.grep is not None or self.module is not None or self.stage is not None):
             raise BadOption(
-                "--diff compares whole stages, so --stage, --grep and --module say nothing beside it",
-                fix="leave them out, or leave --diff out",
+                "--diff compares whole stages, so it cannot be combined with --stage, --grep or --module",
+                fix="leave out these options, or leave out --diff",
             )
 
 
@@ -237,7 +237,7 @@ PRINTERS: dict[str, Callable[[View, Console], None]] = {
 
 
 def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
-    """A stage as cells: number, who made it, lines, what changed, milliseconds."""
+    """A stage as cells: its number, its maker, its lines, the changed lines and its time."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
     time = seconds(facts.seconds) if facts.seconds else "-"

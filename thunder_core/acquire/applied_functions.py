@@ -32,7 +32,7 @@ from thunder_core.ir.tree import leaves, replace_leaves, structure
 from thunder_core.runtime.library.applied_functions import gradients
 
 Function = type[torch.autograd.Function]
-FIX = "give the function what it reads as an argument, or write in the program, behind the line that applies it"
+FIX = "pass the values that the function reads as arguments, or write to them in the program after the line that applies it"
 
 
 class AppliedFunctions:

@@ -48,7 +48,7 @@ class Subtraces:
     def refuse(self, what: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace; it is kept, in case the program swallows it."""
         self.recorder.failure = OperationFailed(
-            f"a function that is given to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
+            f"a function passed to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
         )
         return cast(OperationFailed, self.recorder.failure)
 

@@ -44,7 +44,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
         if error in others_errors:
             raise
         raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder"
         ) from error
 
 
@@ -64,7 +64,7 @@ def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> 
         return
     if not force:
         raise OutputExists(
-            f"{folder} exists and was kept", fix="name another folder with --out, or replace it with --force"
+            f"{folder} exists and was kept", fix="name another folder with --out, or replace this one with --force"
         )
     require_replaceable(folder, found)
 
@@ -74,9 +74,9 @@ def require_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise OutOfDisk(
-            f"the weights take {number_format.size(size)}, "
-            f"and the disk of {folder.parent} has {number_format.size(free)} left",
-            fix="make room, name a folder on another disk, or leave the weights out",
+            f"the weights need {number_format.size(size)}, "
+            f"but the disk of {folder.parent} has {number_format.size(free)} free",
+            fix="free disk space, name a folder on another disk, or leave out the weights",
         )
 
 
@@ -89,7 +89,7 @@ def require_replaceable(folder: Path, found: Path) -> None:
     damaged; which ones are its own is what the manifest says.
     """
     if not found.is_dir() or found.is_symlink():
-        raise no_artifact(folder, "it is no folder")
+        raise no_artifact(folder, "it is not a folder")
     if not any(found.iterdir()):
         return
     try:
@@ -99,8 +99,8 @@ def require_replaceable(folder: Path, found: Path) -> None:
     if strange := sorted(strange_files(found, manifest)):
         more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
         raise OutputExists(
-            f"{folder} was kept: it holds files that are not the artifact's: {', '.join(strange[:NAMED])}{more}",
-            fix="move them elsewhere, or name another folder with --out",
+            f"{folder} was kept: it contains files that are not part of the artifact: {', '.join(strange[:NAMED])}{more}",
+            fix="move these files elsewhere, or name another folder with --out",
         )
 
 
@@ -122,6 +122,6 @@ def _raise(error: OSError) -> None:
 def no_artifact(folder: Path, why: str) -> OutputExists:
     """The error for something that stands where an artifact is to be written and is none."""
     return OutputExists(
-        f"{folder} is no artifact of Thunder and was kept: {why}; --force replaces only artifacts and empty folders",
+        f"{folder} is not an artifact and was kept: {why}; --force replaces only artifacts and empty folders",
         fix="name another folder with --out, or remove it yourself",
     )

@@ -68,7 +68,7 @@ def parse_text(text: str, comment: str = "") -> PublicKey:
     except binascii.Error as error:
         raise ValueError("it is not base64") from error
     if not content.startswith(PREFIX) or len(content) != len(PREFIX) + LENGTH:
-        raise ValueError(f"it is no {KIND} key")
+        raise ValueError(f"it is not a {KIND} key")
     return PublicKey(content[len(PREFIX) :], " ".join(printable(comment).split())[:MOST_COMMENT])
 
 
@@ -90,8 +90,8 @@ def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
             yield parse_line(line)
         except ValueError as error:
             raise BadKey(
-                f"line {number} of {place} is no public key: {error}",
-                fix=f"write one key a line as `{KIND} AAAA... whose`, or remove the line",
+                f"line {number} of {place} is not a public key: {error}",
+                fix=f"write one key on each line as `{KIND} AAAA... comment`, or remove the line",
             ) from error
 
 
@@ -110,7 +110,7 @@ def trusted_list() -> tuple[PublicKey, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadKey(f"{place} cannot be read: {error}", fix="look at whose it is, or remove it") from error
+        raise BadKey(f"{place} cannot be read: {error}", fix="check the owner and the permissions of the file, or remove the file") from error
     return tuple(parse_lines(text, place))
 
 

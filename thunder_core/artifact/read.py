@@ -19,7 +19,7 @@ from thunder_core.storage.digest import digest_of, digest_of_file
 from thunder_core.storage.manifest import MANIFEST, ends_with_seal
 from thunder_core.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
-COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
+COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
 MOST_MANIFEST = 64 << 20  # bytes
 SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key, in every version
 
@@ -83,8 +83,8 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of an artifact, verified against its own digest."""
     if not is_artifact(folder):
         raise NotAnArtifact(
-            f"{folder} holds no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
-            fix="name a folder that `thunder optimize` or `thunder_core.save` wrote",
+            f"{folder} has no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
+            fix="name a folder written by `thunder optimize` or `thunder_core.save`",
         )
     path = inside(folder, MANIFEST)
     if path.stat().st_size > MOST_MANIFEST:
@@ -120,7 +120,7 @@ def schema_of(folder: Path, content: bytes) -> int:
     if int(found[1]) > SCHEMA_VERSION:
         raise ArtifactTooNew(
             f"{folder} has the schema {found[1].decode()}; this version of Thunder reads up to {SCHEMA_VERSION}",
-            fix="upgrade thunder-optimize, or make the artifact anew with this version",
+            fix="upgrade thunder-optimize, or make the artifact again with this version",
         )
     return int(found[1])
 

@@ -21,8 +21,8 @@ from thunder_core.runtime.program import Program
 from thunder_core.runtime.refusals import refusal_reason
 
 GENERATE_WITHIN = (
-    "give fewer or shorter prompts, ask for fewer new tokens, or make it anew with a greater --batch, --prompt-length "
-    "or --new-tokens; without strict=True such a call is traced"
+    "use fewer or shorter prompts or fewer new tokens, or make the artifact again with a larger --batch, "
+    "--prompt-length or --new-tokens; without strict=True, Thunder traces such a call"
 )
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
 METHODS = "thunder_core.artifact.parts:methods_of"
@@ -108,13 +108,13 @@ class Strict:
         told = "; ".join(reasons) or "they are of calls, not of `forward`"
         if self.generation is not None:
             raise WrongInputs(
-                f"{self.folder} generates for {self.generation}, and no program of it takes this call: {told}",
+                f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {told}",
                 fix=GENERATE_WITHIN,
             )
         serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
         raise WrongInputs(
-            f"no program of {self.folder}{serves} takes this: {told}",
-            fix="call it with inputs like those that were traced, or load it without strict=True",
+            f"no program of {self.folder}{serves} accepts these inputs: {told}",
+            fix="pass inputs like the traced ones, or load the artifact without strict=True",
         )
 
 

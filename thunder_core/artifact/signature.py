@@ -82,7 +82,7 @@ def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        raise OutputNotWritable(f"{folder} cannot be written: {error.strerror}", fix="sign a copy of it") from error
+        raise OutputNotWritable(f"{folder} cannot be written: {error.strerror}", fix="sign a copy of the artifact") from error
     return PublicKey(key.raw, claimed)
 
 
@@ -156,7 +156,7 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
     if not found and consent.require_signature:
         raise NotSigned(
             untrusted_message(artifact.folder, signers),
-            fix="have it signed with `thunder sign`, or trust the key that it is signed by: `thunder keys trust FILE`",
+            fix="sign the artifact with `thunder sign`, or trust the key of its signature: `thunder keys trust FILE`",
         )
     if not found and trusted:
         warnings.warn(printable(untrusted_message(artifact.folder, signers)), UnsignedWarning, stacklevel=3)
@@ -173,6 +173,6 @@ def untrusted_message(folder: Path, signers: tuple[PublicKey, ...]) -> str:
 def bad_signature(folder: Path, what: str) -> BadSignature:
     """The error for a signature that is none."""
     return BadSignature(
-        f"the signature of {folder} does not hold: {what}",
-        fix="get the artifact anew from who signed it; `thunder sign` signs it anew if you made it",
+        f"a signature of {folder} is not valid: {what}",
+        fix="get the artifact again from its signer; if you made the artifact, sign it again with `thunder sign`",
     )

@@ -30,7 +30,7 @@ def upgraded(content: bytes, schema: int) -> bytes:
             found = {**UPGRADES[number](found), "schema_version": number + 1}
         return text_of(found)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is no manifest of schema {schema}: {type(error).__name__} {error}") from error
+        raise ValueError(f"it is not a manifest of schema {schema}: {type(error).__name__} {error}") from error
 
 
 def without_derivatives(content: Content) -> Content:

@@ -228,14 +228,16 @@ def programs_of(specializations: Specializations) -> list[Program]:
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(
-            'cache="no caching" keeps no program, so there is nothing to save', fix="compile it with another mode"
+            'cache="no caching" keeps no program, so there is nothing to save', fix="compile with another cache mode"
         )
     if not programs:
-        raise WrongInputs("nothing has been traced yet, so there is nothing to save", fix="call it once, then save it")
+        raise WrongInputs(
+            "nothing has been traced yet, so there is nothing to save", fix="call the compiled function once, then save"
+        )
     if any(type(program) is not Program for program in programs):
         raise WrongInputs(
-            "this was loaded from an artifact, which holds its programs already",
-            fix="copy the artifact's folder, or compile the model anew and save that",
+            "this module was loaded from an artifact, which contains its programs already",
+            fix="copy the artifact's folder, or compile the model again and save the result",
         )
     for program in programs:
         if program.derivative is not None:

@@ -17,7 +17,7 @@ def check_gate(least: float, runs: int) -> None:
     if runs < MIN_ROUNDS:
         raise BadOption(
             f"--runs is {runs}, but --require-speedup needs at least {MIN_ROUNDS} rounds",
-            fix="use --runs 30, or leave --require-speedup out",
+            fix="use --runs 30, or leave out --require-speedup",
         )
 
 

@@ -77,7 +77,7 @@ def built_files(folder: Path) -> dict[str, bytes]:
     for path in sorted(folder.iterdir()):
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode) or path.name == MANIFEST:
-            raise ValueError(f"a build may write plain files only, beside each other, and wrote {path.name!r}")
+            raise ValueError(f"a build may write only plain files into one folder, but it wrote {path.name!r}")
         contents[path.name] = content = path.read_bytes()
         if found.st_nlink > 1:
             path.unlink()

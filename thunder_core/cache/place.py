@@ -54,7 +54,7 @@ def opened_entries(root: Path) -> Iterator[int]:
             if error.errno not in NO_FOLDER:
                 raise
             raise CacheNotUsable(
-                f"{root / ENTRIES} is a file or a link, and should be a folder", fix=f"remove {root / ENTRIES}"
+                f"{root / ENTRIES} is a file or a link, not a folder", fix=f"remove {root / ENTRIES}"
             ) from error
         require_own(root / ENTRIES, entries)
         yield entries
@@ -69,8 +69,8 @@ def require_own(folder: Path, descriptor: int) -> None:
     """Raise `CacheNotUsable` for a folder to which others can write."""
     if fault := fault_of(os.fstat(descriptor)):
         raise CacheNotUsable(
-            f"the cache folder {folder} {fault}, so what it holds cannot be trusted",
-            fix=f"`chmod 700 {folder}` if it is yours, or name another folder with {VARIABLE}",
+            f"the cache folder {folder} {fault}, so its contents cannot be trusted",
+            fix=f"run `chmod 700 {folder}` if the folder is yours, or set {VARIABLE} to another folder",
         )
 
 

@@ -168,7 +168,7 @@ class Store:
         if staying:
             raise CacheNotUsable(
                 f"{len(staying)} of {len(records)} entries cannot be removed from the cache folder {self.folder}",
-                fix="look at whose they are and who may write there",
+                fix="check the owner and the permissions of these entries",
             )
 
     def _clean_up(self) -> None:

@@ -19,7 +19,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
 UNINITIALIZED = "it makes memory that nothing is written to"
-FIX = "leave the executor {0!r} out, or its claim to this operation, and report it to its author"
+FIX = "leave out the executor {0!r}, or its claim to this operation, and report the error to its author"
 Values = dict[str, Any]
 
 
@@ -218,7 +218,7 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
     operations = ", ".join(dict.fromkeys(one.symbol.name for one in check.reference))
     module = f" in `{check.claimed.module}`" if check.claimed.module else ""
     return WrongResult(
-        f"the executor {check.claimed.executor} computes {operations:.200}{module} wrongly: "
+        f"the executor {check.claimed.executor} computes a wrong result for {operations:.200}{module}: "
         f"{what} {difference.what}".rstrip()
         + largest,
         fix=FIX.format(check.claimed.executor),

@@ -135,7 +135,7 @@ class Compiler:
                     warn_of_shortfalls(subject, named, program)
                     return program
                 attempts.drop_like(symbolic)
-        raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
+        raise Bug("a call was not compiled", fix="report this with the program that was compiled")
 
     def _named(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -357,8 +357,8 @@ def name_for_pickle(executor: Executor) -> str:
         return executor.name
     if registered is not executor:
         raise CannotReplay(
-            f"what was compiled with the executor {executor.name} cannot be pickled: that name is another executor's",
-            fix="register it with register_executor under a name of its own, or pickle the module that was compiled",
+            f"a program of the executor {executor.name} cannot be pickled: another executor has the same name",
+            fix="register the executor under a unique name with register_executor, or pickle the original module",
         )
     return executor.name
 

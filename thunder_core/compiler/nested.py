@@ -131,7 +131,7 @@ class Call:
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for what cannot be kept as a call."""
         raise CannotReplay(
-            f"the compiled function `{self.name}`, which is called by a line of its own, {what}",
+            f"the compiled function `{self.name}`, which the program calls as a whole, {what}",
             fix=fix,
             where=self.line,
         )

@@ -81,8 +81,8 @@ def _tensor(subject: Subject, stage: InspectedStage, name: str, facts: ConstantF
         return _from_artifact(subject, stage, name)
     if facts.text not in subject.tensors:
         raise CannotReplay(
-            f"the trace holds the tensor `{name}`, which is too large to be written into a Python file",
-            fix="save an artifact with `thunder optimize`, and inspect that: the file then reads the tensor from there",
+            f"the trace contains the tensor `{name}`, which is too large for a Python file",
+            fix="save an artifact with `thunder optimize` and inspect it: the file then reads the tensor from there",
         )
     return ["import torch", f"{name} = {subject.tensors[facts.text]}"]
 
@@ -94,7 +94,7 @@ def _way(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFact
 def _lost(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     raise CannotReplay(
         f"the trace refers to `{name}` ({facts.text}), which has no name in another process",
-        fix="inspect the stage that runs, or define it at the top of a module that can be imported",
+        fix="inspect the stage that runs, or define the object at the top level of an importable module",
     )
 
 

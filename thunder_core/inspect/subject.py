@@ -90,7 +90,7 @@ class Subject:
         else:
             matching = stages_named(stages, wanted)
         if len(matching) != 1:
-            problem = f"{wanted!r} fits {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
+            problem = f"{wanted!r} matches {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
             known = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
             raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {known}")
         return matching[0]
@@ -127,7 +127,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
     if not 0 <= program < len(manifest.programs):
         raise NoSuchTrace(
             f"there is no program {program} in {artifact.folder}",
-            fix=f"it has {len(manifest.programs)}: name one of {', '.join(map(str, range(len(manifest.programs))))}",
+            fix=f"use one of its programs: {', '.join(map(str, range(len(manifest.programs))))}",
         )
     facts = manifest.programs[program]
     stages = (InspectedStage(one, _reader(artifact, one)) for one in facts.stages)

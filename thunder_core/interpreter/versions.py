@@ -48,8 +48,8 @@ def refusal(found: str) -> PythonNotSupported:
     """The error for a Python that is not known, which says which are."""
     known = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
     return PythonNotSupported(
-        f"programs are read from the bytecode of CPython {known}, and {found}",
-        fix=f"use the usual 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}",
+        f"Thunder supports the bytecode of CPython {known}, but {found}",
+        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}",
     )
 
 

@@ -59,7 +59,7 @@ class Batches:
         """Raise `BadData` for samples that the model cannot take, before any of them is used."""
         if len(self.dataset) < self.batch:
             raise BadData(
-                f"{self.dataset.file} holds {len(self.dataset)} samples, and a batch has {self.batch}",
+                f"{self.dataset.file} has {len(self.dataset)} samples, but a batch has {self.batch}",
                 fix=f"use --batch {len(self.dataset)}, or a file with more samples",
             )
         use = (id(self.loaded.model), self.seq, self.cut, self.labels)
@@ -176,9 +176,9 @@ class Batches:
             if problem:
                 follows = f"give `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
                 raise BadData(
-                    f"{self.dataset.file} is not for {kind}: `{'`, `'.join(problem)}`, {said}",
+                    f"{self.dataset.file} does not fit {kind}: `{'`, `'.join(problem)}`, {said}",
                     fix=(follows if DECODER_IDS in problem else "")
-                    + f"name the arrays as its forward does: {', '.join(sorted(known))}",
+                    + f"use the names of the parameters of its forward: {', '.join(sorted(known))}",
                 )
 
     def _require_row(self, number: int, row: Row) -> None:

@@ -72,7 +72,8 @@ def require_config(folder: Path) -> dict[str, Any]:
         inner = folders_with(folder, CONFIG_FILE)
         if inner:
             raise BadModelFolder(
-                f"{folder} holds no {CONFIG_FILE}; folders in it do", fix=f"name one of them: {', '.join(inner[:3])}"
+                f"{folder} has no {CONFIG_FILE}, but folders in it have one",
+                fix=f"name one of these folders: {', '.join(inner[:3])}",
             )
     return read_json(folder / CONFIG_FILE)
 

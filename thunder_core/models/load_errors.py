@@ -24,7 +24,7 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise PackageMissing(f"{path} needs a package: {_first_line(error)}", fix="install it and try again") from error
+        raise PackageMissing(f"{path} needs a package: {_first_line(error)}", fix="install the package and try again") from error
     except (*CAUSES, StrictDataclassError, SafetensorError) as error:
         if is_out_of_memory(error):
             raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error

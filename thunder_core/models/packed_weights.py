@@ -40,8 +40,8 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
     missing = [package for package in PACKAGES.get(method, ()) if not plugins.installed(package.replace("-", "_"))]
     if missing:
         raise PackageMissing(
-            f"{what} holds weights that are quantized ({method}), which need {' and '.join(missing)} to be loaded",
-            fix=f"pip install {' '.join(missing)}; the extra `quantize` of this package has what all such weights need",
+            f"{what} has quantized weights ({method}), which need {' and '.join(missing)} to be loaded",
+            fix=f"pip install {' '.join(missing)}; the extra `quantize` of this package installs all such packages",
         )
 
 

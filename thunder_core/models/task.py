@@ -69,8 +69,8 @@ def generating_task(config: PretrainedConfig) -> str:
     if task not in GENERATING:
         named = (config.architectures or [f"a model of the family {config.model_type!r}"])[0]
         raise CannotGenerate(
-            f"{named} generates no text: it is for {task}",
-            fix=f"use a model that is for one of: {', '.join(GENERATING)}; or leave `--task generate` out",
+            f"{named} generates no text: its task is {task}",
+            fix=f"use a model with one of the tasks {', '.join(GENERATING)}, or leave out `--task generate`",
         )
     return task
 
@@ -86,7 +86,7 @@ def require_task(task: str, config: PretrainedConfig) -> None:
     if task not in known and config.model_type in classes_of(BASE_TASK):
         raise BadOption(
             f"there is no model of the family {config.model_type!r} for the task {task!r}",
-            fix=f"leave --task out, or use one of: {', '.join(known)}",
+            fix=f"leave out --task, or use one of: {', '.join(known)}",
         )
 
 

@@ -25,8 +25,8 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
         return dataset
     read = tokenizer_beside(
         origin,
-        f"{dataset.file} holds texts",
-        fix="give tokens (`input_ids`), or put the model's tokenizer.json into its folder",
+        f"{dataset.file} contains text",
+        fix="use tokens (`input_ids`), or put the model's tokenizer.json into its folder",
         trust_remote_code=trust_remote_code,
     )
     rows = []
@@ -45,7 +45,7 @@ def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str,
     """The tokenizer that lies in a model's folder; raises `BadData` with these words where there is none."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
     if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
-        raise BadData(f"{why}, and there is no tokenizer beside the model", fix=fix)
+        raise BadData(f"{why}, but the model's folder has no tokenizer", fix=fix)
     return tokenizer_of(folder, trust_remote_code=trust_remote_code)
 
 

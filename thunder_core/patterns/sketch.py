@@ -98,7 +98,7 @@ def _sketch(
             output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})
     except PatternRefused as error:
         raise BadPattern(
-            f"the pattern {function.__name__!r} cannot be one: {error}", fix=ALLOWED, where=where
+            f"the function {function.__name__!r} cannot be a pattern: {error}", fix=ALLOWED, where=where
         ) from error
     except Exception as error:
         told = str(error).partition("\n")[0]

@@ -37,7 +37,9 @@ def require_threads(option: str, count: int) -> None:
     """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
     processors = os.cpu_count() or 1
     if not 1 <= count <= processors:
-        raise BadOption(f"{option} is {count}", fix=f"give {option} a number of 1 to {processors}, the processors here")
+        raise BadOption(
+            f"{option} is {count}", fix=f"set {option} to a number from 1 to {processors}, the processors of this machine"
+        )
 
 
 def names_in(_: str, text: str) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
     """The numbers in a list such as `1,4,16`; raises `BadOption`."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
-        raise BadOption(f"{option} is {text!r}, which is no list of numbers", fix=f"write it as {option} 1,4,16")
+        raise BadOption(f"{option} is {text!r}, which is not a list of numbers", fix=f"write it as {option} 1,4,16")
     return tuple(dict.fromkeys(int(word) for word in words))
 
 
@@ -117,7 +119,7 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
     require_values(bench_request)
     refuse_other_task(bench_request)
     if subjects == 1 and not bench_request.contenders(subjects):
-        raise BadOption("--against names nobody", fix=f"name one of: {', '.join(AGAINST)}")
+        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(AGAINST)}")
 
 
 def refuse_other_task(bench_request: BenchRequest) -> None:
@@ -136,4 +138,4 @@ def refuse_other_task(bench_request: BenchRequest) -> None:
     )
     for name in (name for name, is_given in refused.items() if is_given):
         kind = "calls" if bench_request.generates else "generation"
-        raise BadOption(f"{name} is for measuring {kind}", fix=fix)
+        raise BadOption(f"{name} is only for benchmarks of {kind}", fix=fix)

@@ -59,5 +59,5 @@ def require_parent(folder: Path) -> None:
 
 def _not_writable(folder: Path, reason: str) -> OutputNotWritable:
     return OutputNotWritable(
-        f"{folder} cannot be written: {reason}", fix="name a folder that can be written with --out"
+        f"{folder} cannot be written: {reason}", fix="name a writable folder with --out"
     )

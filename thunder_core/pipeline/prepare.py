@@ -161,5 +161,5 @@ def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None
         texts, fixes = zip(*degradation_texts(degraded), strict=True)
         raise EnvironmentLacks(
             f"this machine lacks what {recipe.name} needs: {'; '.join(texts)}",
-            fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave --strict out",
+            fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave out --strict",
         )

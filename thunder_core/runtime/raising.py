@@ -143,9 +143,9 @@ def has_effects(program: Program) -> bool:
 def blame_tracing(raised: ProgramRaised) -> NoReturn:
     """Raise `OperationFailed` for an error that came of tracing."""
     raise OperationFailed(
-        f"`{type(raised.error).__name__}: {raised.error}` was raised while the program was traced, and not by the same "
-        "call in eager PyTorch, which has been made and has had its effects",
-        fix="keep the line out of what is compiled, and report this",
+        f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
+        "PyTorch; the eager call has run, with its side effects",
+        fix="keep the line out of the compiled program, and report this",
         where=raised.where,
     ) from raised.error
 
