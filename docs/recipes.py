@@ -62,7 +62,7 @@ leave a choice; never from the order of writing. `thunder recipes explain` print
 executor | sdpa
 executor | triton | sdpa comes before triton
 executor | inductor | triton comes before inductor
-executor | torch | it runs what nobody else has claimed
+executor | torch | it runs all operations that no other executor has claimed
 
 ```
 

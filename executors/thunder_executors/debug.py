@@ -26,7 +26,7 @@ class Debug(Executor):
     @property
     def claims(self) -> str:
         """The operations that the executor compares, in words."""
-        return "nothing: what the other executors run is compared with eager PyTorch as it runs"
+        return "nothing: it compares the results of the other executors with eager PyTorch while they run"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
         """Return None: who runs a bound symbol is for the others to say."""

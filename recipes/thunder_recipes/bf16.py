@@ -14,5 +14,5 @@ class BF16(QuantizedRecipe):
     """
 
     requirements = (Processor(("avx512_bf16", "amx_bf16", "bf16")),)
-    parts = ("products of bfloat16 numbers by the processor's own instructions",)
+    parts = ("bfloat16 matrix products with the processor's own instructions",)
     bound = Quality(error=0.02, kl=0.005)

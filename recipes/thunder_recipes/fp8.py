@@ -15,5 +15,5 @@ class FP8(QuantizedRecipe):
     """
 
     requirements = (Cuda(capability=(8, 9)),)
-    parts = ("products of 8-bit floats by the GPU's own instructions",)
+    parts = ("8-bit float matrix products with the GPU's own instructions",)
     bound = Quality(error=0.2, kl=0.05)

@@ -16,5 +16,5 @@ class Int8Dynamic(QuantizedRecipe):
     """
 
     requirements = (Processor(("avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "asimddp")),)
-    parts = ("products of 8-bit integers by the processor's own instructions",)
+    parts = ("8-bit integer matrix products with the processor's own instructions",)
     bound = Quality(error=0.05, kl=0.02)

@@ -18,7 +18,7 @@ class MaxMemorySaving(Default):
     class Options(RecipeOptions):
         """The options that `--set name=value` sets."""
 
-        budget: float = Field(0.0, ge=0, le=1, description="the part of what would be saved that may be")
+        budget: float = Field(0.0, ge=0, le=1, description="fraction of the saved bytes that may be kept")
 
     def setup_config(self) -> dict[str, object]:
         """The budget of saved tensors."""

@@ -20,5 +20,5 @@ class NF4Lora(QuantizedRecipe):
     class Options(GroupOptions):
         """The options that `--set name=value` sets."""
 
-        rank: int = Field(8, ge=1, description="columns of the thin matrices")
+        rank: int = Field(8, ge=1, description="columns of the low-rank matrices")
         alpha: float = Field(16.0, gt=0, description="their product is multiplied by alpha / rank")

@@ -252,7 +252,7 @@ class Keeping:
 
 
 PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
-    "the result is or contains the generator `counted`, which has begun, and stands at line": lambda x, kept: begun(
+    "the result is or contains the generator `counted`, which has begun and is at line": lambda x, kept: begun(
         counted(x)
     ),
     "the result is or contains the generator `counted`, which has ended": lambda x, kept: ended(counted(x)),

@@ -189,7 +189,7 @@ def test_an_executor_that_is_not_the_one_of_its_name_is_not_replaced_by_it(tmp_p
     compiled(torch.ones(2))
     loaded = reloaded(compiled, double, tmp_path)
     assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
-    with pytest.raises(WrongInputs, match="the executors sdpa are not the ones that have these names"):
+    with pytest.raises(WrongInputs, match="the executors sdpa are not registered under these names"):
         loaded(torch.ones(3))
 
 

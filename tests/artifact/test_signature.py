@@ -293,7 +293,9 @@ def test_without_a_list_nothing_is_said(artifact, signed, model, x, config):
 
 def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
     write_trusted([new_key_pair(tmp_path / "other")])
-    with pytest.warns(UnsignedWarning, match=r"is signed by SHA256:.* \(calls itself mine\), which is no trusted key"):
+    with pytest.warns(
+        UnsignedWarning, match=r"is signed by SHA256:.* \(calls itself mine\), which is not a trusted key"
+    ):
         assert torch.equal(thunder.load(signed, model)(x), model(x))
     (signed / "signature.json").unlink()
     with pytest.warns(UnsignedWarning, match="is not signed"):

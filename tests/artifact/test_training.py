@@ -232,7 +232,7 @@ def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
     seal = digest_of(f"{text}\n".encode())
     folder = Path(shutil.copytree(saved, tmp_path / "a"))
     (folder / "manifest.json").write_text(f'{text[:-2]},\n "digest": "{seal}"\n}}\n')
-    with pytest.raises(ArtifactDamaged, match="what it says of the backward of program 0 does not fit"):
+    with pytest.raises(ArtifactDamaged, match="the facts about the backward of program 0 are inconsistent"):
         thunder.load(folder, two)
 
 

@@ -136,7 +136,11 @@ MODEL = {
     "seq": (("--task", "generate", "--seq", "8"), "TH0201", "--seq is only for benchmarks of calls"),
     "unknown contender": (("--task", "generate", "--against", "inductr"), "TH0202", "inductor-static"),
     "lengths of calls": (("--prompt-length", 3), "TH0201", "--prompt-length is only for benchmarks of generation"),
-    "a contender of generation": (("--against", "inductor-static"), "TH0201", "inductor-static is only for benchmarks of"),
+    "a contender of generation": (
+        ("--against", "inductor-static"),
+        "TH0201",
+        "inductor-static is only for benchmarks of",
+    ),
     "no tokens": (("--task", "generate", "--new-tokens", "0"), "TH0201", "--new-tokens is 0"),
     "prompt": (("--task", "generate", "--prompt-length", "256"), "TH0209", "256"),
     "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new ones are 257"),

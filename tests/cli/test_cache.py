@@ -94,7 +94,7 @@ def test_verify_finds_one_flipped_bit(thunder, store):
     damage(store)
     done = thunder("cache", "verify")
     assert done.status == 1
-    assert "layers.0: 'kernel.so' has another digest than the manifest says" in done.out
+    assert "layers.0: 'kernel.so' does not match its digest in the manifest" in done.out
     assert "TH0101" in done.err
     assert "1 of 3 entries were damaged and have been removed" in done.err
     assert thunder("cache", "verify").status == 0
@@ -106,7 +106,7 @@ def test_damage_as_json(thunder, store):
     done = thunder("cache", "verify", "--json")
     assert (done.status, done.err, done.json["schema"]) == (1, "", "thunder.error/1")
     (row,) = done.json["error"]["rows"]
-    assert row["damage"] == "'kernel.so' has another digest than the manifest says"
+    assert row["damage"] == "'kernel.so' does not match its digest in the manifest"
 
 
 def test_a_damaged_manifest_is_listed_as_damaged(thunder, store):
@@ -114,7 +114,7 @@ def test_a_damaged_manifest_is_listed_as_damaged(thunder, store):
     done = thunder("cache")
     assert done.status == 0
     assert done.out.splitlines()[2].split()[1:3] == ["damaged", "97.7"]
-    assert thunder("cache", "--json").json["entries"][0]["damage"] == "manifest.json is not JSON of Thunder's"
+    assert thunder("cache", "--json").json["entries"][0]["damage"] == "manifest.json is not a JSON manifest of Thunder"
 
 
 def test_prune_by_age_and_size(thunder, store):

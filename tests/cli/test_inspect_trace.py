@@ -152,7 +152,7 @@ def test_grep_looks_into_regions(thunder, fused):
         own = thunder("inspect-trace", fused, "--stage", match["stage"].partition(":")[0], "--plain").out
         assert match["text"] in own
     text = thunder("inspect-trace", fused, "--grep", r"functional\.linear").out
-    assert re.search(r"in region_\d+ of inductor, line \d+; a call of its own in stage \d: ", text)
+    assert re.search(r"in region_\d+ of inductor, line \d+; a separate call in stage \d: ", text)
     plain = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--plain").out.splitlines()
     assert sum("\tin region_" in line for line in plain) == len(held)
 
@@ -213,7 +213,11 @@ def test_diff_of_two_stages(thunder, artifact):
     ("arguments", "code", "told"),
     [
         (["--trace", "backward"], "TH0212", "no backward of its own: autograd was off when it was traced"),
-        (["--trace", "tail"], "TH0212", "no tail trace, for the program has no backward of its own: autograd was off"),
+        (
+            ["--trace", "tail"],
+            "TH0212",
+            "no tail trace, because the program has no compiled backward: autograd was off",
+        ),
         (["--stage", "fuse"], "TH0212", "no stage 'fuse'"),
         (["--module", "layers.9"], "TH0212", "layers.9"),
         (["--program", "3"], "TH0212", "no program 3"),

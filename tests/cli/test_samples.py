@@ -106,7 +106,7 @@ def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speake
     write_lines(here / "one.jsonl", {"input_ids": [3, 4, 5, 6], "position_ids": [0, 1, 2, 3]})
     run = ("optimize", speaker, "-r", "hf-llama", "--input", "one.jsonl", "--no-benchmark", "--out", "result")
     done = thunder(*run)
-    note = "the file of inputs holds one batch, which was traced too: nothing else was validated on"
+    note = "the file of inputs has one batch, which was also traced: there were no other inputs to validate on"
     assert note in " ".join(done.out.split())
     assert "not traced" not in done.out
     assert json.loads((here / "result" / "report.json").read_text())["validation"]["notes"][0] == note

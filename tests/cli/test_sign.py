@@ -121,7 +121,7 @@ def test_what_optimize_signs_is_verified_until_it_is_changed(thunder, llama, her
     done = thunder("validate", "signed", "--no-write", "--inputs", 1)
     assert done.status == 0, done.err
     assert "warning" in done.err
-    assert "which is no trusted key" in done.err
+    assert "which is not a trusted key" in done.err
     done = thunder("validate", "signed", "--inputs", 1, "--key", "mine.pub", "--require-signature")
     assert "warning" not in done.err
     assert "sign it anew" in done.out

@@ -200,7 +200,7 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
     "another name": ([{"input_ids": [3], "tokens": [3]}], "`tokens`, which it does not take"),
     "no tokens": ([{"attention_mask": [1]}], "`input_ids`, which it needs"),
-    "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` holds the token 512"),
+    "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` has the token 512"),
     "a negative token": ([{"input_ids": [-1]}], "holds the token -1"),
     "fractions": ([{"input_ids": [0.5]}], "is of dtype torch.float32"),
     "no token": ([{"input_ids": []}], "line 1"),

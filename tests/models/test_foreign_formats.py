@@ -31,7 +31,7 @@ def made(folder, files):
             "not a whole model",
             'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("acme/llama-7b")',
         ),
-        ({"adapter_config.json": {}}, "a base model that it does not name", 'AutoModel.from_pretrained("BASE")'),
+        ({"adapter_config.json": {}}, "an unnamed base model", 'AutoModel.from_pretrained("BASE")'),
         ({"llama-Q4_K_M.gguf": ""}, "weights in GGUF", 'gguf_file="llama-Q4_K_M.gguf"'),
         ({"model.onnx": ""}, "weights in ONNX (model.onnx)", "exported from"),
         ({"onnx/model.onnx": "", "onnx/model_q4.onnx": ""}, "(onnx/model.onnx, onnx/model_q4.onnx)", "exported from"),
@@ -56,7 +56,7 @@ def made(folder, files):
         ({"manifest.json": {}, "traces/0/computation.py": ""}, "an artifact of Thunder", "thunder bench"),
         (
             {"config.json": {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}},
-            "weights that are quantized (gptq, 4 bits)",
+            "quantized weights (gptq, 4 bits)",
             "dequantize()",
         ),
         (

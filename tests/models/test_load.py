@@ -283,7 +283,7 @@ def test_a_hub_that_cannot_be_reached_is_not_the_users_setting(hub_cache, monkey
     ("kind", "said", "fix"),
     [
         ("GatedRepoError", "is gated", "hf auth login"),
-        ("RepositoryNotFoundError", "does not exist on the hub, or is private", "check the name"),
+        ("RepositoryNotFoundError", "does not exist on the Hub, or is private", "check the name"),
         ("RevisionNotFoundError", "has no revision 'v9'", "branch, tag or commit"),
         ("HfHubHTTPError", "could not be downloaded: 500", "check the network"),
     ],

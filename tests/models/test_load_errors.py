@@ -321,7 +321,7 @@ def test_a_truncated_file_is_named_with_its_byte_counts(folder, kept):
     size = path.stat().st_size
     truncate(path, int(size * kept))
     error = refusal(folder, BadModelFolder)
-    assert f"{path} is truncated: it holds {int(size * kept)} bytes of {size}" in error.what
+    assert f"{path} is truncated: it has {int(size * kept)} bytes of {size}" in error.what
     assert (error.code, error.status) == ("TH0205", 2)
 
 

@@ -309,7 +309,7 @@ def test_a_result_that_an_input_hangs_on() -> None:
         return doubled + doubled.exp(), doubled
 
     assert claimed(both, program, X) == []
-    assert "a result is read before the last input is there" in claimed.refused[0]
+    assert "a result is read before the last input is computed" in claimed.refused[0]
 
 
 REPLACEMENTS: dict[str, tuple[Function, str]] = {
@@ -371,7 +371,10 @@ BAD: dict[str, tuple[Function, str]] = {
     "a loop over a tensor": (lambda x: sum(row for row in x), "iterates over"),
     "nothing computed": (lambda x: x, "returns something that it does not compute"),
     "one result not computed": (lambda x, y: (x + y, x), "returns something that it does not compute"),
-    "an input that is not reached": (lambda x, y: x.exp(), "the pattern '<lambda>' does not use its parameter y directly"),
+    "an input that is not reached": (
+        lambda x, y: x.exp(),
+        "the pattern '<lambda>' does not use its parameter y directly",
+    ),
     "a write": (lambda x: x.add_(1), "writes to a tensor"),
     "a write by an operator": (lambda x: _adds(x), "writes to a tensor"),
     "a write by item": (lambda x: _writes_item(x), "writes to a tensor"),

@@ -84,7 +84,9 @@ def test_executors_are_compared_and_the_artifact_is_without_it(out, train):
 
 
 def test_the_first_wrong_claim_ends_it(out):
-    with pytest.raises(WrongResult, match=r"the executor wrong computes torch.nn.functional.silu in .*mlp.* wrongly"):
+    with pytest.raises(
+        WrongResult, match=r"the executor wrong computes a wrong result for torch.nn.functional.silu in .*mlp"
+    ):
         optimize(quick(out, (Wrong, "debug"), validate=False, benchmark=False))
     assert list(out.parent.iterdir()) == []
 

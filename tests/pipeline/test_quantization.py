@@ -100,7 +100,7 @@ IDS = torch.randint(3, 500, (4, 8), generator=torch.Generator().manual_seed(0))
 FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "other names": ({"pixel_values": torch.zeros(4, 3, 8, 8)}, "`pixel_values`, which it does not take"),
     "names beside": ({"input_ids": IDS, "pixels": torch.zeros(4, 3)}, "`pixels`, which it does not take"),
-    "too many dimensions": ({"input_ids": IDS[None]}, r"is of shape \[4, 8\], and a sample is one list of tokens"),
+    "too many dimensions": ({"input_ids": IDS[None]}, r"has the shape \[4, 8\], but a sample is one list of tokens"),
     "another mask": ({"input_ids": IDS, "attention_mask": torch.ones(4, 7).long()}, r"of shape \[7\], and .*\[8\]"),
     "another number of samples": (
         {"input_ids": IDS, "attention_mask": IDS[:3].clone()},
@@ -194,7 +194,7 @@ def test_an_artifact_is_measured_against_the_float_model_and_against_the_quantiz
     assert caught.value.fix.endswith("--against prepared")
     assert bench_artifact(out, BenchRequest(against=("prepared",), **rounds)).reports
     optimize(quick(out, "hf-llama", **{**QUICK, "force": True}))
-    with pytest.raises(BadOption, match="--against prepared is no other model: hf-llama prepares none"):
+    with pytest.raises(BadOption, match="--against prepared is the same as eager: hf-llama does not prepare the model"):
         bench_artifact(out, BenchRequest(against=("prepared",), **rounds))
 
 

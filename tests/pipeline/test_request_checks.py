@@ -119,7 +119,5 @@ def test_a_revision_of_its_own_is_named_to_the_client(cache):
     with pytest.raises(ModelNotFound) as raised:
         require_model(ModelRequest(model="acme/tiny", revision=COMMIT))
     assert f"hf download acme/tiny --revision {COMMIT}`" in raised.value.fix
-    with pytest.raises(
-        ModelNotFound, match="there is no folder 'acme/tiny', and the Hub model of this name is not in"
-    ):
+    with pytest.raises(ModelNotFound, match="there is no folder 'acme/tiny', and the Hub model of this name is not in"):
         require_model(MODEL)

@@ -41,10 +41,12 @@ def test_the_third_time_is_told_and_only_that() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
     (message,) = told(compiled, *((x, number) for number in range(1, 9)))
-    assert message.startswith("3: scaled was traced again 3 times for the same reason (args[1]: had s0 == 3, needed at ")
+    assert message.startswith(
+        "3: scaled was traced again 3 times for the same reason (args[1]: had s0 == 3, needed at "
+    )
     assert f"{__file__}:" in message
-    assert "fix: leave what needs its value, which `s0 == 3` is for, uncompiled" in message
-    assert "symbolic={'factor': (LEAST, GREATEST)}" in message
+    assert "fix: leave the code that needs its value (`s0 == 3`) uncompiled" in message
+    assert "symbolic={'factor': (MINIMUM, MAXIMUM)}" in message
 
 
 def test_other_reasons_are_counted_apart() -> None:
@@ -68,7 +70,7 @@ def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> N
     dropped = next(message for message in messages if "more than 3 programs" in message)
     for message in (again, dropped):
         assert "args[0].size(0): had " in message and f"{__file__}:" in message
-        assert "symbolic={'tokens.size(0)': (LEAST, GREATEST)}" in message
+        assert "symbolic={'tokens.size(0)': (MINIMUM, MAXIMUM)}" in message
     assert "max_programs" in dropped
 
 

@@ -158,7 +158,7 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
         named = ", ".join(one.digest[:12] for one in found[:4])
         raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
     meant = plugins.meant(wanted or "", {one.label for one in sound})
-    what = "the cache holds no entry" if wanted is None else f"the cache holds no entry called {wanted!r}"
+    what = "the cache has no entry" if wanted is None else f"the cache has no entry named {wanted!r}"
     raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
 
 

@@ -73,7 +73,9 @@ def prompt_of_stdin() -> str:
         prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
         prompt.encode()  # some locales let bytes through that are no text
     except UnicodeError as error:
-        raise BadOption("the prompt on stdin is not UTF-8 text", fix="convert the prompt with `iconv -t utf-8`") from error
+        raise BadOption(
+            "the prompt on stdin is not UTF-8 text", fix="convert the prompt with `iconv -t utf-8`"
+        ) from error
     if not prompt.strip():
         raise BadOption("there is no prompt", fix=PROMPT_FIX)
     return prompt

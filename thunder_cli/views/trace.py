@@ -24,7 +24,7 @@ from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
 from thunder_core.report.ranges import constraint_rows
 
-OWN = "the model's own, not in the artifact"
+OWN = "those of the model, not in the artifact"
 THEME = "ansi_dark"
 MODULES = r"(?m)^ *# ---- .* ----$"
 TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
@@ -106,7 +106,7 @@ class View:
         told = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
             if any(matches(stage.read(), self.look.grep or "", self.look.level)):
-                told += f"; lines of stage {stage.short} do: --stage {stage.facts.number}"
+                told += f"; lines of stage {stage.short} match: --stage {stage.facts.number}"
                 break
         stderr().print(told, style="dim")
 
@@ -136,7 +136,7 @@ class View:
         whole = self.stage.read()
         belongs = belonging_to(self.look.module, modules(whole))
         held = [one for one in all_held(whole) if belongs(one.statement.module)]
-        told = [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
+        told = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
         for inside in dict.fromkeys(one.inside for one in held):
             lines = [one.statement for one in held if one.inside == inside]
             stage = self.earlier.stage_of(lines[0])
@@ -186,7 +186,7 @@ class View:
                 table.add_row(first, *(Text(text, style) for text in row(stage)))
         console = stdout()
         purpose = ", for training" if self.subject.train else ""
-        rest = f"{purpose}, program {self.subject.program}; what is bold runs\n"
+        rest = f"{purpose}, program {self.subject.program}; the stages in bold run\n"
         console.print(Text.assemble((self.subject.name, "bold"), rest))
         console.print(table)
         if self.subject.constraints:
@@ -246,7 +246,7 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
 
 def held(match: StatementMatch) -> str:
     """The holder of a match, and where it was a call of its own."""
-    own = f"; a call of its own in stage {match.stage}" if match.stage else ""
+    own = f"; a separate call in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
 
 

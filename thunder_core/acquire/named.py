@@ -86,7 +86,9 @@ def named_values(
                 continue
             if value.path in values:
                 both = f"{values[value.path].argument.name!r} and {argument.name!r}"
-                raise BadSymbolicArgument(f"symbolic= names the same value twice: {both}", fix="leave out one of the two names")
+                raise BadSymbolicArgument(
+                    f"symbolic= names the same value twice: {both}", fix="leave out one of the two names"
+                )
             values[value.path] = value
     return list(values.values())
 

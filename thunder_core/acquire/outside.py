@@ -43,7 +43,9 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 }
 
 NUMBERS = (float, int)  # classes of numbers that may change from call to call
-TOGETHER = "compile both functions with the same settings, so that one program contains them, or call one outside the other"
+TOGETHER = (
+    "compile both functions with the same settings, so that one program contains them, or call one outside the other"
+)
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 # Of values that a program makes itself, which the prologue knows by their names.
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})

@@ -180,7 +180,7 @@ def progress(frame: Any, native: Any) -> str:
         return "which has ended"
     if frame is None or frame.function is None:
         return "which was made by code that runs natively"
-    return f"which has begun, and stands at line {frame.lineno} of {frame.filename}"
+    return f"which has begun and is at line {frame.lineno} of {frame.filename}"
 
 
 def arguments_of(code: types.CodeType) -> int:

@@ -36,7 +36,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
                 ("transforms", [name for name, facts in transforms if facts is None], "cannot be written down"),
                 ("lookasides", [name for name, facts in lookasides if facts is None], "cannot be written down"),
                 ("operators", [name for name, facts in operators if facts is None], "cannot be written down"),
-                ("executors", nameless, "are not the ones that have these names"),
+                ("executors", nameless, "are not registered under these names"),
             )
             if names
         ),

@@ -99,7 +99,7 @@ def require_replaceable(folder: Path, found: Path) -> None:
     if strange := sorted(strange_files(found, manifest)):
         more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
         raise OutputExists(
-            f"{folder} was kept: it contains files that are not part of the artifact: {', '.join(strange[:NAMED])}{more}",
+            f"{folder} was kept: it contains files that the artifact does not list: {', '.join(strange[:NAMED])}{more}",
             fix="move these files elsewhere, or name another folder with --out",
         )
 

@@ -110,7 +110,10 @@ def trusted_list() -> tuple[PublicKey, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadKey(f"{place} cannot be read: {error}", fix="check the owner and the permissions of the file, or remove the file") from error
+        raise BadKey(
+            f"{place} cannot be read: {error}",
+            fix="check the owner and the permissions of the file, or remove the file",
+        ) from error
     return tuple(parse_lines(text, place))
 
 
@@ -118,7 +121,7 @@ def require_own(place: Path) -> None:
     """Raise `BadKey` where others can write a list or its folder: they could add their own key."""
     for path in (place, place.parent):
         if fault := fault_of(path.stat()):
-            fix = f"`chmod go-w {path}` if it is yours"
+            fix = f"run `chmod go-w {path}` if the file is yours"
             raise BadKey(f"{path} {fault}, so the keys in it cannot be trusted", fix=fix)
 
 
@@ -129,7 +132,7 @@ def write_trusted(keys: Iterable[PublicKey]) -> Path:
     new = place.with_name(f".{TRUSTED}.{os.getpid()}")
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        head = "# Keys of those whose artifacts are trusted; `thunder keys` edits this list.\n"
+        head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
         new.write_text(f"{head}{lines}", encoding="utf-8")
         new.chmod(0o600)
         new.replace(place)

@@ -56,7 +56,7 @@ class Artifact:
         except ValidationError as error:
             raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
         if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
-            raise damaged(self.folder, f"{stage.lines_file}, which is shown, is not what {stage.file} does")
+            raise damaged(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
         return listing
 
 
@@ -88,11 +88,11 @@ def read_manifest(folder: Path) -> Manifest:
         )
     path = inside(folder, MANIFEST)
     if path.stat().st_size > MOST_MANIFEST:
-        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, more than any of Thunder's")
+        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
     content = read_inside(folder, MANIFEST)
     schema = schema_of(folder, content)
     if not ends_with_seal(content):
-        raise damaged(folder, f"{MANIFEST} is not as it was written: its last line is not the digest of the others")
+        raise damaged(folder, f"{MANIFEST} has been changed: its last line is not the digest of the other lines")
     try:
         content = upgraded(content, schema)
         manifest = Manifest.model_validate_json(content)
@@ -142,7 +142,7 @@ def inside(folder: Path, name: str) -> Path:
     """The path of a file of the artifact; `ArtifactDamaged` where it leads out or over a link, or is no plain file."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        raise damaged(folder, f"{name!r} is no path inside the artifact")
+        raise damaged(folder, f"{name!r} is not a path inside the artifact")
     path = folder
     for part in parts:
         path = path / part
@@ -151,7 +151,7 @@ def inside(folder: Path, name: str) -> Path:
         except (OSError, ValueError) as error:
             raise damaged(folder, f"{name!r} is missing") from error
         if stat.S_ISLNK(found.st_mode):
-            raise damaged(folder, f"{name!r} is, or leads over, a symbolic link")
+            raise damaged(folder, f"{name!r} is a symbolic link, or its path contains one")
     if fault := fault_of_kind(found):
         raise damaged(folder, f"{name!r} {fault}")
     return path

@@ -105,7 +105,7 @@ class Strict:
     ) -> Program:
         """Raise `WrongInputs`."""
         reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
-        told = "; ".join(reasons) or "they are of calls, not of `forward`"
+        told = "; ".join(reasons) or "they are programs for calls, not for `forward`"
         if self.generation is not None:
             raise WrongInputs(
                 f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {told}",
@@ -124,4 +124,4 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code
         return refusal_reason(program, error)
-    return "a value that it computes, and that decides how it goes on, is another than when it was traced"
+    return "a computed value that the program branches on differs from its value while tracing"

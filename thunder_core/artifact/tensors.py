@@ -79,7 +79,7 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise damaged(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
     if found is None:
-        raise damaged(artifact.folder, f"{name} has another digest than the manifest says")
+        raise damaged(artifact.folder, f"{name} does not match its digest in the manifest")
     return found
 
 

@@ -52,8 +52,8 @@ class Trust:
         stray = stray_location(module.partition(".")[0]) if self.covers(module) else None
         if self.covers(module) and stray is None:
             return
-        why = "is no module of its model or of a library that it needs"
-        why = why if stray is None else f"would come from {stray}, where nothing was installed"
+        why = "is not a module of its model or of a library that it needs"
+        why = why if stray is None else f"would be imported from {stray}, which is not an installed location"
         raise ImportRefused(
             f"the artifact refers to {path}, but {module} {why}",
             fix="check the module; if you trust it, import it before you load the artifact, or load the artifact with "

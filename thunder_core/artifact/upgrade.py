@@ -13,8 +13,8 @@ from thunder_core.storage.manifest import text_of
 Content = dict[str, Any]
 
 UNKNOWN = (
-    "it was saved by an earlier version of Thunder, which did not keep by which options it was compiled; saved anew, "
-    "it has them"
+    "it was saved by an earlier version of Thunder, which did not record the compile options; save it again to record "
+    "them"
 )
 
 

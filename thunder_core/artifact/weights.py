@@ -42,9 +42,7 @@ NOTHING = KeptWeights({}, {})
 def kept_weights(subject: object) -> KeptWeights:
     """Every parameter and buffer of a module; raises `CannotReplay` for one that is more than its numbers."""
     if not isinstance(subject, torch.nn.Module):
-        raise WrongInputs(
-            "a function has no weights to include", fix="leave out the weights, or save a module"
-        )
+        raise WrongInputs("a function has no weights to include", fix="leave out the weights, or save a module")
     named = dict(weights_of(subject))
     for name, tensor in named.items():
         require_plain(name, tensor)
@@ -67,7 +65,7 @@ def require_plain(name: str, tensor: torch.Tensor) -> None:
     """Raise `CannotReplay` for a tensor that cannot be had again from its numbers and strides."""
     special = type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_quantized
     if special or tensor.is_meta or tensor.is_conj() or tensor.is_neg():
-        kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} that is more than its numbers"
+        kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} with more data than its elements"
         raise CannotReplay(f"the weight {name} {kind}, so it cannot be included", fix="leave out the weights")
 
 

@@ -119,7 +119,7 @@ class Bridge:
             some = (
                 "derivatives for many gradients at once"
                 if are_vectorized(incoming)
-                else "one for some of the results alone"
+                else "a derivative for some of the results alone"
             )
             asked = "the derivative of a derivative" if create_graph else some
             raise NotDifferentiable(

@@ -133,7 +133,7 @@ def _publish(folder: Path, place: Path) -> None:
     try:
         folder.rename(place)
     except OSError as error:
-        LOGGER.warning("what was compiled is not kept as %s: %s", place, error)
+        LOGGER.warning("the compiled code is not cached as %s: %s", place, error)
 
 
 def _once(digest: str) -> str:

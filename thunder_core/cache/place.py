@@ -76,4 +76,4 @@ def require_own(folder: Path, descriptor: int) -> None:
 
 def full_disk_named(folder: Path) -> AbstractContextManager[None]:
     """Raise `OutOfDisk` where the file system says that it is full."""
-    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` makes some room")
+    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")

@@ -126,7 +126,7 @@ class Store:
             return None, ""
         except Damage as damage:
             self.counts["dropped"] += 1
-            LOGGER.warning("the entry %s was damaged and is dropped: %s", key.digest[:12], damage)
+            LOGGER.warning("the entry %s is damaged and was removed: %s", key.digest[:12], damage)
             drop_entry(self.folder, key.digest)
             return None, str(damage)
         mark_used(self.folder / ENTRIES / key.digest)
@@ -141,7 +141,7 @@ class Store:
                 if full is None:
                     raise
                 hindrance = full.what
-        LOGGER.warning("what is compiled is not kept in %s: %s", self.folder, hindrance)
+        LOGGER.warning("compiled code is not cached in %s: %s", self.folder, hindrance)
         return build_alone(key, build, label)
 
     def _verified(self, record: Record) -> Record:

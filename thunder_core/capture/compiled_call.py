@@ -17,7 +17,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.runtime.library.objects import UnexpectedValue
 
 BESIDE = "beside"  # the keyword for tensors that the function reads or writes past its arguments
-WHY_RECORDED = "it calls a compiled function that has a backward of its own"
+WHY_RECORDED = "it calls a compiled function that has its own backward"
 
 
 class Compiled(Protocol):

@@ -18,7 +18,7 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
-UNINITIALIZED = "it makes memory that nothing is written to"
+UNINITIALIZED = "it returns uninitialized memory"
 FIX = "leave out the executor {0!r}, or its claim to this operation, and report the error to its author"
 Values = dict[str, Any]
 
@@ -93,7 +93,7 @@ class Check:
         same_draws = drawn.equal(RandomStates.now(inputs))
         drawn.restore()
         if not same_draws:
-            text = "drawn are others, or more or fewer, than in eager PyTorch"
+            text = "drawn differ from eager PyTorch"
             self.judge.refuse(self, "the random numbers", Difference(text))
         try:
             outputs = {proxy.name: value for proxy, value in bindings(self._output(), result)}
@@ -282,7 +282,7 @@ class RandomStates:
 def not_copied(value: Any) -> str | None:
     """The reason why what an input is cannot be copied for a second computation; None for all others."""
     if isinstance(value, torch.Generator):
-        return "it takes a generator of random numbers"
+        return "it takes a random number generator"
     if isinstance(value, torch.Tensor):
         kind = type(value)
         if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):

@@ -237,7 +237,9 @@ def find_executor(name: str | Executor) -> Executor:
     if isinstance(name, Executor):
         return name
     if not isinstance(name, str):
-        raise WrongInputs(f"{name!r:.80} is not an executor", fix="pass the name of an executor, or an instance of Executor")
+        raise WrongInputs(
+            f"{name!r:.80} is not an executor", fix="pass the name of an executor, or an instance of Executor"
+        )
     if name in registered_names():
         return registered(name)
     executor: Executor = plugins.load("executors", name).EXECUTOR

@@ -77,7 +77,9 @@ def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[typ
             raise BadRecipe(
                 f"{owner}: {name} has the class {one.__name__} instead of {wanted}", fix=f"write {one.__name__}()"
             )
-        raise BadRecipe(f"{owner}: {name} has {one!r:.80}, which is not {wanted}", fix=f"replace it by {wanted}, or leave it out")
+        raise BadRecipe(
+            f"{owner}: {name} has {one!r:.80}, which is not {wanted}", fix=f"replace it by {wanted}, or leave it out"
+        )
 
 
 def returned(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:

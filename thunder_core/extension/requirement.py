@@ -213,7 +213,7 @@ class CxxCompiler(Requirement):
     @property
     def fix(self) -> str:
         """The advice on what installs or names one."""
-        return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or name a compiler in CXX"
+        return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or set CXX to a compiler"
 
     def missing(self) -> str | None:
         """The reason where it is not there, or what it says of three lines; they are compiled once in a process."""
@@ -242,11 +242,11 @@ def problem_of_cxx(name: str) -> str:
                 return ""
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run: {error}"
-    said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, and no file"
+    said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, without an output file"
     return f"{path} does not compile three lines of C++: {said}"
 
 
 def first_error(told: str) -> str:
     """The line of a compiler's output that names the error."""
-    lines = told.splitlines() or ["it said nothing"]
+    lines = told.splitlines() or ["it printed nothing"]
     return next((line for line in lines if "error" in line.lower()), lines[-1])

@@ -140,14 +140,14 @@ def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Ite
 def obstacle(subject: Subject, listing: Listing) -> str:
     """The reason why a trace cannot be called from a file of its own; empty where it can."""
     if not subject.source:
-        return "where the model comes from is not known: import the function and call it yourself"
+        return "the origin of the model is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:
-        return "no example inputs of it are kept: import the function and call it yourself"
+        return "there are no example inputs: import the function and call it yourself"
     if listing.name in BEHIND_FORWARD and subject.folder is None:
         return f"a {listing.name} takes what the computation returns: import both functions and call them yourself"
     origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
     hard = [origin for origin in origins if not is_expression(origin)]
-    return f"there is no way from the model and its inputs to: {', '.join(hard)}" if hard else ""
+    return f"these values cannot be reached from the model and its inputs: {', '.join(hard)}" if hard else ""
 
 
 def is_expression(origin: str) -> bool:

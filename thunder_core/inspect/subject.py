@@ -13,7 +13,7 @@ from thunder_core.errors import NoSuchTrace
 from thunder_core.ir.listing import Listing
 from thunder_core.runtime.constraint import StatedConstraint
 
-UNKNOWN = "a version of Thunder made it that generated none"
+UNKNOWN = "an earlier version of Thunder made it, which generated none"
 GRAD = "torch.is_grad_enabled(): was True"
 
 
@@ -107,10 +107,10 @@ class Subject:
     def absent(self, trace: str) -> str:
         """The reason why there is no trace of that name."""
         if trace == "tail" and "backward" in self.traces:
-            return "there is no tail trace: the program returns no views that autograd has to know of"
+            return "there is no tail trace: the program returns no views that autograd needs to know"
         if trace in ("tail", "backward"):
             why = self.recorded or UNKNOWN
-            return f"there is no {trace} trace, for the program has no backward of its own: {why}"
+            return f"there is no {trace} trace, because the program has no compiled backward: {why}"
         return f"there is no trace called {trace!r}"
 
 

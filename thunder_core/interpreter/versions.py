@@ -28,7 +28,7 @@ class Build:
     def problem(self) -> str:
         """The part of this Python that is not as the interpreter knows it; empty where there is none."""
         problems = {
-            f"{platform.python_implementation()} in the place of CPython": self.implementation != "cpython",
+            f"{platform.python_implementation()} instead of CPython": self.implementation != "cpython",
             f"pointers of {8 * self.pointer} bits": self.pointer != 8,
             "the build without the global interpreter lock": self.free_threaded,
             "a build that traces references": self.traces_references,

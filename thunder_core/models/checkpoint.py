@@ -85,20 +85,20 @@ def diagnose(path: Path) -> str | None:
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))
         if start == LFS_POINTER:
-            return "is a Git LFS pointer, not the weights: `git lfs pull` fetches them"
+            return "is a Git LFS pointer, not the weights: `git lfs pull` downloads them"
         header_size = int.from_bytes(start[:8], "little")
         if size < 8:
-            return f"is truncated: it holds {size} bytes, less than a safetensors header"
+            return f"is truncated: it has {size} bytes, less than a safetensors header"
         if header_size > size - 8:
-            return f"is truncated or no safetensors file: its header should take {header_size} bytes, it holds {size}"
+            return f"is truncated or not a safetensors file: the file has {size} bytes, its header {header_size}"
         if header_size > MOST_HEADER:
-            return f"is no safetensors file: its header should take {header_size} bytes"
+            return f"is not a safetensors file: its header should have {header_size} bytes"
         file.seek(8)
         needed = _bytes_needed(file.read(header_size))
     if needed is None:
-        return "is no safetensors file: its header is not JSON"
+        return "is not a safetensors file: its header is not JSON"
     expected = 8 + header_size + needed
-    return None if expected <= size else f"is truncated: it holds {size} bytes of {expected}"
+    return None if expected <= size else f"is truncated: it has {size} bytes of {expected}"
 
 
 def _bytes_needed(header: bytes) -> int | None:

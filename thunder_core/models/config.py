@@ -78,8 +78,8 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
 
 def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArchitecture:
     near, version = nearest(name, known), transformers.__version__
-    meant = f"if {' or '.join(near)} was meant, mend the config; " if near else ""
-    otherwise = "" if kind == "family" else ", or say with --task what the model is for"
+    meant = f"if {' or '.join(near)} was meant, correct the config; " if near else ""
+    otherwise = "" if kind == "family" else ", or set --task"
     return UnknownArchitecture(
         f"{folder / CONFIG_FILE} names the {kind} {name!r}, which transformers {version} does not have",
         fix=f"{meant}a newer version may support it: `pip install --upgrade transformers`{otherwise}",

@@ -79,7 +79,9 @@ def _safetensors(file: Path) -> Read:
     try:
         return _rows_of(file, load_file(file))
     except SafetensorError as error:
-        raise BadData(f"{file} is not a safetensors file, or it is damaged: {error}", fix="write the file again") from error
+        raise BadData(
+            f"{file} is not a safetensors file, or it is damaged: {error}", fix="write the file again"
+        ) from error
 
 
 def _npz(file: Path) -> Read:
@@ -108,7 +110,9 @@ def _require_room(file: Path) -> None:
 
 def _from_numpy(file: Path, name: str, array: np.ndarray) -> torch.Tensor:
     if array.dtype.kind not in NUMBERS:
-        raise BadData(f"{file}: `{name}` has the dtype {array.dtype}, which is not numeric", fix="use arrays of numbers")
+        raise BadData(
+            f"{file}: `{name}` has the dtype {array.dtype}, which is not numeric", fix="use arrays of numbers"
+        )
     plain = array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array
     return torch.from_numpy(np.ascontiguousarray(plain, dtype=plain.dtype.newbyteorder("=")))
 

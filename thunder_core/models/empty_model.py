@@ -96,7 +96,7 @@ def build_empty_model(
     """
     kind: Any = library_class(path)
     with (
-        loading_errors(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"),
+        loading_errors(f"the model {kind.__name__}", "cannot be built from the artifact's config"),
         quiet_transformers(),
     ):
         content = json.loads(config)

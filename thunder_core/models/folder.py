@@ -26,7 +26,9 @@ def read_json(path: Path) -> dict[str, Any]:
             fix="name a folder in Hugging Face layout, as written by `model.save_pretrained(FOLDER)`",
         ) from None
     except OSError as error:
-        raise BadModelFolder(f"{path} cannot be read: {error.strerror}", fix="check the permissions of the file") from error
+        raise BadModelFolder(
+            f"{path} cannot be read: {error.strerror}", fix="check the permissions of the file"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise BadModelFolder(f"{path} is not JSON: {error}", fix="download the file again, or correct it") from error
     if not isinstance(content, dict):

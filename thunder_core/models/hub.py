@@ -183,13 +183,13 @@ def _revision_option(name: str, revision: str) -> str:
 def _held_pickled(name: str, revision: str) -> str:
     """A remark on pickled weights that the local cache has of a model, as the end of a sentence."""
     pickled = [file for file in PICKLED if _cached(name, file, revision) is not None]
-    return f" ({pickled[0]} is there, which is pickled Python and not read)" if pickled else ""
+    return f" ({pickled[0]} exists, but Thunder does not read pickled weights)" if pickled else ""
 
 
 REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
-    (GatedRepoError, "is gated", "accept its terms on the hub, then run `hf auth login`"),
-    (RepositoryNotFoundError, "does not exist on the hub, or is private", "check the name, or run `hf auth login`"),
-    (RevisionNotFoundError, "has no revision {revision!r}", "name a branch, tag or commit that it has"),
+    (GatedRepoError, "is gated", "accept its terms on the Hub, then run `hf auth login`"),
+    (RepositoryNotFoundError, "does not exist on the Hub, or is private", "check the name, or run `hf auth login`"),
+    (RevisionNotFoundError, "has no revision {revision!r}", "use an existing branch, tag or commit"),
 )
 
 

@@ -16,7 +16,7 @@ from thunder_core.models.random_inputs import RandomInputs
 CACHE = "past_key_values"
 Shapes = list[tuple[torch.Size, torch.Size]]
 _SHAPES: WeakKeyDictionary[PreTrainedModel, Shapes] = WeakKeyDictionary()
-NO_CACHE = "leave --cache and --dynamic cache= out: such models keep something else of a text, or nothing"
+NO_CACHE = "leave out --cache and --dynamic cache=: this model has no KV cache"
 
 
 def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> DynamicCache:

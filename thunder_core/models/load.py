@@ -135,7 +135,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
             f"transformers {transformers.__version__} has no class {sample.architecture!r}",
             fix=f"use a class that exists{': ' if near else ''}{' or '.join(near)}",
         )
-    with loading_errors(f"the sample {sample.architecture}", "has a config that its family does not take"):
+    with loading_errors(f"the sample {sample.architecture}", "has a config that is not valid for its family"):
         config: PretrainedConfig = architecture.config_class(**sample.config, architectures=[sample.architecture])
     return config
 

@@ -24,7 +24,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torchao": ("torchao",),
 }
 REMOVE_OFFLOADING = "compressed_tensors.offload:remove_dispatch"
-UNPACKED = "compressed-tensors unpacks its weights for the CPU: the program computes with {}, and keeps no packed ones"
+UNPACKED = (
+    "compressed-tensors unpacks its weights for the CPU: the program computes with {} and keeps no packed weights"
+)
 BITNET = "bitnet"
 
 

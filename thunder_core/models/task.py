@@ -43,7 +43,7 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     task = next(own, None) or next(anywhere, None)
     if task is not None:
         return task, None
-    return BASE_TASK, f"{named[0]} belongs to no task that is known, so its base model is loaded, for {BASE_TASK}"
+    return BASE_TASK, f"{named[0]} has no known task, so its base model is loaded, for {BASE_TASK}"
 
 
 def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:

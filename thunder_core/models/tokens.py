@@ -33,10 +33,10 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
             raise dataset.wrong(
-                number, "no text, which other samples have", "give each sample a text, or each its tokens"
+                number, "no text, which other samples have", "use text for all samples, or tokens for all samples"
             )
         if IDS in row:
-            raise dataset.wrong(number, f"both a text and `{IDS}`", "give one of the two")
+            raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
         rows.append({**row, IDS: torch.tensor(read(text)[IDS], dtype=torch.int64)})
     return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), checked=set())
 
@@ -59,5 +59,5 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:
     """The tokenizer of a model's folder; raises `BadModelFolder` for one that is damaged."""
-    with loading_errors(folder, "holds a tokenizer that cannot be loaded"), quiet_transformers():
+    with loading_errors(folder, "has a tokenizer that cannot be loaded"), quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)

@@ -25,7 +25,7 @@ def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any
     kind = type(model).__name__
     notes = []
     if missing:
-        notes.append(f"{_count(missing)} of {kind} not in the checkpoint, so set at random: {_few(missing)}")
+        notes.append(f"{_count(missing)} of {kind} not in the checkpoint, so initialized at random: {_few(missing)}")
     if unused:
         notes.append(f"{_count(unused)} of the checkpoint not used by {kind}: {_few(unused)}")
     return tuple(notes)

@@ -131,7 +131,9 @@ def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
     """Raise `BadSymbolicArgument` for bounds that are no integers, or leave fewer than two values from `least` on."""
     lower, upper = bounds
     if not all(bound is None or type(bound) is int for bound in bounds):
-        raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, but both ends must be integers", fix=WRITE_RANGE)
+        raise BadSymbolicArgument(
+            f"the range of {name} is {bounds!r:.80}, but both ends must be integers", fix=WRITE_RANGE
+        )
     if least is not None and lower is not None and lower < least:
         raise BadSymbolicArgument(
             f"the range of {name} begins at {lower}, but a size of 0 is never symbolic, because empty tensors can take "
@@ -140,7 +142,7 @@ def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
         )
     lower = least if lower is None else lower
     if lower is not None and upper is not None and lower >= upper:
-        wrong = "which has but one value" if lower == upper else "which has no values"
+        wrong = "which has only one value" if lower == upper else "which has no values"
         raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=WRITE_RANGE)
 
 

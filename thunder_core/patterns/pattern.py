@@ -135,7 +135,7 @@ def _check_sketch(
     read = behind(*outputs)
     if unread := [parameter.name for parameter in parameters if parameter not in read]:
         raise BadPattern(
-            f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so a match has no value for it",
+            f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so a match lacks it",
             fix="pass each parameter unchanged to an operation that leads to a result, or give it a default",
             where=where,
         )

@@ -32,10 +32,10 @@ from thunder_core.patterns.placeholder import (
 
 MOST_PATHS = 16
 PLACEHOLDERS = (
-    "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) where a function takes what follows from shapes, "
+    "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) if an argument depends on shapes, "
     "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
 )
-ALLOWED = "a pattern computes new tensors from its parameters: it writes to none, reads no values, and keeps no state"
+ALLOWED = "a pattern computes new tensors from its parameters; it writes to no tensor, reads no values and has no state"
 
 
 @dataclass(frozen=True)

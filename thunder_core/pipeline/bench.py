@@ -293,8 +293,12 @@ def model_against(session: Session, contender: str) -> torch.nn.Module:
     if contender != PREPARED:
         return session.original
     if session.purpose.train or not session.has_original:
-        trained = "is what a step of training is measured against in any case"
-        why = trained if session.purpose.train else f"is no other model: {session.names['recipe']} prepares none"
+        trained = "is always a contender of a training step"
+        why = (
+            trained
+            if session.purpose.train
+            else f"is the same as eager: {session.names['recipe']} does not prepare the model"
+        )
         raise BadOption(f"--against {PREPARED} {why}", fix="use --against eager")
     return session.model
 

@@ -15,14 +15,14 @@ OURS = "thunder"
 # Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
 PREPARED = "prepared"
 AGAINST: dict[str, str] = {
-    "eager": "eager PyTorch, the model as it was loaded",
-    PREPARED: "eager PyTorch, the model as the recipe prepares it",
+    "eager": "eager PyTorch with the loaded model",
+    PREPARED: "eager PyTorch with the model that the recipe prepares",
     "inductor": "torch.compile",
 }
 # And whom where `generate` is measured; `generation_contenders.py` says how each is made.
 GENERATION_AGAINST: dict[str, str] = {
     **AGAINST,
-    "inductor-static": "torch.compile with a static cache, as transformers has it",
+    "inductor-static": "torch.compile with the static cache of transformers",
 }
 USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
 
@@ -38,7 +38,8 @@ def require_threads(option: str, count: int) -> None:
     processors = os.cpu_count() or 1
     if not 1 <= count <= processors:
         raise BadOption(
-            f"{option} is {count}", fix=f"set {option} to a number from 1 to {processors}, the processors of this machine"
+            f"{option} is {count}",
+            fix=f"set {option} to a number from 1 to {processors}, the processors of this machine",
         )
 
 
@@ -132,9 +133,9 @@ def refuse_other_task(bench_request: BenchRequest) -> None:
         f"--against {','.join(against)}": bool(against),
     }
     refused, fix = (
-        (of_calls, "prompts are drawn: name their length by --prompt-length")
+        (of_calls, "the prompts are random: set their length with --prompt-length")
         if bench_request.generates
-        else (of_generation, "give --task generate, which measures it, or leave the option out")
+        else (of_generation, "add --task generate, or leave out the option")
     )
     for name in (name for name, is_given in refused.items() if is_given):
         kind = "calls" if bench_request.generates else "generation"

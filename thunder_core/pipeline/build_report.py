@@ -42,7 +42,7 @@ from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation, GenerationReport, QuantizationReport
 
-LAST_PROGRAM = "operations, memory and traces are those of the program that computes the last token"
+LAST_PROGRAM = "operations, memory and traces are for the program that computes the last token"
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,11 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
 def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
     """A note on the kernels for a GPU that was not there."""
     target = plan.request.target
-    return (f"{len(kernels)} kernels were compiled for {target}, and nothing was run",) if target else ()
+    return (
+        (f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} compiled for {target}; nothing was run",)
+        if target
+        else ()
+    )
 
 
 def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:

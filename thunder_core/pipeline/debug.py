@@ -116,9 +116,9 @@ def debug_artifact(
         require_authentic(artifact, consent)
         if artifact.manifest.generation is not None:
             raise BadOption(
-            f"{folder} was made for generation, which `thunder debug` does not examine",
-            fix="debug its model and its recipe instead",
-        )
+                f"{folder} was made for generation, which `thunder debug` does not examine",
+                fix="debug its model and its recipe instead",
+            )
         size, seed = size_of(artifact, real_inputs=False)
         session = open_saved(artifact, Purpose(artifact.manifest.train, None, cut=True), consent)
         inputs = session.inputs(size, 0, seed)

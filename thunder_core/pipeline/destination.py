@@ -58,6 +58,4 @@ def require_parent(folder: Path) -> None:
 
 
 def _not_writable(folder: Path, reason: str) -> OutputNotWritable:
-    return OutputNotWritable(
-        f"{folder} cannot be written: {reason}", fix="name a writable folder with --out"
-    )
+    return OutputNotWritable(f"{folder} cannot be written: {reason}", fix="name a writable folder with --out")

@@ -102,7 +102,7 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
 def smaller_size(batch: int, needed: int, free: int) -> str:
     """Advise the batch that would fit, since memory grows with it, or a shorter sequence."""
     most = batch * free // needed
-    return f"--batch {most} may fit: use it" if most else "use a smaller --seq"
+    return f"use --batch {most}, which may fit" if most else "use a smaller --seq"
 
 
 def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -> MemoryNeed | None:

@@ -275,7 +275,7 @@ def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
     """The lengths that an artifact serves; raises `CannotGenerate` where its programs go on with no text."""
     ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
-        kind = "a step of training" if manifest.train else "calls without a cache of keys and values"
+        kind = "a step of training" if manifest.train else "calls without a KV cache"
         raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)
     for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
         lower, upper = ranges.get(name, (1, 1))

@@ -78,8 +78,8 @@ class Quantization:
         quantize = prepared.quantize
         if request.calibrate and quantize is not None and not quantize.is_calibrated:
             raise BadOption(
-                f"--calibrate has no effect for {quantize.scheme}: its scales come from the weights and from the inputs "
-                "of each call",
+                f"--calibrate has no effect for {quantize.scheme}: its scales come from the weights and from each "
+                "call's inputs",
                 fix="leave out --calibrate, or use the recipe int4-weight-only",
             )
 

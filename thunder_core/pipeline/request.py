@@ -35,7 +35,9 @@ def require_calibration(option: str, value: str) -> None:
     """Raise `BadOption` for a number of inputs below one, and what `require_data_file` raises for a file."""
     if value.lstrip("-").isdigit():
         if int(value) < 1:
-            raise BadOption(f"{option} is {value}", fix=f"set {option} to a number of 1 or more, or to a file of samples")
+            raise BadOption(
+                f"{option} is {value}", fix=f"set {option} to a number of 1 or more, or to a file of samples"
+            )
     elif value:
         require_data_file(option, Path(value))
 

@@ -12,7 +12,7 @@ from thunder_core.options import option, require_values
 
 SAMPLING = "Sampling"  # under which its options stand in the help
 SEED_BITS = 32
-PROMPT_FIX = "give --prompt a text, or --prompt-ids the tokens: --prompt-ids 1,2,3"
+PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids 1,2,3"
 
 
 def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:

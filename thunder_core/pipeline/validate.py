@@ -163,8 +163,9 @@ def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
     for option, file in (("--input", request.input), ("--eval", request.evaluate)):
         if file is not None:
             raise BadOption(
-            f"{option} is for single calls, but {artifact.folder} was made for generation", fix=f"leave out {option}"
-        )
+                f"{option} is for single calls, but {artifact.folder} was made for generation",
+                fix=f"leave out {option}",
+            )
 
 
 def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
@@ -177,8 +178,8 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     if size is None or not (drawn or real_inputs):
         raise WrongInputs(
             f"{artifact.folder} does not record which inputs its programs take",
-            fix="pass real inputs with --input, make the artifact with `thunder optimize`, or compare it with the model "
-            "in Python",
+            fix="pass real inputs with --input, make the artifact with `thunder optimize`, or compare it with the "
+            "model in Python",
         )
     return size, drawn.get("seed", 0)
 

@@ -147,7 +147,7 @@ def is_chosen(name: str, settings: QuantizationSettings) -> bool:
 def _names_like(pattern: str, names: Iterable[str]) -> str:
     known = list(names)
     near = get_close_matches(pattern, known, SHOWN, cutoff=0.3) or known[:SHOWN]
-    return f"write a pattern of these names, such as {', '.join(near)} (* stands for any part of a name)"
+    return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
 
 
 def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Iterator[tuple[str, LayerPlan]]:

@@ -121,9 +121,7 @@ class Composition:
         rows = [returned(one, "setup_executors", (str, Executor)) for one in self.components]
         objects = [one for row in rows for one in row if name_of(one) == FALLBACK and not isinstance(one, str)]
         if any(one != objects[0] for one in objects):
-            raise RecipeConflict(
-                f"two executors have the name {FALLBACK}", fix="leave out one of them, or rename it"
-            )
+            raise RecipeConflict(f"two executors have the name {FALLBACK}", fix="leave out one of them, or rename it")
         return (*(one.value for one in self.executors.ordered()), next(iter(objects), FALLBACK))
 
     @cached_property
@@ -194,4 +192,4 @@ def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterato
         yield "transform", placed.part.title, placed.reasons
     for listed in composition.executors.placements():
         yield "executor", listed.part.title, listed.reasons
-    yield "executor", FALLBACK, ("it runs what nobody else has claimed",)
+    yield "executor", FALLBACK, ("it runs all operations that no other executor has claimed",)

@@ -24,7 +24,7 @@ def require_option_names(recipe: str, known: Collection[str], names: Iterable[st
             fix = (
                 f"{plugins.meant(name, known)}it takes: {', '.join(known)}"
                 if known
-                else "leave it out: this recipe takes no options"
+                else "leave out the option: this recipe has no options"
             )
             raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)
 

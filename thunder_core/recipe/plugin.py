@@ -139,9 +139,7 @@ def composed(parts: Iterable[Composable]) -> Composable:
     ordered = sorted(found, key=order_key)
     for one, other in pairwise(ordered):
         if order_key(one) == order_key(other):
-            raise RecipeConflict(
-                f"two plug-ins have the name {one.title}", fix="rename one of them: Plugin(name=)"
-            )
+            raise RecipeConflict(f"two plug-ins have the name {one.title}", fix="rename one of them: Plugin(name=)")
     first, *others = (one.combined_with(()) for one in ordered)
     return first.combined_with(others)
 

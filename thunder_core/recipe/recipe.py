@@ -110,7 +110,9 @@ class Recipe(Traits, Composable):
         require_traits(cls.__name__, cls)
         require_dimensions(cls)
         if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
-            raise BadRecipe(f"{cls.__name__}: Options is not a subclass of RecipeOptions", fix="write class Options(RecipeOptions)")
+            raise BadRecipe(
+                f"{cls.__name__}: Options is not a subclass of RecipeOptions", fix="write class Options(RecipeOptions)"
+            )
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""

@@ -62,9 +62,9 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         place = "" if line is None else f" ({line})"
-        return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
+        return f"a value that the program reads from a tensor{place}: was {error.wanted}, is {error.found}"
     if not isinstance(error, GuardFailed):
-        return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
+        return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
     return f"{guard}, is {describe_value(error.found)}"
 

@@ -55,7 +55,7 @@ class Retraces:
             self.dropped = True
             what = f"has more than {limit} programs; the least recently used one was dropped"
             place = max(self.counts, key=self.counts.__getitem__, default="")
-            reason, fix = self.told.get(place, ("", "make its inputs differ less"))
+            reason, fix = self.told.get(place, ("", "use inputs that differ less"))
             most = f"; {self.counts[place]} programs were made for the same reason ({reason})" if reason else ""
             self._warn(f"{what}{most}", f"{fix}; or allow more programs: jit(..., max_programs=...)")
 
@@ -76,11 +76,11 @@ def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exc
         return ""
     constraint = program.constraints[error.number - first]
     name, is_asked = name_of(subject, constraint.number), "==" in constraint.condition
-    what = f"its value, which `{constraint.condition}` is for," if is_asked else f"`{constraint.condition}`"
-    fix = f"leave what needs {what} uncompiled, or decide it by torch.where"
+    what = f"its value (`{constraint.condition}`)" if is_asked else f"`{constraint.condition}`"
+    fix = f"leave the code that needs {what} uncompiled, or use torch.where"
     if type(error.found) is not int or not name:
         return fix
-    return f"{fix}; symbolic={{{name!r}: (LEAST, GREATEST)}} decides once what holds throughout a range"
+    return f"{fix}; symbolic={{{name!r}: (MINIMUM, MAXIMUM)}} makes one program for a whole range"
 
 
 def name_of(subject: Callable[..., Any], path: str) -> str:

@@ -22,16 +22,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FX = Tracer(
     lambda: False,  # known by the arguments alone
     "torch.fx.symbolic_trace",
-    "trace the function as it was before it was compiled",
+    "trace the function before compiling it",
 )
 OWN = Tracer(
     is_recording,
     "code that runs natively in a program that is being traced, such as the forward of a torch.autograd.Function",
-    "call it from the program itself, or call the function as it was before it was compiled",
+    "call it from the program itself, or call the function before compiling it",
 )
 LEFT_ALONE = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 LIBRARIES = (package.FOLDER, torch.__path__[0])
-REASON = "thunder_core has compiled this function; it runs as it is, between two graphs of torch.compile"
+REASON = "thunder_core has compiled this function; it runs between two graphs of torch.compile"
 
 
 def left_alone_by_dynamo(function: Function) -> Function:

@@ -89,7 +89,7 @@ class TransformedCall:
         elif any(not torch.equal(*pair) for pair in zip(drawn, random_states(), strict=True)):
             self.refusal = DRAWS
         elif compiled.acts:
-            self.refusal = "writes to objects past its arguments"
+            self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is one for one in given) else leaf for leaf in tensors)
 
@@ -128,7 +128,7 @@ class TransformedCall:
         """Raise `NotTraceable` where the function would do something else when it is computed once more."""
         if self.refusal and of in ("", self.refusal):
             raise NotTraceable(
-                f"a compiled function that {self.refusal} was called inside a torch.func transform that runs it repeatedly",
+                f"a compiled function that {self.refusal} was called inside a torch.func transform that repeats it",
                 fix=FIX,
                 where=callers_line(),
             )

@@ -32,7 +32,7 @@ class CudaGraphs(WrappingExecutor):
     @property
     def claims(self) -> str:
         """The operations that the executor wraps, in words."""
-        return "what the other executors run on CUDA, recorded as CUDA graphs: one launch for many kernels"
+        return "the operations of the other executors on CUDA, recorded as CUDA graphs: one launch for many kernels"
 
     def missing(self) -> str | None:
         """The reason why nothing can be recorded here: there is no GPU; None where there is one."""

@@ -41,7 +41,7 @@ OF_PLACES = tuple(
 )
 WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *OF_PLACES})
 SYMBOLIC_ON_GPU = Refusal(
-    "on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True, by_sizes=True
+    "on CUDA it supports only constant sizes, but the sizes of the program are symbolic", lasting=True, by_sizes=True
 )
 
 

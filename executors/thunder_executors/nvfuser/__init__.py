@@ -37,7 +37,9 @@ class Nvfuser(FusionExecutor):
     @property
     def claims(self) -> str:
         """Regions on CUDA."""
-        return "regions of elementwise operations, reductions, conversions and views on CUDA; equal ones are built once"
+        return (
+            "regions of elementwise operations, reductions, conversions and views on CUDA; equal regions are built once"
+        )
 
     def missing(self) -> str | None:
         """A GPU, the package, or the version of Python that there are wheels for."""
@@ -74,7 +76,7 @@ def lacking() -> Iterator[str]:
     try:
         plugins.imported(LIBRARY)
     except (ImportError, OSError) as error:
-        yield f"nvfuser_direct cannot be loaded beside PyTorch {torch.__version__}: {error}"
+        yield f"nvfuser_direct cannot be loaded with PyTorch {torch.__version__}: {error}"
 
 
 def built(region: Region) -> Fused | Refusal:

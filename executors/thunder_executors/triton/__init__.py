@@ -45,7 +45,7 @@ class Triton(OperatorExecutor):
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
         """Nothing: there is a compiler for every GPU, but in the interpreter's place."""
-        return "TRITON_INTERPRET is set, and Triton's interpreter compiles nothing" if INTERPRETED else None
+        return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
         """The cubins of the kernels that the executor's bound symbols of a trace launch."""

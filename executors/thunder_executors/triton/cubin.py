@@ -73,7 +73,9 @@ def capability_of(target: str) -> int:
     """90 of `sm_90`."""
     digits = target.removeprefix("sm_")
     if digits == target or not digits.isdecimal():
-        raise BadOption(f"{target!r} is not an NVIDIA GPU architecture", fix="use a name such as sm_90 (Hopper) or sm_80")
+        raise BadOption(
+            f"{target!r} is not an NVIDIA GPU architecture", fix="use a name such as sm_90 (Hopper) or sm_80"
+        )
     return int(digits)
 
 

@@ -236,7 +236,8 @@ class Lengthen(Transform):
 def test_a_transform_that_changes_what_a_function_returns_is_refused() -> None:
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.T @ x, (x,))  # noqa: E731
     with pytest.raises(
-        OperationFailed, match="lengthen changes the dtypes or shapes of the results of a function that is passed to `cond`"
+        OperationFailed,
+        match="lengthen changes the dtypes or shapes of the results of a function that is passed to `cond`",
     ):
         thunder.jit(program, transforms=[Lengthen()])(torch.eye(3))
 

@@ -82,7 +82,9 @@ def jvp(
     (tensor(9.), tensor(6.))
     """
     if not (isinstance(primals, tuple) and isinstance(tangents, tuple)):
-        raise WrongInputs("jvp: the primals and the tangents must be tuples, one item for each argument", fix="write (x,), (t,)")
+        raise WrongInputs(
+            "jvp: the primals and the tangents must be tuples, one item for each argument", fix="write (x,), (t,)"
+        )
     return _compiled(Product, function, (has_aux,), executors)(primals, tangents)
 
 
