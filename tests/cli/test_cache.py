@@ -40,7 +40,7 @@ def entry_of(store, key):
 def test_an_empty_cache(thunder, folder):
     for arguments in ([], ["list"], ["verify"]):
         done = thunder("cache", *arguments)
-        assert (done.status, done.out, done.err) == (0, f"nothing is kept in {folder}/kernels\n", "")
+        assert (done.status, done.out, done.err) == (0, f"no entries in {folder}/kernels\n", "")
     assert thunder("cache", "clear").out == "freed 0 B: 0 entries\n"
     assert not folder.exists()
 
@@ -78,7 +78,7 @@ def test_the_list_as_json(thunder, store):
 
 
 def test_verify_says_that_all_is_well(thunder, store):
-    assert thunder("cache", "verify").out == f"3 entries, 294 KiB, all as they were written in {store.folder}\n"
+    assert thunder("cache", "verify").out == f"3 entries, 294 KiB, all intact in {store.folder}\n"
     data = thunder("cache", "verify", "--json").json
     assert (data["schema"], data["entries"]) == ("thunder.cache-verify/1", 3)
 

@@ -60,18 +60,18 @@ def test_where_a_recipe_runs_is_shown(thunder):
     assert "runs" not in thunder("recipes", "show", "default").out
 
 
-def test_what_a_recipe_does_beside_default_is_shown_and_its_summary_says_where_it_is_nothing(thunder):
+def test_the_differences_from_default_are_shown(thunder):
     summaries = {row["name"]: row["summary"] for row in thunder("recipes", "--json").json["recipes"]}
     for name in plugins.names("recipes"):
         beside = thunder("recipes", "show", name, "--json").json["recipe"]["beside_default"]
         assert ("as default" in summaries[name]) == (not beside and name != "default"), name
     text = " ".join(thunder("recipes", "show", "hf-llama").out.split())
-    assert "beside default the same program; models of other families are refused" in text
+    assert "compared with default the same program; models of other families are refused" in text
     hopper = thunder("recipes", "show", "hf-llama3-hopper").out
     assert "executors triton, joined, nvfuser, cudagraphs; transforms GenerateWithStaticCache; device cuda" in " ".join(
         hopper.split()
     )
-    assert "beside default" not in thunder("recipes", "show", "default").out
+    assert "compared with default" not in thunder("recipes", "show", "default").out
 
 
 def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):

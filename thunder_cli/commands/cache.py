@@ -76,7 +76,7 @@ def verify(*, json: Json = False, debug: Debug = False) -> None:
         total = sum(record.size for record in records)
         print_json("cache-verify/1", {"folder": str(store.folder), "entries": len(records), "size": total})
     else:
-        print_summary(records, str(store.folder), "all as they were written")
+        print_summary(records, str(store.folder), "all intact")
 
 
 @cache.command()
@@ -181,14 +181,14 @@ def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
 
 
 def print_summary(records: list[Record], folder: str, verdict: str = "") -> None:
-    """Print how much there is and where it lies, without wrapping, so that the path can be copied."""
+    """Print the number of entries, their size and the folder, without wrapping, so that the path can be copied."""
     from rich.text import Text
 
     from thunder_cli.views.cache import entries
     from thunder_cli.views.quantity import size
 
     if not records:
-        stdout().print(Text.assemble(("nothing is kept in ", "dim"), folder), soft_wrap=True)
+        stdout().print(Text.assemble(("no entries in ", "dim"), folder), soft_wrap=True)
         return
     total = f"{entries(len(records))}, {size(sum(record.size for record in records))}"
     checked = Text(f", {verdict}", "green") if verdict else Text()

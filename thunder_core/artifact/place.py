@@ -13,6 +13,7 @@ from thunder_core.artifact.manifest import SIGNATURE, Manifest
 from thunder_core.artifact.read import read_manifest
 from thunder_core.errors import ArtifactError, OutOfDisk, OutputExists, OutputNotWritable
 from thunder_core.report import number_format
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.folder import RequireFree, replaced_folder
 from thunder_core.storage.full_disk import full_disk_told
 from thunder_core.storage.manifest import MANIFEST
@@ -29,7 +30,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
     change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever else is raised inside
     passes on, errors about files elsewhere too, and nothing is left of it.
     """
-    folder = Path(folder).expanduser().absolute()
+    folder = absolute(folder)
     require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
     require(folder)
     others_errors: list[OSError] = []

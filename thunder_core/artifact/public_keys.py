@@ -18,6 +18,7 @@ import platformdirs
 
 from thunder_core.errors import BadKey
 from thunder_core.printable import printable
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.ownership import fault_of
 
 KIND = "ssh-ed25519"
@@ -98,7 +99,7 @@ def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
 def trusted_file() -> Path:
     """The user's list: `trusted_keys` in `THUNDER_CONFIG_DIR`, or in the platform's folder for users' settings."""
     named = os.environ.get(VARIABLE)
-    return (Path(named).expanduser().absolute() if named else platformdirs.user_config_path("thunder")) / TRUSTED
+    return (absolute(named) if named else platformdirs.user_config_path("thunder")) / TRUSTED
 
 
 def trusted_list() -> tuple[PublicKey, ...]:

@@ -15,6 +15,7 @@ from thunder_core.artifact.manifest import SCHEMA_VERSION, Manifest, StageFacts
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
 from thunder_core.ir.listing import Listing
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.digest import digest_of, digest_of_file
 from thunder_core.storage.manifest import MANIFEST, ends_with_seal
 from thunder_core.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
@@ -72,7 +73,7 @@ def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artif
 
     Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
     """
-    folder = Path(folder).expanduser().absolute()
+    folder = absolute(folder)
     artifact = Artifact(folder, read_manifest(folder))
     for name, facts in artifact.manifest.files.items():
         verify(folder, name, facts.size, None if name in later else facts.digest)

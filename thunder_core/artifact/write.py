@@ -50,6 +50,7 @@ from thunder_core.package import __version__
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.program import Program
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.manifest import MANIFEST, files_of
 
 
@@ -109,7 +110,7 @@ def write_artifact(
         write_content(new, content)
         write_tensors(new / EXAMPLE, example or {})
         finish_folder(new, manifest, report, private)
-    return Path(folder).expanduser().absolute()
+    return absolute(folder)
 
 
 def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: Any) -> None:

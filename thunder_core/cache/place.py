@@ -11,6 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.full_disk import full_disk_told
 from thunder_core.storage.ownership import fault_of
 
@@ -22,7 +23,7 @@ ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
 def cache_folder() -> Path:
     """The folder of all that Thunder caches: `THUNDER_CACHE_DIR`, or the platform's folder for users' caches."""
     named = os.environ.get(VARIABLE)
-    return Path(named).expanduser().absolute() if named else platformdirs.user_cache_path("thunder")
+    return absolute(named) if named else platformdirs.user_cache_path("thunder")
 
 
 def make_folders(root: Path) -> None:

@@ -27,6 +27,7 @@ from thunder_core.cache.prune import Freed, choose_removed
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.full_disk import fullness
 
 LOGGER = logging.getLogger("thunder_core.cache")
@@ -53,7 +54,7 @@ class Store:
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE) -> None:
         """Use the store in this folder, which need not be there yet; wait at most `patience` seconds for others."""
-        self.folder = cache_folder() / "kernels" if folder is None else Path(folder).expanduser().absolute()
+        self.folder = cache_folder() / "kernels" if folder is None else absolute(folder)
         self.patience = patience
         self.counts: Counter[str] = Counter()
 

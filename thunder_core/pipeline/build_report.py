@@ -141,7 +141,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         programs = "one program serves" if count == 1 else f"{count} programs serve"
         return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
     traced = cache_misses(session.compiled)
-    return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
+    return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
 
 
 def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:

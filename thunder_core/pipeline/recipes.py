@@ -132,7 +132,7 @@ def require_keepable(recipe: Recipe) -> None:
     if recipe.acquires_by != "jit":
         raise BadOption(
             f"the recipe {recipe.name} traces with {recipe.acquires_by}, whose programs cannot be saved in an artifact",
-            fix="measure it with `thunder bench`, use it in thunder_core.compile, or choose a recipe that traces with jit",
+            fix="measure it with `thunder bench`, use it in thunder_core.compile, or use a recipe that traces with jit",
         )
 
 
