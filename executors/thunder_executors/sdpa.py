@@ -1,4 +1,4 @@
-"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that takes the inputs, and which one it is."""
+"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that supports the inputs."""
 
 from __future__ import annotations
 

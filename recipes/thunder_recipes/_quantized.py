@@ -29,7 +29,7 @@ class QuantizationOptions(RecipeOptions):
 
 
 class GroupOptions(QuantizationOptions):
-    """The options of 4 bits."""
+    """The options for 4 bits."""
 
     group_size: int = Field(
         0, ge=0, description="columns that share a scale; 0 means 64, 32 or 16, the first that divides the columns"
@@ -37,7 +37,7 @@ class GroupOptions(QuantizationOptions):
 
 
 class QuantizedRecipe(Default):
-    """A recipe that quantizes by the scheme of its name, with the bound of that scheme."""
+    """A recipe that quantizes with the scheme of its name, and checks the bound of this scheme."""
 
     bound: ClassVar[Quality] = Quality()
 

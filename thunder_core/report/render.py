@@ -186,7 +186,8 @@ def _speed(report: Report) -> list[Headline]:
     medians = (
         f"{number_format.seconds(first.median)} {first.name}, {number_format.seconds(second.median)} {second.name}"
     )
-    detail = f"{report.speed.told(second)}; {number_format.times(ratio.value)}, {between}; {medians}"
+    words = report.speed.told(second).removeprefix(f"{verdict}: ")
+    detail = f"{words}; {number_format.times(ratio.value)}, {between}; {medians}"
     return [Headline(f"Speed compared with {first.name}", figure, detail, MOODS[verdict])]
 
 

@@ -1,4 +1,4 @@
-"""Inductor, PyTorch's compiler: whole regions as fused kernels for the CPU or CUDA, kept as machine code."""
+"""Inductor, PyTorch's compiler: whole regions as fused kernels for the CPU or CUDA, cached as machine code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SYMBOLIC_ON_GPU = Refusal(
 
 @dataclass(frozen=True)
 class Inductor(FusionExecutor):
-    """Fuses what lies on the CPU, or on one GPU, in dense tensors of the usual dtypes."""
+    """Fuses operations on dense tensors of the usual dtypes, on the CPU or on one GPU."""
 
     symbolic_sizes: ClassVar[bool] = True
     name: str = "inductor"

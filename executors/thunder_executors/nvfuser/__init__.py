@@ -1,4 +1,4 @@
-"""nvFuser: whole regions as fused kernels on CUDA, written as its own definitions, which are kept as text."""
+"""nvFuser: whole regions as fused kernels on CUDA, cached as its own definitions in text form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INSTALL = "pip install nvfuser-cu130-torch210==0.2.36.dev20260301"
 
 @dataclass(frozen=True)
 class Nvfuser(FusionExecutor):
-    """Fuses what nvFuser has on CUDA: elementwise operations, reductions, conversions, views; not products."""
+    """Fuses elementwise operations, reductions, conversions and views on CUDA, but no matrix products."""
 
     before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = "nvfuser"
