@@ -71,7 +71,7 @@ Parts that exclude each other, want different settings or must each come before 
 ```python
 >>> (one.with_(memory_budget=0.9)).composition.settings
 Traceback (most recent call last):
-thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving asks for memory_budget=0.0, and memory_budget=0.9 ...
+thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
   fix: leave out max-memory-saving or memory_budget=0.9
 
 ```

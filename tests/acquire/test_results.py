@@ -67,7 +67,7 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
     "generator `counted`, which has begun": lambda x: begun(counted(x)),
-    "two NumPy arrays that share memory": lambda x: twice_the_same_memory(),
+    "NumPy arrays that share memory": lambda x: twice_the_same_memory(),
     "weak reference": lambda x: (x, weakref.ref(deque())),
 }
 

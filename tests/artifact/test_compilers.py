@@ -225,7 +225,7 @@ def older(folder: Path, **changes: object) -> Path:
 def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refused(artifact, model, x):
     loaded = thunder.load(older(artifact), model)
     assert torch.equal(loaded(x), model(x))
-    with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not keep by which options"):
+    with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not record the compile options"):
         loaded(torch.ones(7, 4))
 
 

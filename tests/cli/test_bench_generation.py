@@ -128,7 +128,7 @@ def test_the_gate_is_of_whole_calls(thunder, llama, uncompiled):
     run = ("bench", llama, "--task", "generate", "--runs", 6, "--warmup", 0, *LENGTHS, "--batch", 1)
     error = thunder(*run, "--require-speedup", 1000, "--json").json["error"]
     assert error["code"] == "TH0502"
-    assert "1 of 1 measurements do not show it: batch 1, 3 + 4 tokens: thunder is" in error["what"]
+    assert "not shown by 1 of 1 measurements: batch 1, 3 + 4 tokens: thunder is" in error["what"]
 
 
 MODEL = {
@@ -143,7 +143,7 @@ MODEL = {
     ),
     "no tokens": (("--task", "generate", "--new-tokens", "0"), "TH0201", "--new-tokens is 0"),
     "prompt": (("--task", "generate", "--prompt-length", "256"), "TH0209", "256"),
-    "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new ones are 257"),
+    "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new tokens are 257"),
 }
 
 
@@ -202,7 +202,7 @@ def test_artifacts_of_calls_are_refused(thunder, llama, tmp_path, here):
     request = Request(model=ModelRequest(str(llama)), recipe=Eager, out=tmp_path / "made", seq=4, validate=False)
     optimize(replace(request, benchmark=False))
     for artifacts in ((tmp_path / "made",), (tmp_path / "made", tmp_path / "made")):
-        assert_refused(thunder("bench", *artifacts, *GENERATE), here, 8, "TH0811", "programs of calls")
+        assert_refused(thunder("bench", *artifacts, *GENERATE), here, 8, "TH0811", "programs for single calls")
     done = thunder("bench", tmp_path / "made", "--task", "causal-lm")
     assert_refused(done, here, 2, "TH0201", "--task is for models")
 

@@ -165,10 +165,10 @@ def test_why_names_the_field(thunder, store):
 
 def test_why_of_the_first(thunder, store):
     done = thunder("cache", "why", key_of("a", compiler="g++ 12.2").digest)
-    assert "nothing was kept for this region" in done.out
+    assert "the cache had no entry for this region" in done.out
     damage(store)
     store.get_or_build(key_of("a", compiler="g++ 12.2"), Builder(), "layers.0")
-    assert "because the entry was damaged: 'kernel.so' has another digest" in thunder("cache", "why").out
+    assert "because the entry was damaged: 'kernel.so' does not match its digest" in thunder("cache", "why").out
 
 
 def test_why_of_nothing(thunder, store):

@@ -174,7 +174,7 @@ def test_a_module_is_found_in_regions(thunder, fused, module):
     shown = thunder("inspect-trace", fused, "--module", module)
     assert shown.status == 0, shown.err
     assert re.search(
-        r"# \d+ lines? in region_\d+ of inductor, line \d+; (calls|a call) of (their|its) own in stage", shown.out
+        r"# \d+ lines? in region_\d+ of inductor, line \d+; (separate calls|a separate call) in stage", shown.out
     )
     (claim,) = {int(number) for number in re.findall(r"stage (\d): ", shown.out.partition("import")[0])[1:]}
     before = thunder("inspect-trace", fused, "--module", module, "--stage", claim, "--json").json["lines"]

@@ -51,7 +51,7 @@ def test_names_are_completed():
     assert [name for name, _ in complete_recipe("hf-llama")] == ["hf-llama", "hf-llama3", "hf-llama3-hopper"]
     assert (
         "torch",
-        "Eager PyTorch, as an executor: it runs any bound symbol as the user wrote it.",
+        "Eager PyTorch as an executor: runs any bound symbol as the user wrote it.",
     ) in complete_executor("to")
 
 
@@ -106,7 +106,7 @@ BAD_SUMS = {
     ("default", "--add-transform", "1 + 1"): ("TH0201", "is not the name of a transform"),
     ("default", "--add-transform", "Autocast(torch.float16)"): ("TH0201", "is not the name of a transform"),
     ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "the options are: dtype"),
-    ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is no dtype"),
+    ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is not a dtype"),
     ("default", "--add-executor", "trition"): ("TH0202", "did you mean triton"),
     ("nowhere/mine.py",): ("TH0202", "there is no recipe file"),
 }

@@ -131,4 +131,4 @@ def test_what_optimize_signs_is_verified_until_it_is_changed(thunder, llama, her
 def test_what_is_for_artifacts_is_refused_for_models(thunder, llama):
     done = thunder("bench", llama, "--require-signature", "--trust-module", "mine")
     assert done.status == 2
-    assert "--trust-module, --require-signature is for artifacts" in done.err
+    assert "--trust-module, --require-signature needs an artifact" in done.err

@@ -57,7 +57,7 @@ REFUSED = {
     "optimize nobody/here": (2, "TH0204", "'nobody/here'"),
     "optimize no//thing": (2, "TH0204", "'no//thing'"),
     "bench --against torch": (2, "TH0202", "contender"),
-    "bench --batch 1,x": (2, "TH0201", "no list of numbers"),
+    "bench --batch 1,x": (2, "TH0201", "not a list of numbers"),
     "bench --batch 0": (2, "TH0201", "--batch is 0"),
     "bench --runs 1": (2, "TH0201", "--runs is 1"),
     "bench --recipe hf-lama": (2, "TH0202", "did you mean hf-llama"),

@@ -46,7 +46,7 @@ def test_a_step_of_training_is_the_main_job_too(thunder, here, llama):
     assert [path.name for path in here.iterdir()] == ["small-llama-hf-llama-train.thunder"]
     for words in ("loss", "logits", ".weight.grad", "2 training steps in turn", "in the backward", "its time"):
         assert words in done.out
-    assert "the forward keeps" in done.out
+    assert "saved for the backward" in done.out
     assert "with labels" in done.err
     assert "forward, loss and backward" in done.err
 
@@ -66,9 +66,9 @@ def test_the_report_tells_forward_and_backward(made):
     assert {point["trace"] for point in report["memory"]} == {"computation", "backward"}
     assert report["saved_bytes"] > 0
     page = (made / "report.html").read_text()
-    for words in ("A step of training", "Time of a training step", "operations of the backward", "21 gradients"):
+    for words in ("A step of training", "Time per training step", "operations of the backward", "21 gradients"):
         assert words in page
-    assert "the forward keeps" in (made / "report.md").read_text()
+    assert "the forward saves" in (made / "report.md").read_text()
 
 
 TRAINS_ELSEWHERE = """
@@ -233,7 +233,7 @@ BRINGS_CODE = ("--random-weights", "--trust-remote-code", "--task", "causal-lm")
 
 @pytest.mark.parametrize(
     ("forward", "code", "words"),
-    [(NO_LOSS, "TH0217", "returns no loss"), (FROZEN, "TH0218", "all parameters of this OwnModel are frozen")],
+    [(NO_LOSS, "TH0217", "returned no loss"), (FROZEN, "TH0218", "all parameters of this OwnModel are frozen")],
     ids=["no loss", "frozen"],
 )
 def test_a_model_that_cannot_be_trained(thunder, here, tmp_path, monkeypatch, forward, code, words):
@@ -287,5 +287,5 @@ def test_a_program_that_autograd_records_is_saved_and_says_so(thunder, here, tmp
     assert done.status == 0, done.err
     assert "autograd records the program" in " ".join(done.out.split())
     assert "it changes how autograd treats a returned tensor" in " ".join(done.out.split())
-    assert "There is no backward: " in (here / "step" / "report.html").read_text()
+    assert "There is no compiled backward: " in (here / "step" / "report.html").read_text()
     assert thunder("validate", "step", "--inputs", 1, "--trust-remote-code").status == 0

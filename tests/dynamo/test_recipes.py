@@ -66,7 +66,7 @@ def test_settings_of_the_recipe_reach_each_graph():
 
 
 def test_what_means_nothing_for_graphs_is_refused():
-    with pytest.raises(BadOption, match="symbolic sizes are Dynamo's"):
+    with pytest.raises(BadOption, match="Dynamo chooses the symbolic sizes"):
         thunder.compile(Printing(), Captured, symbolic=["x.size(0)"])
     with pytest.raises(BadOption, match="changes methods of the model"):
         thunder.compile(Printing(), Captured() + WithMethods())

@@ -103,7 +103,7 @@ def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_li
 
 
 def test_a_bad_pattern(subject):
-    with pytest.raises(BadOption, match="no regular expression"):
+    with pytest.raises(BadOption, match="not a regular expression"):
         list(matches(subject.stage("computation").read(), "("))
 
 
@@ -119,7 +119,7 @@ def test_a_diff_shows_what_a_step_did(subject):
 def test_plain_text_without_a_source_defines_the_function_and_says_what_is_missing(subject):
     stage = subject.stage("computation")
     text = runnable(subject, stage, stage.read())
-    assert "raise SystemExit('where the model comes from is not known" in text
+    assert "raise SystemExit('the origin of the model is not known" in text
     namespace: dict[str, object] = {"__name__": "imported"}
     exec(text, namespace)
     assert callable(namespace["computation"])

@@ -95,7 +95,7 @@ def test_a_size_with_a_symbol_from_nowhere_is_named() -> None:
         )
         damaged = replace(bsym, output=replace(bsym.output, shape=(size, *bsym.output.shape[1:])))
         lines = (*trace.bound_symbols[:place], damaged, *trace.bound_symbols[place + 1 :])
-        with pytest.raises(Bug, match=rf"line {place} of {trace.name} makes a tensor with \['{symbol}'\] in its sizes"):
+        with pytest.raises(Bug, match=rf"line {place} of {trace.name} makes a tensor with the size \['{symbol}'\]"):
             check_trace(replace(trace, bound_symbols=lines))
 
 

@@ -145,7 +145,7 @@ def test_a_fresh_head_is_noted_and_seeded(saved):
     loaded = load_model(request)
     assert type(loaded.model).__name__ == "BertForSequenceClassification"
     new, unused = loaded.notes
-    assert new.endswith("not in the checkpoint, so set at random: bert.pooler.dense, classifier")
+    assert new.endswith("not in the checkpoint, so initialized at random: bert.pooler.dense, classifier")
     assert "cls.predictions" in unused
     assert "not used by BertForSequenceClassification" in unused
     assert same_weights(loaded.model, load_model(request).model)

@@ -330,7 +330,7 @@ def test_a_truncated_file_is_named_with_its_byte_counts(folder, kept):
     [
         (b"", "it holds 0 bytes"),
         (b"\x01\x02", "it holds 2 bytes"),
-        (b"\xff" * 64, "is truncated or no safetensors file"),
+        (b"\xff" * 64, "is truncated or not a safetensors file"),
         ((16).to_bytes(8, "little") + b"not json at all!" + b"\0" * 64, "its header is not JSON"),
         ((2).to_bytes(8, "little") + b"{}" + b"\0" * 64, "is damaged"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
@@ -363,8 +363,8 @@ def test_a_missing_shard_is_named(sharded):
         ("{", "is not JSON"),
         ("{}", "has no weight_map"),
         ('{"weight_map": {}}', "has no weight_map"),
-        ('{"weight_map": {"a": "../elsewhere.safetensors"}}', "no file of its own folder"),
-        ('{"weight_map": {"a": 1}}', "no file of its own folder"),
+        ('{"weight_map": {"a": "../elsewhere.safetensors"}}', "not a file in the same folder"),
+        ('{"weight_map": {"a": 1}}', "not a file in the same folder"),
     ],
 )
 def test_a_damaged_index(sharded, content, said):

@@ -317,11 +317,11 @@ REPLACEMENTS: dict[str, tuple[Function, str]] = {
     "another shape": (lambda x: scaled_exp(x)[None], "returns f32[1, 2, 3, 8]"),
     "other strides": (lambda x: scaled_exp(x.transpose(0, 1).contiguous()).transpose(0, 1), "with strides [8, 16, 1]"),
     "two results": (lambda x: (scaled_exp(x), x), "returns 2 tensors, the pattern one tensor"),
-    "no tensor": (lambda x: None, "holds other things than tensors"),
+    "no tensor": (lambda x: None, "returns a NoneType, not a tensor"),
     "its input": (lambda x: x, "share memory differently"),
     "a write": (lambda x: x.mul_(2).exp() + 1, "has an effect: torch.Tensor.mul_"),
     "random numbers": (lambda x: scaled_exp(x) + torch.rand(8) * 0, "has an effect: torch.rand"),
-    "values": (lambda x: scaled_exp(x) if x.sum() > 0 else x, "asks for the value of a tensor"),
+    "values": (lambda x: scaled_exp(x) if x.sum() > 0 else x, "reads the value of a tensor"),
     "a failure": (lambda x: scaled_exp(x).nothing, "AttributeError"),
 }
 
@@ -380,7 +380,7 @@ BAD: dict[str, tuple[Function, str]] = {
     "a write by item": (lambda x: _writes_item(x), "writes to a tensor"),
     "a write by keyword": (lambda x: functional.relu(x, inplace=True), "writes to a tensor"),
     "out": (lambda x, y: torch.add(x, x, out=y), "writes to a tensor"),
-    "another tensor": (lambda x: x + OUTSIDE, "uses a tensor that is none of its parameters"),
+    "another tensor": (lambda x: x + OUTSIDE, "uses a tensor that is not one of its parameters"),
     "dropout": (lambda x: functional.dropout(x * 2, 0.5), "draws random numbers"),
     "noise": (lambda x: x + torch.rand_like(x), "draws random numbers"),
     "state": (lambda x: _without_grad(x), "changes a state of the process"),

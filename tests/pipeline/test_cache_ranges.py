@@ -146,7 +146,7 @@ def test_caches_that_cannot_be_are_refused_by_the_plan(name: str, tmp_path: Path
 
 
 def test_a_model_without_a_cache_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="BertForMaskedLM takes no cache of keys and values"):
+    with pytest.raises(BadOption, match="BertForMaskedLM takes no KV cache"):
         optimize(quick(tmp_path / "a", sample="bert", dynamic={"cache": (1, 8)}))
 
 

@@ -102,7 +102,7 @@ def call(model: Any, batch: int, length: int) -> Any:
 
 def test_calls_beyond_the_range_are_told(artifact: Path) -> None:
     strict = load(artifact, strict=True)
-    with pytest.raises(WrongInputs, match=r"which serves seq 2 to 48, batch 1 to 3, takes this: .* is 49"):
+    with pytest.raises(WrongInputs, match=r"which serves seq 2 to 48, batch 1 to 3, accepts these inputs: .* is 49"):
         call(strict, 1, 49)
     with pytest.raises(WrongInputs, match=r"\.size\(0\): had 1 <= s0 <= 3, .* is 4"):
         call(strict, 4, 8)
@@ -296,9 +296,9 @@ class Constant(Default):
 def test_an_executor_that_takes_no_symbols_is_lost_and_said_so(tmp_path: Path) -> None:
     planned = plan(quick(tmp_path / "a", Constant, dynamic={"seq": (2, 16)}))
     (lost,) = planned.prepared.degraded
-    assert (lost.part, "constant sizes alone" in lost.reason) == ("fixed", True)
+    assert (lost.part, "only constant sizes" in lost.reason) == ("fixed", True)
     assert not plan(quick(tmp_path / "a", Constant)).prepared.degraded
-    with pytest.raises(EnvironmentLacks, match="fixed: it takes constant sizes alone"):
+    with pytest.raises(EnvironmentLacks, match="fixed: it supports only constant sizes"):
         plan(quick(tmp_path / "a", Constant, dynamic={"seq": (2, 16)}, strict=True))
 
 

@@ -109,7 +109,7 @@ def test_what_is_outside_of_the_lengths_is_refused_with_what_to_do(name: str, pa
     said = "generates for batches of 1 to 3 prompts of 1 to 9 tokens, and 7 new tokens"
     with pytest.raises(WrongInputs, match=said) as refused:
         continued(pair[0], **OUTSIDE[name])
-    assert "greater --batch, --prompt-length or --new-tokens" in refused.value.fix
+    assert "larger --batch, --prompt-length or --new-tokens" in refused.value.fix
 
 
 def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
         assert len(one["divergences"]) == 7
     for page in ("report.md", "report.html"):
         text = (artifact / page).read_text()
-        assert "Validation of generation" in text and "63 of 63 greedy tokens are eager" in text
+        assert "Validation of generation" in text and "63 of 63 greedy tokens agree with eager" in text
 
 
 def test_the_terminal_tells_of_tokens_and_of_the_speed(artifact: Path) -> None:

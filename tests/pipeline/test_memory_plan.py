@@ -101,7 +101,7 @@ def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatc
         optimize(request)
     assert ("lacking", f"TH0702 {caught.value.what} ({caught.value.fix})") in plan(request).rows()
     assert (caught.value.code, caught.value.status) == ("TH0702", 7)
-    assert "4.18 GiB of them weights" in caught.value.what
+    assert "4.18 GiB of it for weights" in caught.value.what
     assert "3.50 GiB are free on cpu; nothing was loaded" in caught.value.what
     assert "--dtype bfloat16, which needs 2.09 GiB" in caught.value.fix
     assert planned(folder, dtype="bfloat16").fits
@@ -142,7 +142,7 @@ def test_target_is_compiled_for_without_weights(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert manifest["fingerprint"] == load_model(replace(model, device="cpu")).fingerprint
     assert manifest["target"] == "sm_90"
-    assert "none of them is loaded here" in dict(plan(Request("hf-llama", model, target="sm_90")).rows())["memory"]
+    assert "not loaded on this machine" in dict(plan(Request("hf-llama", model, target="sm_90")).rows())["memory"]
 
 
 @pytest.mark.parametrize("limit", [700 << 20, 2 << 30])

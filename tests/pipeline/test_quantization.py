@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "no such targets": ({"options": {"targets": "*.mlp.*,*.atention.*"}}, BadQuantization, "targets='*.atention.*'"),
     "no such layers to skip": ({"options": {"skip": "head"}}, BadQuantization, "no layer's name matches skip='head'"),
     "no such groups": ({"options": {"group_size": 48}}, BadQuantization, "does not divide the 64 columns of model."),
-    "no layers left": ({"options": {"skip": "*"}}, BadQuantization, "leaves out all layers"),
+    "no layers left": ({"options": {"skip": "*"}}, BadQuantization, "skips all layers"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_processor_without_the_instructions_is_told_or_refused(
 ) -> None:
     monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset(["avx2"]))
     (lack,) = optimize(small(out, ("hf-llama", recipe))).report.degraded
-    assert "by the processor's own instructions" in lack.part
+    assert "with the processor's own instructions" in lack.part
     assert lack.reason.startswith("the processor has none of")
     with pytest.raises(EnvironmentLacks, match="the processor has none of"):
         optimize(small(out, ("hf-llama", recipe), strict=True, force=True))

@@ -92,7 +92,7 @@ BAD = {
     "pickled alone": (
         {**CONFIG, "pytorch_model.bin": b""},
         ("model.safetensors", "model.safetensors.index.json"),
-        "holds its weights as pickled Python",
+        "has its weights as a Python pickle",
     ),
 }
 

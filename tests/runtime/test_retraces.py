@@ -84,7 +84,7 @@ def test_what_does_not_retrace_is_not_told_of() -> None:
 def test_values_of_tensors_are_told_of_by_their_line() -> None:
     compiled = thunder.jit(lambda x: torch.zeros(int(x)))  # of a floating-point number: no prologue computes it
     (message,) = told(compiled, *((torch.tensor(float(size)),) for size in range(6)))
-    assert "a value that the program asks a tensor for (" in message and "torch.where" in message
+    assert "a value that the program reads from a tensor (" in message and "torch.where" in message
 
 
 def test_a_module_is_told_of_by_its_class() -> None:

@@ -119,4 +119,4 @@ def test_no_multiple_is_advised_where_none_helps() -> None:
     with pytest.raises(OutOfTolerance) as caught:
         require_passed(report)
     assert "times_eager" not in caught.value.fix
-    assert report.outputs[0].failures == ("its integers, NaN or infinities are not those of eager",)
+    assert report.outputs[0].failures == ("its integers, NaN or infinities differ from eager's",)

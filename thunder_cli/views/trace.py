@@ -140,7 +140,7 @@ class View:
         for inside in dict.fromkeys(one.inside for one in held):
             lines = [one.statement for one in held if one.inside == inside]
             stage = self.earlier.stage_of(lines[0])
-            calls = "a call of its own" if len(lines) == 1 else "calls of their own"
+            calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
             told.append(f"# {counted(len(lines), 'line')} in {inside}{own}")
         return told

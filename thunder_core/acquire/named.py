@@ -225,4 +225,5 @@ def _number(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
 
 
 def _a(value: object) -> str:
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -88,7 +88,7 @@ class Subtraces:
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())
         if len(self.recorder.data_dependent.asking) != asked:
-            raise self.refuse("asks for the value of a tensor")
+            raise self.refuse("reads the value of a tensor")
         made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         if any(name not in made for bsym in bsyms for name in bsym.mutates):
             raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")

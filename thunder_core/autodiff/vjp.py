@@ -171,7 +171,7 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
         if apart is not None:
             with torch.inference_mode(False):
                 return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
-        error = Underivable("PyTorch has no derivative of it")
+        error = Underivable("PyTorch has no derivative of this operation")
         error.missing_formula = bsym
         raise error
     return derivation

@@ -142,7 +142,7 @@ class Check:
         """Refuse a result that lies in the memory of an input where eager PyTorch's does not."""
         for other, value in inputs.items():
             if shares_memory(actual, value) and not shares_memory(expected[name], expected[other]):
-                self.judge.refuse(self, f"`{name}`", Difference(f"lies in the memory of the input `{other}`"), name)
+                self.judge.refuse(self, f"`{name}`", Difference(f"shares memory with the input `{other}`"), name)
 
 
 @dataclass(eq=False)

@@ -243,7 +243,8 @@ def training(folder: Path) -> Answer | None:
     if not steps or (folder / CONFIG_FILE).exists():
         return None
     return Answer(
-        "the checkpoints of a training", f"name one of them: {folder / f'checkpoint-{steps[-1]}'} is the last"
+        "the checkpoints of a training",
+        f"name one of the checkpoints: {folder / f'checkpoint-{steps[-1]}'} is the last",
     )
 
 

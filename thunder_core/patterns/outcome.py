@@ -109,7 +109,7 @@ def trace_on(
             raise TypeError(error.what) from error
     tensors = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise TypeError(f"it returns a {type(output).__name__} with items that are not tensors")
+        raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
     # Recorded beneath autograd, proxies do not know what it will say of a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
     outcome = Outcome(
