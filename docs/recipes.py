@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from thunder_cli.commands.recipes import beside_default, differences
+from thunder_cli.commands.recipes import compared_with_default, differences
 from thunder_core import plugins
 from thunder_core.claiming.executor import find_executor
 from thunder_core.errors import EnvironmentLacks
@@ -62,7 +62,7 @@ leave a choice; never from the order of writing. `thunder recipes explain` print
 executor | sdpa
 executor | triton | sdpa comes before triton
 executor | inductor | triton comes before inductor
-executor | torch | it runs what nobody else has claimed
+executor | torch | it runs all operations that no other executor has claimed
 
 ```
 
@@ -71,7 +71,7 @@ Parts that exclude each other, want different settings or must each come before 
 ```python
 >>> (one.with_(memory_budget=0.9)).composition.settings
 Traceback (most recent call last):
-thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving asks for memory_budget=0.0, and memory_budget=0.9 ...
+thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
   fix: leave out max-memory-saving or memory_budget=0.9
 
 ```
@@ -142,7 +142,7 @@ def recipe_rows() -> Iterator[tuple[str, ...]]:
         recipe = recipe_class(name)()
         families = ", ".join(recipe.families) or "any"
         shown = {"beside_default": differences(recipe, recipe_class("default")()), "families": recipe.families}
-        yield f"`{name}`", families, "" if name == "default" else beside_default(shown), recipe.sample
+        yield f"`{name}`", families, "" if name == "default" else compared_with_default(shown), recipe.sample
 
 
 def option_rows() -> Iterator[tuple[str, ...]]:

@@ -50,7 +50,7 @@ class BenchOutput:
         for file in (self.out, self.plot):
             require_file(file, PLOTS if file is self.plot else None)
         if self.fail_above is not None and self.baseline is None:
-            raise BadOption("--fail-above was given without --baseline", fix="name the earlier result with --baseline")
+            raise BadOption("--fail-above was given without --baseline", fix="pass the earlier result with --baseline")
 
 
 def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
@@ -58,8 +58,8 @@ def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
     if file is None:
         return
     if suffixes is not None and file.suffix.lower() not in suffixes:
-        raise BadOption(f"--plot {file} has no suffix that can be drawn", fix=f"use one of: {', '.join(suffixes)}")
+        raise BadOption(f"--plot {file} has an unknown suffix", fix=f"use one of: {', '.join(suffixes)}")
     if not file.parent.is_dir() or file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise OutputNotWritable(f"{file} cannot be written", fix="name a file in a folder that can be written")
+        raise OutputNotWritable(f"{file} cannot be written", fix="name a file in a writable folder")
     if file.exists() and not os.access(file, os.W_OK):
-        raise OutputNotWritable(f"{file} is there, and may not be written to", fix="name another file, or chmod u+w it")
+        raise OutputNotWritable(f"{file} exists and is not writable", fix="name another file, or run chmod u+w on it")

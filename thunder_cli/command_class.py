@@ -34,6 +34,6 @@ class OnceCommand(TyperCommand):
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for option, times in Counter(order).items():
                 if times > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
-                    raise BadOption(f"{option.opts[0]} was given {times} times", fix="give it once")
+                    raise BadOption(f"{option.opts[0]} was given {times} times", fix=f"give {option.opts[0]} once")
         rest: list[str] = super().parse_args(ctx, args)
         return rest

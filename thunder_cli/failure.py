@@ -65,7 +65,7 @@ def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
     if not is_refused_memory(error):
         return None
     limits = [f"{left / 2**30:.1f} GiB" for left in process_limits()]
-    left = f"; the limits of this process leave {min(limits)}" if limits else ""
+    left = f"; the limits of this process allow {min(limits)}" if limits else ""
     return OutOfMemory(
         f"out of memory{left}: {str(error).strip().partition(chr(10))[0]:.200}",
         fix="allow the process more memory (`ulimit -v`, `prlimit --as`), or use a smaller --batch, --seq or --dtype",
@@ -77,7 +77,7 @@ def bug_of(error: BaseException) -> Bug:
     message = str(error).strip().partition("\n")[0]
     return Bug(
         f"{type(error).__name__}: {message}" if message else type(error).__name__,
-        fix="this is a bug of Thunder: please report it with what `--debug` and `thunder doctor --json` print",
+        fix="this is a bug in Thunder: please report it with the output of `--debug` and `thunder doctor --json`",
     )
 
 

@@ -32,9 +32,9 @@ NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer",
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
-    `optional`: something more would work with it. `degraded`: what this machine should do does not work.
+    `optional`: an optional feature is missing. `degraded`: a feature that this machine should have does not work.
     """
 
     name: str
@@ -69,7 +69,7 @@ def verdict(name: str, holds: bool, found: str, fix: str, otherwise: State = "mi
 
 @examination
 def python() -> Iterator[Check]:
-    """Whether this Python is one whose bytecode the interpreter knows."""
+    """Check that Thunder supports this version of Python."""
     try:
         require_supported()
     except PythonNotSupported as error:
@@ -80,7 +80,7 @@ def python() -> Iterator[Check]:
 
 @examination
 def packages() -> Iterator[Check]:
-    """The libraries that nothing works without."""
+    """Check the required libraries."""
     yield Check("torch", "ok", torch.__version__)
     for name in NEEDED:
         try:
@@ -100,13 +100,13 @@ def accelerator() -> Iterator[Check]:
             yield Check(f"cuda:{index}", "ok", found)
         return
     built = torch.version.cuda or torch.version.hip
-    fix = "look at the driver and at CUDA_VISIBLE_DEVICES" if built else "for a GPU, install a CUDA build of PyTorch"
-    yield Check("gpu", "optional", "PyTorch sees none" if built else "this build of PyTorch has no CUDA", fix)
+    fix = "check the driver and CUDA_VISIBLE_DEVICES" if built else "for a GPU, install a CUDA build of PyTorch"
+    yield Check("gpu", "optional", "PyTorch finds no GPU" if built else "this build of PyTorch has no CUDA", fix)
 
 
 @examination
 def compiler() -> Iterator[Check]:
-    """A C++ compiler, which compiles three lines; Inductor needs it to make kernels on a CPU."""
+    """Check that a C++ compiler works, which Inductor needs for CPU kernels, by compiling three lines."""
     problem = problem_of_cxx(cxx_name())
     without_it: State = "optional" if torch.cuda.is_available() else "degraded"
     found = problem or f"{shutil.which(cxx_name())}"
@@ -115,15 +115,15 @@ def compiler() -> Iterator[Check]:
 
 @examination
 def executors() -> Iterator[Check]:
-    """Each executor, tried on a small program, or what it lacks."""
+    """Check each executor by running a small program."""
     for listed in plugins.listing("executors"):
         yield executor(listed)
 
 
 def executor(listed: plugins.Listed) -> Check:
-    """One executor: what it lacks, or what came of trying it."""
+    """Check one executor: report what it lacks, or the results of its trials."""
     name = f"executor {listed.name}"
-    more = f"`thunder executors {listed.name}` tells more; recipes go on without it"
+    more = f"`thunder executors {listed.name}` shows details; recipes work without this executor"
     if listed.reason is not None:
         return Check(name, "optional", listed.reason, more)
     try:
@@ -137,19 +137,19 @@ def executor(listed: plugins.Listed) -> Check:
 
 
 def tested(name: str, results: Sequence[Trial], more: str) -> Check:
-    """The check of an executor that says that it can run: whether it did."""
+    """The check of an available executor, by its trials."""
     problems = "; ".join(f"on {one.device}: {one.problem}" for one in results if one.problem)
     if problems:
-        return Check(name, "degraded", f"does not do what it says, {problems}", more)
+        return Check(name, "degraded", f"fails a trial {problems}", more)
     if not any(one.operations for one in results):
-        return Check(name, "degraded", "took no operation of a program that was made for it", more)
+        return Check(name, "degraded", "claims no operation of the trial program", more)
     devices = " and ".join(one.device for one in results if one.operations)
-    return Check(name, "ok", f"tried on {devices}, as eager PyTorch")
+    return Check(name, "ok", f"tried on {devices}: the results match eager PyTorch")
 
 
 @examination
 def hub() -> Iterator[Check]:
-    """The places where models are looked for, and whether a network may be used."""
+    """The Hub's model cache, and whether downloads are allowed."""
     folder = Path(constants.HF_HUB_CACHE)
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"
@@ -158,14 +158,14 @@ def hub() -> Iterator[Check]:
 
 @examination
 def folders() -> Iterator[Check]:
-    """Whether our own cache and the working folder can be written, and have room."""
+    """Check that the kernel cache and the working folder are writable and have free space."""
     for name, folder in (("cache folder", cache_folder()), ("working folder", Path.cwd())):
         standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         problem = unwritable(standing)
         free = shutil.disk_usage(standing).free
         found = f"{folder}, {problem or f'{size(free)} free'}"
         yield verdict(
-            name, problem is None and free > SPARE_DISK, found, "make room or name another folder", "degraded"
+            name, problem is None and free > SPARE_DISK, found, "free disk space or use another folder", "degraded"
         )
 
 
@@ -180,15 +180,15 @@ def unwritable(folder: Path) -> str | None:
 
 @examination
 def names() -> Iterator[Check]:
-    """Whether another distribution has taken our names: the command `thunder` or the module."""
+    """Check whether another installed distribution also provides the command `thunder`."""
     installed = [f"{name} {version}" for name in STRANGERS if (version := _version(name))]
     script = shutil.which("thunder")
     yield verdict(
         "name clash",
         not installed,
         f"installed: {', '.join(installed)}" if installed else f"none; the command is {script or 'not on PATH'}",
-        f"{DISTRIBUTION} is imported as thunder_core and shares no module with them, but they may replace the "
-        "command `thunder`: `python -m thunder_cli.main` is always ours",
+        f"{DISTRIBUTION} is imported as thunder_core and shares no module with these packages, but they may replace "
+        "the command `thunder`; `python -m thunder_cli.main` always runs this Thunder",
         "optional",
     )
 

@@ -1,4 +1,4 @@
-"""A word on what is fetched from elsewhere, which may take long."""
+"""A notice before a model is fetched from the Hub, which may take long."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from thunder_core.pipeline.request_checks import asks_the_hub
 
 
 def print_hub_notice(console: Console, model: ModelRequest) -> None:
-    """Say that the hub is asked for a model, where it is."""
+    """Print a notice if the Hub will be asked for the model."""
     if asks_the_hub(model):
-        console.print(f"asking the hub for {model.model}")
+        console.print(f"looking up {model.model} on the Hugging Face Hub")

@@ -1,4 +1,4 @@
-"""The first word of a command that needs PyTorch, which takes seconds to import."""
+"""A notice while PyTorch is imported, which takes seconds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WORD = "importing PyTorch"
 
 @contextmanager
 def importing(console: Console) -> Iterator[None]:
-    """Say that PyTorch is imported while the block does it, unless that is done: a line, or a spinner that goes.
+    """Show a line or a spinner while the block imports PyTorch, unless PyTorch is imported already.
 
-    What libraries print when they fail to be imported goes to stderr, so that stdout has results alone.
+    Output of the imported libraries goes to stderr, so that stdout holds only results.
     """
     with redirect_stdout(sys.stderr):
         if "torch" in sys.modules or console.quiet:

@@ -72,7 +72,7 @@ def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
     command = next((argument for argument in given if not argument.startswith("-")), "")
     known = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
     return BadOption(
-        error.format_message(), fix=f"`{known or f'thunder {command}'.strip()} --help` lists what it takes"
+        error.format_message(), fix=f"`{known or f'thunder {command}'.strip()} --help` lists the arguments and options"
     )
 
 

@@ -160,4 +160,6 @@ class TrustOptions:
         """Raise `BadOption` where one of them was given and there is no artifact."""
         given = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
         if given:
-            raise BadOption(f"{', '.join(given)} is for artifacts, and this is none", fix="leave it out")
+            raise BadOption(
+                f"{', '.join(given)} needs an artifact, but MODEL is not one", fix=f"leave out {', '.join(given)}"
+            )

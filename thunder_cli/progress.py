@@ -1,4 +1,4 @@
-"""The stages of a run as they pass, on stderr: bars on a terminal, a line for each elsewhere."""
+"""The progress of a run on stderr: a bar for each stage on a terminal, or else a line for each."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ class Lines:
         self.console = console
 
     def begin(self, stage: str) -> None:
-        """Nothing yet."""
+        """Print nothing yet."""
 
     def advance(self, done: int, total: int) -> None:
-        """Nothing: a log needs no steps."""
+        """Print nothing: a log needs no steps."""
 
     def end(self, stage: str, seconds_taken: float) -> None:
-        """The stage and its time."""
+        """Print the stage and its time."""
         self.console.print(f"{stage:<{WIDTH}}  {seconds(seconds_taken)}")
 
 
 @contextmanager
 def watching(console: Console) -> Iterator[Progress]:
-    """Somebody who watches on this console while the block runs."""
+    """Show the progress on this console while the block runs."""
     if not console.is_terminal or console.quiet:
         yield Lines(console)
         return

@@ -25,7 +25,10 @@ def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
     }
     given = [name for name, value in asked.items() if value is not None]
     if given:
-        raise BadOption(f"{', '.join(given)} is for measuring, and two results are read", fix="leave it out")
+        raise BadOption(
+            f"{', '.join(given)} has no effect when two results are compared: nothing is measured",
+            fix=f"leave out {', '.join(given)}",
+        )
     rows = contrast_suites(read_suite(first, ""), read_suite(second, ""))
     if output.style == "json":
         print_json("contrast/1", {"first": str(first), "second": str(second), "rows": [plain(row) for row in rows]})

@@ -106,7 +106,7 @@ def read_settings(path: Path) -> Settings:
         raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
     except (ValueError, RecursionError) as error:
         raise BadConfigFile(
-            f"{path} is not TOML: {error}", fix="mend that line; see docs/cli.md for an example"
+            f"{path} is not TOML: {error}", fix="correct the line; docs/cli.md has an example"
         ) from error
     return _checked(content, BadConfigFile, f"{path}: ")
 
@@ -114,10 +114,10 @@ def read_settings(path: Path) -> Settings:
 def bounded_text(text: str) -> str:
     """A text that TOML's reader can be given; ValueError for keys of so many parts that it would take all memory."""
     if len(text) > MOST_LETTERS:
-        raise ValueError(f"it has {len(text)} letters, more than settings have")
+        raise ValueError(f"the file has {len(text)} characters, which is too many for a configuration")
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > MOST_DOTS:
-            raise ValueError(f"line {number} has {line.count('.')} dots, more than a setting has")
+            raise ValueError(f"line {number} has {line.count('.')} dots, which is too many for a key")
     return text
 
 
@@ -126,8 +126,8 @@ def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = fr
     given = [f"--{name}" for name in settings.values if name not in {"model", *but}]
     if given:
         raise BadOption(
-            f"{', '.join(given)} is for models, and {artifact} is an artifact, which has its own",
-            fix="leave it out, or name the model in place of the artifact",
+            f"{', '.join(given)} needs a model, but {artifact} is an artifact with its own settings",
+            fix=f"leave out {', '.join(given)}, or name the model instead of the artifact",
         )
 
 
@@ -145,7 +145,7 @@ def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str)
         if name not in SETTINGS:
             known = sorted(SETTINGS)
             fix = f"{plugins.meant(name, known)}known: {', '.join(known)}"
-            raise kind(f"{before}there is no setting called {name!r:.80}", fix=fix)
+            raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
             require_kind(SETTINGS[name], value)
         except Unsuitable as error:

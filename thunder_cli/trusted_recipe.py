@@ -12,11 +12,11 @@ from thunder_core.printable import printable
 
 
 def show_trusted_recipe(console: Console, request: Request) -> None:
-    """Print the recipe that will be run, or say that there is one which will not be."""
+    """Print the folder's recipe before it runs, or note that it is ignored."""
     trusted = trusted_recipe(request)
     if trusted is not None:
-        console.print(Text(f"running the recipe of the model's folder, {trusted}:", "bold"))
+        console.print(Text(f"running the recipe in the model's folder, {trusted}:", "bold"))
         text = printable(trusted.read_text(encoding="utf-8", errors="replace"))
         console.print(Syntax(text, "python", background_color="default"))
     elif (path := folder_recipe(request)) is not None:
-        console.print(Text(f"the recipe {path} of the model's folder is not used: --trust-recipe runs it", "dim"))
+        console.print(Text(f"ignoring the recipe {path} in the model's folder; --trust-recipe runs it", "dim"))

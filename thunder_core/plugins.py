@@ -127,7 +127,7 @@ def load_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, whole)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -227,16 +227,16 @@ def require_one(group: Group, name: str, full_names: Sequence[str]) -> None:
     if len(full_names) > 1:
         kind = group.removesuffix("s")
         raise AmbiguousName(
-            f"the {kind} {name!r} is offered by {len(full_names)} installed packages, as {' and '.join(full_names)}",
-            fix=f"give one of these names, or uninstall the package whose {kind} you do not want",
+            f"{len(full_names)} installed packages have the {kind} {name!r}: {' and '.join(full_names)}",
+            fix=f"use one of these names, or uninstall the package whose {kind} you do not want",
         )
 
 
 def _not_loadable(group: Group, name: str, reason: str) -> EnvironmentLacks:
     return EnvironmentLacks(
-        f"The {group.removesuffix('s')} {name!r} cannot be loaded: {reason}.",
-        fix="Install what is missing"
-        + (f"; `{LISTED_BY[group]}` lists what can be loaded." if group in LISTED_BY else "."),
+        f"the {group.removesuffix('s')} {name!r} cannot be loaded: {reason}",
+        fix="install the missing package"
+        + (f"; `{LISTED_BY[group]}` lists the available {group}" if group in LISTED_BY else ""),
     )
 
 

@@ -1,1 +1,1 @@
-"""Thunder's own executors, one a file; each defines EXECUTOR."""
+"""Thunder's own executors; each file defines EXECUTOR."""

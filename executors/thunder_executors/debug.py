@@ -1,4 +1,4 @@
-"""Debugging: what each executor computes is compared, as it runs, with what eager PyTorch does in its place."""
+"""Debugging: compares the results of the other executors with eager PyTorch while they run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from thunder_core.ir.trace import Trace
 
 @dataclass(frozen=True)
 class Debug(Executor):
-    """Claims nothing, and compares what others have claimed with eager PyTorch, call by call.
+    """Compares the results of the other executors with eager PyTorch, call by call, and claims nothing.
 
-    A call takes more than twice its time, and its tensors are copied. `thunder_core.checks` tells what was compared.
+    A call takes more than twice its time, and its tensors are copied. `thunder_core.checks` lists the comparisons.
     """
 
     symbolic_sizes: ClassVar[bool] = True
@@ -26,7 +26,7 @@ class Debug(Executor):
     @property
     def claims(self) -> str:
         """The operations that the executor compares, in words."""
-        return "nothing: what the other executors run is compared with eager PyTorch as it runs"
+        return "nothing: it compares the results of the other executors with eager PyTorch while they run"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
         """Return None: who runs a bound symbol is for the others to say."""

@@ -1,4 +1,4 @@
-"""Multiply one row by several weights in a single product, over weights that lie one behind the other in memory.
+"""Multiply one row by several weights in a single product, over weights that are adjacent in memory.
 
 Queries, keys and values are products of the same row with three weights, and so are the gate and the other half of a
 gated layer. For one row, which is what decoding a token takes, each product reads its weight once and does little
@@ -90,7 +90,7 @@ def is_sole_owner(weight: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class JoinedProducts(Executor):
-    """Claims linear layers without bias that read the same row, in inference."""
+    """Claims linear layers without bias that read the same row, for inference."""
 
     symbolic_sizes: ClassVar[bool] = True
     before: ClassVar[tuple[str, ...]] = ("nvfuser", "inductor", "cudagraphs")

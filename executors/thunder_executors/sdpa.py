@@ -1,4 +1,4 @@
-"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that takes the inputs, and which one it is."""
+"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that supports the inputs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ScaledDotProductAttention(Executor):
     @property
     def claims(self) -> str:
         """Attention on CUDA."""
-        return f"{ATTENTION} on CUDA: cuDNN, flash, memory-efficient or math, whichever takes the inputs first"
+        return f"{ATTENTION} on CUDA: cuDNN, flash, memory-efficient or math, the first that supports the inputs"
 
     def missing(self) -> str | None:
         """A GPU, where there is none."""

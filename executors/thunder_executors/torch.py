@@ -1,4 +1,4 @@
-"""Eager PyTorch, as an executor: it runs any bound symbol as the user wrote it."""
+"""Eager PyTorch as an executor: runs any bound symbol as the user wrote it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class Torch(Executor):
-    """Calls PyTorch's own functions; derivatives are recorded by PyTorch's autograd as usual."""
+    """Calls PyTorch's own functions; PyTorch's autograd records their derivatives as usual."""
 
     symbolic_sizes: ClassVar[bool] = True
     name: str = "torch"

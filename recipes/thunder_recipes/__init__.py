@@ -1,1 +1,1 @@
-"""Thunder's own recipes, one a file; each defines one subclass of Recipe."""
+"""Thunder's own recipes; each file defines one subclass of Recipe."""

@@ -18,24 +18,26 @@ BOUNDS = ("error", "kl", "top1")
 class QuantizationOptions(RecipeOptions):
     """The options that `--set name=value` sets."""
 
-    targets: str = Field("*", description="patterns of the names of the layers to quantize, separated by commas")
-    skip: str = Field("", description="patterns of the names of layers to leave as they are")
-    embeddings: bool = Field(True, description="whether the table of tokens is quantized too, to 8 bits at the least")
-    error: float | None = Field(None, gt=0, description="the most that the outputs may lose, as a part of their norm")
-    kl: float | None = Field(None, gt=0, description="the most that logits may diverge from the float model's, in nats")
-    top1: float | None = Field(None, ge=0, le=1, description="the least share of equal most probable tokens")
+    targets: str = Field("*", description="name patterns of the layers to quantize, separated by commas")
+    skip: str = Field("", description="name patterns of the layers to skip, separated by commas")
+    embeddings: bool = Field(True, description="also quantize the token embeddings, to at least 8 bits")
+    error: float | None = Field(None, gt=0, description="largest relative error of the outputs")
+    kl: float | None = Field(
+        None, gt=0, description="largest KL divergence of the logits from the float model's, in nats"
+    )
+    top1: float | None = Field(None, ge=0, le=1, description="smallest top-1 agreement with the float model")
 
 
 class GroupOptions(QuantizationOptions):
-    """The options of 4 bits."""
+    """The options for 4 bits."""
 
     group_size: int = Field(
-        0, ge=0, description="columns that share a scale; 0 is 64, 32 or 16, the first that divides"
+        0, ge=0, description="columns that share a scale; 0 means 64, 32 or 16, the first that divides the columns"
     )
 
 
 class QuantizedRecipe(Default):
-    """A recipe that quantizes by the scheme of its name, with the bound of that scheme."""
+    """A recipe that quantizes with the scheme of its name, and checks the bound of this scheme."""
 
     bound: ClassVar[Quality] = Quality()
 

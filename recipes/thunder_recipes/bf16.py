@@ -1,4 +1,4 @@
-"""Weights of linear layers and the table of tokens in bfloat16, and products of them; all else stays as it is."""
+"""The weights of linear layers and the token embeddings in bfloat16, with bfloat16 products."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from thunder_recipes._quantized import QuantizedRecipe
 
 
 class BF16(QuantizedRecipe):
-    """Weights of linear layers and the table of tokens in bfloat16, and products of them; all else stays as it is.
+    """The weights of linear layers and the token embeddings in bfloat16, with bfloat16 products; the rest is unchanged.
 
-    For models in float32 on processors with instructions for bfloat16 (AMX, AVX512-BF16).
+    For models in float32 on processors with bfloat16 instructions (AMX, AVX512-BF16).
     """
 
     requirements = (Processor(("avx512_bf16", "amx_bf16", "bf16")),)
-    parts = ("products of bfloat16 numbers by the processor's own instructions",)
+    parts = ("bfloat16 matrix products with the processor's own instructions",)
     bound = Quality(error=0.02, kl=0.005)

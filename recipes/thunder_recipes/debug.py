@@ -1,4 +1,4 @@
-"""Comparison of each executor's results with eager PyTorch as they are computed; to be added to another recipe."""
+"""Compares each executor's results with eager PyTorch while they are computed; add it to another recipe."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from thunder_core.recipe import Recipe
 
 
 class Debug(Recipe):
-    """Comparison of each executor's results with eager PyTorch as they are computed; to be added to another recipe.
+    """Compares each executor's results with eager PyTorch while they are computed; add it to another recipe.
 
-    The first bound symbol whose result is wrong is named, with its executor, by a `WrongResult`; `thunder optimize` has
-    executors compared once, and its artifact is without the comparison.
+    A `WrongResult` names the first bound symbol whose result is wrong, and its executor. `thunder optimize` compares
+    the executors once; the artifact does not include the comparison.
     """
 
     executors = ("debug", "torch")

@@ -1,4 +1,4 @@
-"""Every torch.nn.Module: repeated and dead code dropped, regions fused by Inductor, memory freed early."""
+"""Every torch.nn.Module: drops repeated and dead code, fuses regions with Inductor, and frees memory early."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from thunder_core.recipe import Recipe
 
 
 class Default(Recipe):
-    """Every torch.nn.Module: repeated and dead code dropped, regions fused by Inductor, memory freed early."""
+    """Every torch.nn.Module: drops repeated and dead code, fuses regions with Inductor, and frees memory early."""
 
     executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")

@@ -1,4 +1,4 @@
-"""Weights and inputs of linear layers as 8-bit floats with scales for rows: for Hopper and Ada GPUs."""
+"""The weights and inputs of linear layers as 8-bit floats with a scale for each row: for Hopper and Ada GPUs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from thunder_recipes._quantized import QuantizedRecipe
 
 
 class FP8(QuantizedRecipe):
-    """Weights and inputs of linear layers as 8-bit floats with scales for rows: for Hopper and Ada GPUs.
+    """The weights and inputs of linear layers as 8-bit floats with a scale for each row: for Hopper and Ada GPUs.
 
-    Elsewhere the same numbers are multiplied as bfloat16, which has all of them. Inference alone: rounding has no
-    derivative. Add it to a model's recipe: `--recipe hf-llama3 --recipe fp8`.
+    On other devices the same numbers are multiplied in bfloat16, which represents them exactly. For inference only:
+    rounding has no derivative. Add this recipe to a model's recipe: `--recipe hf-llama3 --recipe fp8`.
     """
 
     requirements = (Cuda(capability=(8, 9)),)
-    parts = ("products of 8-bit floats by the GPU's own instructions",)
+    parts = ("8-bit float matrix products with the GPU's own instructions",)
     bound = Quality(error=0.2, kl=0.05)

@@ -1,4 +1,4 @@
-"""Text generation by models from Hugging Face: `generate` uses a static cache, which is written in place."""
+"""Text generation by models from Hugging Face: `generate` uses a static cache, which is updated in place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from thunder_recipes.hf_transformers import HFTransformers
 
 
 class HFGenerate(HFTransformers):
-    """Text generation by models from Hugging Face: `generate` uses a static cache, which is written in place.
+    """Text generation by models from Hugging Face: `generate` uses a static cache, which is updated in place.
 
-    Two programs, one for prompts and one for all tokens behind them, serve all lengths of texts and caches.
+    Two programs, one for prompts and one for all later tokens, serve all lengths of text and cache.
     """
 
     sample = "llama"

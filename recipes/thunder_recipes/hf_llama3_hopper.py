@@ -1,4 +1,4 @@
-"""Llama 3 from Hugging Face on Hopper GPUs: cuDNN's attention, fused Triton kernels, CUDA graphs."""
+"""Llama 3 from Hugging Face on Hopper GPUs: cuDNN attention, fused Triton kernels and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from thunder_recipes.hf_llama3 import HFLlama3
 
 
 class HFLlama3Hopper(HFLlama3):
-    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN's attention, fused Triton kernels."""
+    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN attention and fused Triton kernels."""
 
     device = "cuda"
     dtype = "bfloat16"

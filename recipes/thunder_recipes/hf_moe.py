@@ -1,4 +1,4 @@
-"""Mixtures of experts from Hugging Face: as default, with one program for every routing; refusing others."""
+"""Mixtures of experts from Hugging Face: as default, with one program for every routing; refuses other models."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from thunder_recipes.hf_transformers import HFTransformers
 
 
 class HFMoe(HFTransformers):
-    """Mixtures of experts from Hugging Face: as `default`, for these.
+    """Mixtures of experts from Hugging Face: as `default`, for these models.
 
-    Which experts a token goes to is computed, and never guarded: one program serves every routing.
+    The experts of a token are computed and never guarded, so one program serves every routing.
     """
 
     families: ClassVar[tuple[str, ...]] = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")

@@ -1,4 +1,4 @@
-"""T5 and its kin from Hugging Face, encoder and decoder: as default, refusing others."""
+"""T5 and similar models from Hugging Face, encoder and decoder: as default, but refuses other models."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from thunder_recipes.hf_transformers import HFTransformers
 
 
 class HfT5(HFTransformers):
-    """T5 and its kin from Hugging Face, encoder and decoder: as `default`, for these.
+    """T5 and similar models from Hugging Face, encoder and decoder: as `default`, for these models.
 
-    The caches of the decoder's own tokens and of the encoder's are symbolic, so that `generate` needs one program for
+    The caches of the decoder's own tokens and of the encoder's tokens are symbolic, so `generate` needs one program for
     prompts and one for tokens.
     """
 

@@ -1,4 +1,4 @@
-"""Every model of the transformers library, its outputs and caches included: as default, refusing others."""
+"""Every model of the transformers library, with its outputs and caches: as default, but refuses other models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
 
 
 class HFTransformers(Recipe):
-    """Every model of the transformers library, its outputs and caches included: as `default`, refusing others."""
+    """Every model of the transformers library, with its outputs and caches: as `default`, but refuses other models."""
 
     executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")
     symbolic = WITH_CACHE

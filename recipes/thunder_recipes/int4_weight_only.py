@@ -1,4 +1,4 @@
-"""Weights in 4 bits with scales for groups of columns: the smallest artifacts, for decoding."""
+"""Weights in 4 bits with a scale for each group of columns: the smallest artifacts, for decoding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from thunder_recipes._quantized import GroupOptions, QuantizedRecipe
 
 
 class Int4WeightOnly(QuantizedRecipe):
-    """Weights in 4 bits with scales for groups of columns: the smallest artifacts, for decoding.
+    """Weights in 4 bits with a scale for each group of columns: the smallest artifacts, for decoding.
 
-    The table of tokens, and the layer that computes logits, are in 8 bits. `--calibrate` chooses the range of each
-    group by what the layer is given. Add it to a model's recipe: `--recipe hf-llama3 --recipe int4-weight-only`.
+    The token embeddings and the LM head have 8 bits. `--calibrate` chooses the range of each group by the inputs of the
+    layer. Add this recipe to a model's recipe: `--recipe hf-llama3 --recipe int4-weight-only`.
     """
 
     bound = Quality(error=0.5, kl=0.1)

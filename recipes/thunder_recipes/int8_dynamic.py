@@ -1,4 +1,4 @@
-"""Weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, whatever the batch."""
+"""The weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, at any batch size."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from thunder_recipes._quantized import QuantizedRecipe
 
 
 class Int8Dynamic(QuantizedRecipe):
-    """Weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, whatever the batch.
+    """The weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, at any batch size.
 
-    Each row of a weight has a scale, and so has each row of the inputs, which is found as it comes; both are rotated
-    before. Inference alone: rounding has no derivative. Add it to a model's recipe: `--recipe hf-llama3 --recipe
-    int8-dynamic`.
+    Each row of a weight and each row of the inputs has a scale; scales of inputs are computed at each call. Weights and
+    inputs are rotated first. For inference only: rounding has no derivative. Add this recipe to a model's recipe:
+    `--recipe hf-llama3 --recipe int8-dynamic`.
     """
 
     requirements = (Processor(("avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "asimddp")),)
-    parts = ("products of 8-bit integers by the processor's own instructions",)
+    parts = ("8-bit integer matrix products with the processor's own instructions",)
     bound = Quality(error=0.05, kl=0.02)

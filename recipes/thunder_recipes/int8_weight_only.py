@@ -1,4 +1,4 @@
-"""Weights in 8 bits, inputs as they are: for decoding, which is bound by the memory that weights are read from."""
+"""Weights in 8 bits and unchanged inputs: for decoding, whose speed is limited by reading the weights."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from thunder_recipes._quantized import QuantizedRecipe
 
 
 class Int8WeightOnly(QuantizedRecipe):
-    """Weights in 8 bits, inputs as they are: for decoding, which is bound by the memory that weights are read from.
+    """Weights in 8 bits and unchanged inputs: for decoding, whose speed is limited by reading the weights.
 
-    Each row of a weight has a scale. Products are computed in bfloat16 where the processor has instructions for it.
-    Add it to a model's recipe: `--recipe hf-llama3 --recipe int8-weight-only`.
+    Each row of a weight has a scale. Products are computed in bfloat16 if the processor has instructions for it. Add
+    this recipe to a model's recipe: `--recipe hf-llama3 --recipe int8-weight-only`.
     """
 
     bound = Quality(error=0.05, kl=0.02)

@@ -1,4 +1,4 @@
-"""Less time between kernels: what runs on CUDA is recorded as CUDA graphs, beside what any other recipe does."""
+"""Less time between kernels: records the CUDA kernels of another recipe as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from thunder_recipes.default import Default
 
 
 class ReduceOverhead(Default):
-    """Less time between kernels: what runs on CUDA is recorded as CUDA graphs, one launch for many kernels.
+    """Less time between kernels: records the CUDA kernels as CUDA graphs, one launch for many kernels.
 
-    For small batches, where the GPU waits for Python. Add it to another recipe: `--recipe hf-llama3 --recipe
-    reduce-overhead`. What is recorded keeps its memory between calls.
+    For small batches, where the GPU waits for Python. Recorded graphs keep their memory between calls. Add this recipe
+    to another one: `--recipe hf-llama3 --recipe reduce-overhead`.
     """
 
     requirements = (Cuda(),)

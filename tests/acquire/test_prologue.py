@@ -17,7 +17,7 @@ from thunder_core.compiler import last_program
 from thunder_core.runtime.library import tensor_guards
 
 LINEAR = """\
-# prologue: acquire
+# prologue: trace
 from thunder_core.runtime.library.objects import refuse
 from thunder_core.runtime.library.tensor_guards import remember
 from thunder_core.runtime.library.tensor_guards import tensors_match
@@ -109,7 +109,7 @@ def test_what_differs_from_known_tensors_is_refused_and_told(change: str, grad: 
 def test_a_nested_tensor_in_place_of_a_known_one_is_refused() -> None:
     compiled = thunder.jit(lambda x: x * 2, cache="same input")
     compiled(torch.ones(2, 3))
-    with pytest.raises(thunder.ThunderError, match="the input is another"):
+    with pytest.raises(thunder.ThunderError, match="the input differs"):
         compiled(torch.nested.nested_tensor([torch.ones(3), torch.ones(3)]))
 
 

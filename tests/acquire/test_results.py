@@ -67,7 +67,7 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
     "generator `counted`, which has begun": lambda x: begun(counted(x)),
-    "two NumPy arrays that share memory": lambda x: twice_the_same_memory(),
+    "NumPy arrays that share memory": lambda x: twice_the_same_memory(),
     "weak reference": lambda x: (x, weakref.ref(deque())),
 }
 
@@ -252,11 +252,11 @@ class Keeping:
 
 
 PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
-    "the result is, or holds, the generator `counted`, which has begun, and stands at line": lambda x, kept: begun(
+    "the result is or contains the generator `counted`, which has begun and is at line": lambda x, kept: begun(
         counted(x)
     ),
-    "the result is, or holds, the generator `counted`, which has ended": lambda x, kept: ended(counted(x)),
-    r"args\[1\].kept is, or holds, the generator `counted`, which has begun": lambda x, kept: setattr(
+    "the result is or contains the generator `counted`, which has ended": lambda x, kept: ended(counted(x)),
+    r"args\[1\].kept is or contains the generator `counted`, which has begun": lambda x, kept: setattr(
         kept, "kept", begun(counted(x))[1]
     ),
 }

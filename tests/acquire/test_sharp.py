@@ -85,7 +85,7 @@ def draws_into_an_array(x: Tensor) -> Tensor:
 EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "span": (measures_a_span, "the time: perf_counter is read when the call begins"),
     "file": (reads_a_file, "input and output"),
-    "cached tensor": (lambda x: x + makes_a_tensor(), "makes_a_tensor under functools.lru_cache makes an object"),
+    "cached tensor": (lambda x: x + makes_a_tensor(), "makes_a_tensor under functools.lru_cache makes a new object"),
 }
 # Those that are told of where sharp edges are allowed, too.
 LOUD: dict[str, tuple[Callable[[Tensor], Any], str]] = {

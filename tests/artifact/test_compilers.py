@@ -189,7 +189,7 @@ def test_an_executor_that_is_not_the_one_of_its_name_is_not_replaced_by_it(tmp_p
     compiled(torch.ones(2))
     loaded = reloaded(compiled, double, tmp_path)
     assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
-    with pytest.raises(WrongInputs, match="the executors sdpa are not the ones that have these names"):
+    with pytest.raises(WrongInputs, match="the executors sdpa are not registered under these names"):
         loaded(torch.ones(3))
 
 
@@ -225,7 +225,7 @@ def older(folder: Path, **changes: object) -> Path:
 def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refused(artifact, model, x):
     loaded = thunder.load(older(artifact), model)
     assert torch.equal(loaded(x), model(x))
-    with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not keep by which options"):
+    with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not record the compile options"):
         loaded(torch.ones(7, 4))
 
 

@@ -136,7 +136,7 @@ def test_two_processes_killed_processes_and_the_old_artifact(nursery):
         if number % 3:
             nursery.wait_for_folder(run)
         else:
-            run.wait_for("begin acquire")
+            run.wait_for("begin trace")
         time.sleep(draw.uniform(0, 0.02 if number % 3 else 1))
         killed += run.alive
         run.kill()

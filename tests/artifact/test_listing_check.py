@@ -52,7 +52,7 @@ def test_a_text_that_does_something_else_than_is_shown(lie, artifact):
     text = (artifact / last.file).read_text()
     assert LIES[lie](text) != text
     rewrite(artifact, last.file, LIES[lie](text))
-    with pytest.raises(ArtifactDamaged, match="which is shown, is not what"):
+    with pytest.raises(ArtifactDamaged, match="which is displayed, differs from"):
         open_artifact(artifact).listing(last)
 
 
@@ -70,14 +70,14 @@ def test_lines_that_show_something_else_than_runs(place, artifact):
     content = json.loads((artifact / last.lines_file).read_text())
     content["lines"] = [HIDDEN[place](content["lines"][0]), *content["lines"][1:]]
     rewrite(artifact, last.lines_file, json.dumps(content))
-    with pytest.raises(ArtifactDamaged, match="which is shown, is not what"):
+    with pytest.raises(ArtifactDamaged, match="which is displayed, differs from"):
         open_artifact(artifact).listing(last)
 
 
 def test_lines_of_another_trace(artifact):
     computation, prologue = stages(artifact)[-1], stages(artifact, "prologue")[-1]
     rewrite(artifact, computation.lines_file, (artifact / prologue.lines_file).read_text())
-    with pytest.raises(ArtifactDamaged, match="which is shown"):
+    with pytest.raises(ArtifactDamaged, match="which is displayed"):
         open_artifact(artifact).listing(computation)
 
 

@@ -106,7 +106,7 @@ def test_force_keeps_folders_whose_manifest_is_another_programs(tmp_path, kind):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "manifest.json").write_bytes(FOREIGN_MANIFESTS[kind])
     (tmp_path / "a" / "src.js").write_text("mine")
-    with pytest.raises(OutputExists, match="no artifact of Thunder and was kept"):
+    with pytest.raises(OutputExists, match="is not an artifact and was kept"):
         write(tmp_path / "a", force=True)
     assert names(tmp_path / "a") == ["manifest.json", "src.js"]
     assert names(tmp_path) == ["a"]
@@ -119,9 +119,9 @@ def test_force_keeps_an_artifact_that_holds_files_of_somebody(tmp_path):
     (tmp_path / "a" / "link").symlink_to(elsewhere)
     (tmp_path / "a" / "traces").mkdir()
     (tmp_path / "a" / "traces" / "notes.txt").write_text("mine")
-    with pytest.raises(OutputExists, match=r"not the artifact's: link, traces/notes\.txt\n") as refused:
+    with pytest.raises(OutputExists, match=r"the artifact does not list: link, traces/notes\.txt\n") as refused:
         write(tmp_path / "a", force=True)
-    assert "move them" in refused.value.fix
+    assert "move these files" in refused.value.fix
     assert (written(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
 
 
@@ -223,7 +223,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 def test_what_there_is_no_room_for_is_told_in_units_that_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(place.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
-    with pytest.raises(OutOfDisk, match=r"the weights take 1\.50 MiB, and the disk of .* has 300 KiB left"):
+    with pytest.raises(OutOfDisk, match=r"the weights need 1\.50 MiB, but the disk of .* has 300 KiB free"):
         place.require_room(tmp_path, 3 << 19)
 
 

@@ -138,7 +138,7 @@ def test_what_a_file_of_a_trace_is_given(tmp_path, name):
     assert len(stages) == (1 if name == "tail" else 5)
     for stage in stages:
         text = runnable(subject, stage, stage.read())
-        assert "raise SystemExit('where the model comes from is not known" in text
+        assert "raise SystemExit('the origin of the model is not known" in text
         block = list(CALLS[name](subject, stage, stage.read()))
         x, y = leaf(0), leaf(1)
         space = {"torch": torch, "ARTIFACT": str(folder), "module": views, "args": (x, y), "kwargs": {}}
@@ -170,9 +170,9 @@ def test_each_backward_that_was_compiled_is_kept(tmp_path):
 
 def test_strict_refuses_one_that_was_not_kept_and_says_what_there_is(saved):
     loaded = thunder.load(saved, two, strict=True)
-    with pytest.raises(NotDifferentiable, match=r"gradients of result 1 of 2; .* are for: all its results") as refused:
+    with pytest.raises(NotDifferentiable, match=r"gradients of result 1 of 2; .* for: all its results") as refused:
         of_the_second(loaded)
-    assert "save it anew after a backward like this one" in refused.value.fix
+    assert "save the artifact again after such a backward" in refused.value.fix
 
 
 def test_autograd_does_what_was_not_kept(saved):
@@ -192,7 +192,7 @@ def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_pat
     loaded = thunder.load(kept(counting, tmp_path / "a", use), counting)
     use(loaded)
     with pytest.raises(
-        NotDifferentiable, match="for some of the results alone was asked for, of a program that writes"
+        NotDifferentiable, match="for some of the results alone was requested for a program that writes"
     ):
         loaded(leaf(0), leaf(1), torch.zeros(3))[1].sum().backward()
 
@@ -232,7 +232,7 @@ def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
     seal = digest_of(f"{text}\n".encode())
     folder = Path(shutil.copytree(saved, tmp_path / "a"))
     (folder / "manifest.json").write_text(f'{text[:-2]},\n "digest": "{seal}"\n}}\n')
-    with pytest.raises(ArtifactDamaged, match="what it says of the backward of program 0 does not fit"):
+    with pytest.raises(ArtifactDamaged, match="the facts about the backward of program 0 are inconsistent"):
         thunder.load(folder, two)
 
 

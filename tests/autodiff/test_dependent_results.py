@@ -268,9 +268,9 @@ def test_a_hook_at_the_node_of_a_program_is_refused() -> None:
     scores, loss = thunder.jit(scores_and_loss)(leaf())
     single = thunder.jit(lambda x: x.sin())(leaf())
     for result in (scores, loss, single):
-        with pytest.raises(NotDifferentiable, match="stands for the whole program"):
+        with pytest.raises(NotDifferentiable, match="represents the whole program"):
             result.grad_fn.register_hook(print)
-    with pytest.raises(NotDifferentiable, match="stands for the whole program"):
+    with pytest.raises(NotDifferentiable, match="represents the whole program"):
         scores.grad_fn.register_prehook(print)
 
 

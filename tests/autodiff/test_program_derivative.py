@@ -751,7 +751,7 @@ def transcribed(x: torch.Tensor) -> torch.Tensor:
 
 # What PyTorch differentiates with sizes, or by kernels, that are known when it runs alone.
 RECORDED = {
-    "an LSTM of oneDNN": (recurrent, "returns what its backward reads only while autograd is on"),
+    "an LSTM of oneDNN": (recurrent, "returns the values that its backward reads only while autograd is on"),
     "ctc_loss": (transcribed, "aten._ctc_loss"),
     "a mask": (lambda x: (x * 2)[x > 0], "aten.nonzero"),
     "masked_select": (lambda x: (x * 2).masked_select(x > 0), "aten.masked_select"),

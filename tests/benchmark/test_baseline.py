@@ -60,7 +60,7 @@ def test_the_error_names_what_is_slower_and_holds_all_rows() -> None:
     with pytest.raises(SlowerThanBaseline) as caught:
         check_against_baseline(suite(1.0), suite(1.5), fraction_of("5%"))
     text = str(caught.value)
-    assert "1 of 1 measurements lost more than 5% of the speed-up over eager" in text
+    assert "1 of 1 measurements lost more than 5% of the baseline's speed-up over eager" in text
     assert "optimized (batch=1 seq=128): 1.000x [1.000, 1.000], was 1.500x [1.500, 1.500]: +50.0%" in text
     assert (caught.value.status, len(caught.value.rows)) == (5, 1)
     assert "noise" not in caught.value.fix
@@ -72,7 +72,7 @@ def test_the_error_names_what_is_slower_and_holds_all_rows() -> None:
     [
         ({"machine": "another"}, "was measured on another"),
         ({"device": "cuda"}, r"\(cuda\)"),
-        ({"configuration": {"batch": "2", "seq": "128"}}, "holds no measurement of batch=1 seq=128"),
+        ({"configuration": {"batch": "2", "seq": "128"}}, "has no measurement of batch=1 seq=128"),
         ({"candidates": suite(1.0).reports[0].candidates[:1]}, "has no candidate 'optimized'"),
         ({"candidates": suite(1.0).reports[0].candidates[1:]}, "compares with optimized"),
     ],

@@ -34,7 +34,7 @@ def test_it_is_noticed_dropped_and_built_again(store, key, build, caplog, name, 
     assert store.get(key) is None
     assert time.thread_time() - before < MOST_SECONDS
     assert store.counts["dropped"] == 1
-    assert b"was damaged and is dropped" in caplog.text.encode()
+    assert b"is damaged and was removed" in caplog.text.encode()
     assert not folder.exists()
     assert not folder.is_symlink()
     assert list((store.folder / "building").iterdir()) == []

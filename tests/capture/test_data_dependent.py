@@ -132,7 +132,7 @@ def test_the_reason_names_the_values() -> None:
     compiled = thunder.jit(PROGRAMS["a branch"])
     compiled(X), compiled(-X), compiled(X)
     (reason,) = thunder.recompile_reasons(compiled)
-    told = r"a value that the program asks a tensor for \(.*data_dependent\.py:\d+, in <lambda>\): was True, is False"
+    told = r"a value that the program reads from a tensor \(.*data_dependent\.py:\d+, in <lambda>\): was True, is False"
     assert re.fullmatch(told, reason)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
@@ -482,7 +482,7 @@ def test_a_value_that_transforms_change_is_refused() -> None:
         return x if (x * 2).sum() == 10 else -x
 
     x = X.clone()
-    with pytest.raises(DataDependent, match="True in eager PyTorch and False by what was compiled"):
+    with pytest.raises(DataDependent, match="True in eager PyTorch but False in the compiled program"):
         thunder.jit(program, transforms=[Trebled()])(x)
     assert torch.equal(x, X)
 
@@ -503,7 +503,7 @@ def test_a_loop_that_ends_elsewhere_each_time_is_refused_in_the_end() -> None:
 
 def test_it_is_a_sharp_edge_and_can_be_refused() -> None:
     for program in (PROGRAMS["a branch"], branch):
-        with pytest.raises(SharpEdgeError, match="asks for the value of a tensor"):
+        with pytest.raises(SharpEdgeError, match="reads the value of a tensor"):
             thunder.jit(program, sharp_edges="error")(X)
         with pytest.raises(DataDependent):
             thunder.jit(program, data_dependent="error")(X)

@@ -40,7 +40,7 @@ def entry_of(store, key):
 def test_an_empty_cache(thunder, folder):
     for arguments in ([], ["list"], ["verify"]):
         done = thunder("cache", *arguments)
-        assert (done.status, done.out, done.err) == (0, f"nothing is kept in {folder}/kernels\n", "")
+        assert (done.status, done.out, done.err) == (0, f"no entries in {folder}/kernels\n", "")
     assert thunder("cache", "clear").out == "freed 0 B: 0 entries\n"
     assert not folder.exists()
 
@@ -78,7 +78,7 @@ def test_the_list_as_json(thunder, store):
 
 
 def test_verify_says_that_all_is_well(thunder, store):
-    assert thunder("cache", "verify").out == f"3 entries, 294 KiB, all as they were written in {store.folder}\n"
+    assert thunder("cache", "verify").out == f"3 entries, 294 KiB, all intact in {store.folder}\n"
     data = thunder("cache", "verify", "--json").json
     assert (data["schema"], data["entries"]) == ("thunder.cache-verify/1", 3)
 
@@ -94,9 +94,9 @@ def test_verify_finds_one_flipped_bit(thunder, store):
     damage(store)
     done = thunder("cache", "verify")
     assert done.status == 1
-    assert "layers.0: 'kernel.so' has another digest than the manifest says" in done.out
+    assert "layers.0: 'kernel.so' does not match its digest in the manifest" in done.out
     assert "TH0101" in done.err
-    assert "1 of 3 entries were damaged and have been dropped" in done.err
+    assert "1 of 3 entries were damaged and have been removed" in done.err
     assert thunder("cache", "verify").status == 0
     assert len(store.entries()) == 2
 
@@ -106,7 +106,7 @@ def test_damage_as_json(thunder, store):
     done = thunder("cache", "verify", "--json")
     assert (done.status, done.err, done.json["schema"]) == (1, "", "thunder.error/1")
     (row,) = done.json["error"]["rows"]
-    assert row["damage"] == "'kernel.so' has another digest than the manifest says"
+    assert row["damage"] == "'kernel.so' does not match its digest in the manifest"
 
 
 def test_a_damaged_manifest_is_listed_as_damaged(thunder, store):
@@ -114,7 +114,7 @@ def test_a_damaged_manifest_is_listed_as_damaged(thunder, store):
     done = thunder("cache")
     assert done.status == 0
     assert done.out.splitlines()[2].split()[1:3] == ["damaged", "97.7"]
-    assert thunder("cache", "--json").json["entries"][0]["damage"] == "manifest.json is not JSON of Thunder's"
+    assert thunder("cache", "--json").json["entries"][0]["damage"] == "manifest.json is not a JSON manifest of Thunder"
 
 
 def test_prune_by_age_and_size(thunder, store):
@@ -165,10 +165,10 @@ def test_why_names_the_field(thunder, store):
 
 def test_why_of_the_first(thunder, store):
     done = thunder("cache", "why", key_of("a", compiler="g++ 12.2").digest)
-    assert "nothing was kept for this region" in done.out
+    assert "the cache had no entry for this region" in done.out
     damage(store)
     store.get_or_build(key_of("a", compiler="g++ 12.2"), Builder(), "layers.0")
-    assert "because the entry was damaged: 'kernel.so' has another digest" in thunder("cache", "why").out
+    assert "because the entry was damaged: 'kernel.so' does not match its digest" in thunder("cache", "why").out
 
 
 def test_why_of_nothing(thunder, store):

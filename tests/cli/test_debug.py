@@ -107,7 +107,7 @@ def test_an_executor_is_named_by_line_and_module_and_its_fault_reproduced(thunde
 def test_a_transform_is_named_and_its_fault_reproduced(thunder, here, llama, recipes):
     done = thunder("debug", llama, "--recipe", f"{recipes}:WrongTransform", "--seq", 8, "--out", here / "found")
     assert done.status == 1, done.err
-    assert "the transform enlarge epsilon changed what it computes" in done.out
+    assert "the transform enlarge epsilon changed the result" in done.out
     assert "input_layernorm" in done.out
     assert reproduced(here / "found")[0] == 1
 

@@ -77,7 +77,8 @@ def test_the_list_names_the_traces_and_stages(thunder, artifact):
     result = thunder("inspect-trace", artifact, "--list")
     assert result.status == 0
     assert "LlamaForCausalLM, program 0" in result.out
-    for name in ("prologue", "computation", "epilogue", "acquire", "drop dead code", "free after last use"):
+    assert re.search(r"computation +0 +trace ", result.out)
+    for name in ("prologue", "epilogue", "drop dead code", "free after last use"):
         assert name in result.out
 
 
@@ -96,7 +97,7 @@ def test_each_line_has_its_types_its_place_and_its_module(thunder, artifact):
 
 
 def test_a_module_of_another_stage(thunder, artifact):
-    out = thunder("inspect-trace", artifact, "--module", "layers.0.self_attn", "--stage", "acquire").out
+    out = thunder("inspect-trace", artifact, "--module", "layers.0.self_attn", "--stage", "trace").out
     assert "scaled_dot_product_attention(" in out
     assert "layers.1" not in out
     assert "mlp" not in out
@@ -135,7 +136,7 @@ def test_what_matches_at_an_earlier_stage_is_told(thunder, artifact):
 
 def test_grep_looks_into_regions(thunder, fused):
     found = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--json").json["matches"]
-    alone = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--stage", "acquire", "--json").json[
+    alone = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--stage", "trace", "--json").json[
         "matches"
     ]
     assert sorted(m["text"] for m in found) == sorted(m["text"] for m in alone)
@@ -151,7 +152,7 @@ def test_grep_looks_into_regions(thunder, fused):
         own = thunder("inspect-trace", fused, "--stage", match["stage"].partition(":")[0], "--plain").out
         assert match["text"] in own
     text = thunder("inspect-trace", fused, "--grep", r"functional\.linear").out
-    assert re.search(r"in region_\d+ of inductor, line \d+; a call of its own in stage \d: ", text)
+    assert re.search(r"in region_\d+ of inductor, line \d+; a separate call in stage \d: ", text)
     plain = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--plain").out.splitlines()
     assert sum("\tin region_" in line for line in plain) == len(held)
 
@@ -173,7 +174,7 @@ def test_a_module_is_found_in_regions(thunder, fused, module):
     shown = thunder("inspect-trace", fused, "--module", module)
     assert shown.status == 0, shown.err
     assert re.search(
-        r"# \d+ lines? in region_\d+ of inductor, line \d+; (calls|a call) of (their|its) own in stage", shown.out
+        r"# \d+ lines? in region_\d+ of inductor, line \d+; (separate calls|a separate call) in stage", shown.out
     )
     (claim,) = {int(number) for number in re.findall(r"stage (\d): ", shown.out.partition("import")[0])[1:]}
     before = thunder("inspect-trace", fused, "--module", module, "--stage", claim, "--json").json["lines"]
@@ -212,7 +213,11 @@ def test_diff_of_two_stages(thunder, artifact):
     ("arguments", "code", "told"),
     [
         (["--trace", "backward"], "TH0212", "no backward of its own: autograd was off when it was traced"),
-        (["--trace", "tail"], "TH0212", "no tail trace, for the program has no backward of its own: autograd was off"),
+        (
+            ["--trace", "tail"],
+            "TH0212",
+            "no tail trace, because the program has no compiled backward: autograd was off",
+        ),
         (["--stage", "fuse"], "TH0212", "no stage 'fuse'"),
         (["--module", "layers.9"], "TH0212", "layers.9"),
         (["--program", "3"], "TH0212", "no program 3"),

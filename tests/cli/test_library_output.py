@@ -43,6 +43,6 @@ def test_that_the_hub_is_asked_is_said_before(thunder, monkeypatch, command):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     done = thunder(command, "acme/nothing")
     assert done.status == 2
-    assert "asking the hub for acme/nothing" in done.err.partition("error TH0204")[0]
+    assert "looking up acme/nothing on the Hugging Face Hub" in done.err.partition("error TH0204")[0]
     monkeypatch.setattr(constants, "is_offline_mode", lambda: True)
     assert "asking" not in thunder(command, "acme/nothing").err

@@ -41,8 +41,8 @@ BAD_SIZES = [
     ("--dynamic", "seq=8:1", "has no sizes"),
     ("--dynamic", "seq=-1:8", "is no range"),
     ("--dynamic", "seq=1:8", "--dynamic", "seq=1:9", "gives seq twice"),
-    ("--dynamic", "seq=1:8", "--seq", "9", "--seq is 9, outside of the range seq=1:8"),
-    ("--dynamic", "cache=1:8", "--cache", "0", "--cache is 0, outside of the range cache=1:8"),
+    ("--dynamic", "seq=1:8", "--seq", "9", "--seq is 9, outside the range seq=1:8"),
+    ("--dynamic", "cache=1:8", "--cache", "0", "--cache is 0, outside the range cache=1:8"),
     ("--cache", "4", "--train", "exclude each other"),
     ("--height", "0", "--height"),
 ]

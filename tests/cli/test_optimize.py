@@ -46,7 +46,7 @@ def test_an_artifact_that_serves_a_range(thunder, here, llama, width, monkeypatc
     assert "seq 2 to 24, batch 1 to 2; validated and measured at 1 x 8" in " ".join(done.err.split())
     assert max(map(len, done.out.splitlines())) <= max(width, len(str(here)) + 30)
     listed = thunder("inspect-trace", "result", "--list")
-    assert "2 <= s1 <= 24" in listed.out or "the ranges that were given" in listed.out
+    assert "2 <= s1 <= 24" in listed.out or "from the given ranges" in listed.out
     assert thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "5,24").status == 0
     refused = thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "25")
     assert (refused.status, "outside of the range seq=2:24" in refused.err) == (2, True)
@@ -58,10 +58,10 @@ BAD_RANGES = {
     "seq=0:10": ("TH0201", "begins below 1"),
     "seq": ("TH0201", "is not of the form name=a:b"),
     "sq=1:8": ("TH0222", "did you mean"),
-    "seq=1:9999999": ("TH0209", "goes beyond"),
+    "seq=1:9999999": ("TH0209", "exceeds the model's"),
     "seq=-4:8": ("TH0201", "is no range"),
     "cache=-1:8": ("TH0201", "is no range"),
-    "cache=4:4": ("TH0201", "has one size alone"),
+    "cache=4:4": ("TH0201", "has only one size"),
 }
 
 
@@ -131,7 +131,7 @@ def test_a_target_is_in_the_plan(thunder, here, llama):
 def test_what_is_made_for_a_target_says_that_validation_is_pending(thunder, here, llama):
     done = thunder("optimize", llama, "-r", "hf-llama", "--target", "sm_90", "--out", "result", *QUICK)
     assert done.status == 0, done.err
-    assert "pending: `thunder validate` does it" in done.out
+    assert "pending: run `thunder validate`" in done.out
     assert "not measured" in done.out
     assert json.loads((here / "result" / "report.json").read_text())["validation_state"] == "pending"
 
@@ -311,7 +311,7 @@ def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunde
 
     monkeypatch.setattr(Recipe, "tolerance", lambda self, dtype: Tolerance(times_eager=-1.0, floor=0.0))
     done = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet")
-    assert_refused(done, here, 4, "TH0401", "is further from the float64 reference than the recipe allows")
+    assert_refused(done, here, 4, "TH0401", "differs from the float64 reference by more than the recipe allows")
     data = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet", "--json").json
     assert data["error"]["code"] == "TH0401"
     assert data["error"]["report"]["passed"] is False
@@ -337,8 +337,11 @@ def test_a_recipe_that_makes_a_model_slower_says_so_first(thunder, here, llama, 
     done = thunder(*run, "--out", "result")
     assert done.status == 0, done.err
     first = done.out.splitlines()[0]
-    assert first.startswith("Speed  slower than eager: hf-llama makes this model slower here  0.50x")
-    assert "hf-llama makes this model slower than eager PyTorch here" in (here / "result" / "report.md").read_text()
+    assert first.startswith("Speed  slower than eager: hf-llama makes this model slower on this machine  0.50x")
+    assert (
+        "hf-llama makes this model slower than eager PyTorch on this machine"
+        in (here / "result" / "report.md").read_text()
+    )
     data = thunder(*run, "--out", "other", "--json").json
     assert data["report"]["benchmark"]["verdicts"] == {"thunder": "slower"}
 

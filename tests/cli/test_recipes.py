@@ -51,7 +51,7 @@ def test_names_are_completed():
     assert [name for name, _ in complete_recipe("hf-llama")] == ["hf-llama", "hf-llama3", "hf-llama3-hopper"]
     assert (
         "torch",
-        "Eager PyTorch, as an executor: it runs any bound symbol as the user wrote it.",
+        "Eager PyTorch as an executor: runs any bound symbol as the user wrote it.",
     ) in complete_executor("to")
 
 
@@ -60,18 +60,18 @@ def test_where_a_recipe_runs_is_shown(thunder):
     assert "runs" not in thunder("recipes", "show", "default").out
 
 
-def test_what_a_recipe_does_beside_default_is_shown_and_its_summary_says_where_it_is_nothing(thunder):
+def test_the_differences_from_default_are_shown(thunder):
     summaries = {row["name"]: row["summary"] for row in thunder("recipes", "--json").json["recipes"]}
     for name in plugins.names("recipes"):
         beside = thunder("recipes", "show", name, "--json").json["recipe"]["beside_default"]
         assert ("as default" in summaries[name]) == (not beside and name != "default"), name
     text = " ".join(thunder("recipes", "show", "hf-llama").out.split())
-    assert "beside default the same program; models of other families are refused" in text
+    assert "compared with default the same program; models of other families are refused" in text
     hopper = thunder("recipes", "show", "hf-llama3-hopper").out
     assert "executors triton, joined, nvfuser, cudagraphs; transforms GenerateWithStaticCache; device cuda" in " ".join(
         hopper.split()
     )
-    assert "beside default" not in thunder("recipes", "show", "default").out
+    assert "compared with default" not in thunder("recipes", "show", "default").out
 
 
 def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):
@@ -103,12 +103,12 @@ def test_a_sum_is_explained_the_same_in_every_order(thunder):
 BAD_SUMS = {
     ("hf-lama3",): ("TH0202", "did you mean hf-llama3"),
     ("default", "--add-transform", "Autocst"): ("TH0202", "did you mean autocast"),
-    ("default", "--add-transform", "1 + 1"): ("TH0201", "names no transform"),
-    ("default", "--add-transform", "Autocast(torch.float16)"): ("TH0201", "names no transform"),
-    ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "its options are: dtype"),
-    ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is no dtype"),
+    ("default", "--add-transform", "1 + 1"): ("TH0201", "is not the name of a transform"),
+    ("default", "--add-transform", "Autocast(torch.float16)"): ("TH0201", "is not the name of a transform"),
+    ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "the options are: dtype"),
+    ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is not a dtype"),
     ("default", "--add-executor", "trition"): ("TH0202", "did you mean triton"),
-    ("nowhere/mine.py",): ("TH0202", "there is no file"),
+    ("nowhere/mine.py",): ("TH0202", "there is no recipe file"),
 }
 
 

@@ -57,7 +57,7 @@ def test_the_whole_way_on_texts(thunder, here, speaker, texts):
     assert thunder("validate", "result", "--quiet").status == 0  # on drawn inputs of the same shapes
     longer = write_lines(here / "longer.jsonl", *({"text": f"{text} and more of it"} for text in TEXTS))
     notes = thunder("validate", "result", "--input", longer, "--json", "--quiet").json["validation"]["notes"]
-    assert notes == ["4 of the 5 samples of longer.jsonl were cut to 6 tokens, which the programs take"]
+    assert notes == ["4 of the 5 samples of longer.jsonl were truncated to the artifact's 6 tokens"]
     measured = thunder("bench", "result", "--input", texts, "--batch", "2", *ROUNDS, "--json").json["reports"][0]
     assert (measured["configuration"]["seq"], measured["configuration"]["batch"]) == ("6", "2")
     assert measured["configuration"]["input"] == report["benchmark"]["configuration"]["input"]
@@ -106,7 +106,7 @@ def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speake
     write_lines(here / "one.jsonl", {"input_ids": [3, 4, 5, 6], "position_ids": [0, 1, 2, 3]})
     run = ("optimize", speaker, "-r", "hf-llama", "--input", "one.jsonl", "--no-benchmark", "--out", "result")
     done = thunder(*run)
-    note = "the file of inputs holds one batch, which was traced too: nothing else was validated on"
+    note = "the file of inputs has one batch, which was also traced: there were no other inputs to validate on"
     assert note in " ".join(done.out.split())
     assert "not traced" not in done.out
     assert json.loads((here / "result" / "report.json").read_text())["validation"]["notes"][0] == note

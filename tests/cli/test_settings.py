@@ -126,12 +126,12 @@ def test_nothing_given_leaves_the_defaults():
 @pytest.mark.parametrize(
     ("text", "problem", "remedy"),
     [
-        ("recipee = 'x'", "no setting called 'recipee'", "did you mean recipe"),
+        ("recipee = 'x'", "no setting named 'recipee'", "did you mean recipe"),
         ("batch = 'many'", "batch is 'many'", "valid integer"),
         ("batch = 0", "batch is 0", "greater than or equal to 1"),
         ("seed = 12345678901234567890", "seed is 12345678901234567890", "less than or equal to 9223372036854775807"),
         ("dtype = 16", "dtype is 16", "valid string"),
-        ("batch = ", "is not TOML", "mend that line"),
+        ("batch = ", "is not TOML", "correct the line"),
         ("[set.deep]\nkey = 1", "set is", "use a value that is"),
     ],
 )

@@ -45,7 +45,7 @@ def test_one_that_was_validated_is_not_changed(thunder, here, whole):
     before = bytes_of(whole)
     done = thunder("validate", "whole")
     assert done.status == 0, done.err
-    for words in ("Validation", "logits", "ok", str(whole), "was validated before"):
+    for words in ("Validation", "logits", "ok", str(whole), "validated again; the artifact was not changed"):
         assert words in done.out
     assert bytes_of(whole) == before
     assert [path.name for path in here.iterdir()] == ["whole"]
@@ -66,7 +66,7 @@ def test_one_that_was_not_becomes_validated_and_stays_whole(thunder, here, bare)
     assert json.loads(before["report.json"])["validation_state"] == "off"
     done = thunder("validate", "bare")
     assert done.status == 0, done.err
-    assert "says so now" in done.out
+    assert "the report and the manifest were updated" in done.out
     manifest = open_artifact(bare).manifest
     report = json.loads((bare / "report.json").read_text())
     assert (manifest.validation, report["validation_state"]) == ("validated", "validated")

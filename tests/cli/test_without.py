@@ -59,7 +59,7 @@ def test_an_explanation_is_without_it(thunder):
 REFUSED = {
     "induktor": ("TH0202", "did you mean inductor"),
     "inductor:": ("TH0201", "names nothing"),
-    "torch": ("TH0201", "torch runs what nobody else claims"),
+    "torch": ("TH0201", "torch runs the operations that no other executor claims"),
     "dce:layers.0": ("TH0201", "dce is a transform"),
     "inductor:layers.7": ("TH0202", "no module of this LlamaForCausalLM is called 'layers.7'"),
 }

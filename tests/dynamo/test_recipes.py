@@ -66,7 +66,7 @@ def test_settings_of_the_recipe_reach_each_graph():
 
 
 def test_what_means_nothing_for_graphs_is_refused():
-    with pytest.raises(BadOption, match="symbolic sizes are Dynamo's"):
+    with pytest.raises(BadOption, match="Dynamo chooses the symbolic sizes"):
         thunder.compile(Printing(), Captured, symbolic=["x.size(0)"])
     with pytest.raises(BadOption, match="changes methods of the model"):
         thunder.compile(Printing(), Captured() + WithMethods())
@@ -77,7 +77,7 @@ def test_a_request_names_the_compiler():
     recipe = requested_recipe(request)
     assert (recipe.acquires_by, recipe.name) == ("thunderfx", "default")
     assert requested_recipe(Request(recipe=Captured, compiler="jit")).acquires_by == "jit"
-    with pytest.raises(BadOption, match="thunderfx, which lie in no artifact"):
+    with pytest.raises(BadOption, match="thunderfx, whose programs cannot be saved in an artifact"):
         plan(request)
     with pytest.raises(BadOption, match="use one of: jit, thunderfx"):
         check_request(Request(compiler="fx"))

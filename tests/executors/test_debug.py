@@ -86,7 +86,9 @@ def test_a_wrong_backward_is_found():
     compiled = thunder.jit(lambda x: x.sin(), executors=[wrong, "debug"])
     x = torch.randn(3, requires_grad=True)
     loss = compiled(x).sum()
-    with pytest.raises(WrongResult, match=r"the executor wrong computes torch.ops.aten.mul.Tensor wrongly: `v1`"):
+    with pytest.raises(
+        WrongResult, match=r"the executor wrong computes a wrong result for torch.ops.aten.mul.Tensor: `v1`"
+    ):
         loss.backward()
 
 

@@ -45,8 +45,8 @@ def test_the_capability_is_a_minimum(
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("exit 3", "exit status 3, and no file"),
-        ("exit 0", "exit status 0, and no file"),
+        ("exit 3", "exit status 3, without an output file"),
+        ("exit 0", "exit status 0, without an output file"),
         ("echo probe.cpp:1: fatal error: Python.h: No such file >&2; exit 1", "error: Python.h: No such file"),
         ("sleep 9", "does not run"),
     ],

@@ -161,5 +161,5 @@ def test_options_may_be_called_as_they_like() -> None:
 
 @pytest.mark.parametrize("given", [Shard, "shard", None])
 def test_what_is_no_transform_is_refused(given: object) -> None:
-    with pytest.raises(BadRecipe, match="not a Transform" if not isinstance(given, type) else "where a Transform"):
+    with pytest.raises(BadRecipe, match="not a Transform" if not isinstance(given, type) else "instead of a Transform"):
         order_transforms([given])

@@ -32,7 +32,7 @@ def test_stages_go_by_number_name_and_part_of_a_name(subject):
 def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
     with pytest.raises(NoSuchTrace, match="no stage '9'") as missing:
         subject.stage("computation", "9")
-    assert "0 acquire, 1 share-common-expressions" in missing.value.fix
+    assert "0 trace, 1 share-common-expressions" in missing.value.fix
     with pytest.raises(NoSuchTrace, match=r"'a' fits \d stages"):
         subject.stage("computation", "a")
 
@@ -74,7 +74,7 @@ def test_a_module_whose_lines_are_gone_is_looked_for_in_the_stages_before(subjec
     rest = replace(whole, lines=tuple(line for line in whole.lines if not is_within(line.module, "layers.1")))
     with pytest.raises(NoSuchTrace, match=r"'layers\.1' is left") as missing:
         module_lines(rest, "layers.1", EarlierStages(subject.before(stage)))
-    assert missing.value.fix == "--stage 3 (claim by torch) is the last that has some"
+    assert missing.value.fix == "use --stage 3 (claim by torch), the last stage with such lines"
 
 
 def test_the_function_of_a_module_computes_what_the_module_does(subject, compiled):
@@ -94,7 +94,7 @@ def test_paths_are_compared_by_their_parts():
 
 
 def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_lines(subject):
-    listing = subject.stage("computation", "acquire").read()
+    listing = subject.stage("computation", "trace").read()
     assert [m.module for m in matches(listing, r"torch\.tanh\(t\d+\)$")] == ["layers.0", "layers.1"]
     assert [m.told for m in matches(listing, r"\[2, 8\].*")][:1] == ["f32[2, 8]"]
     assert {m.module for m in matches(listing, r"\.down$")} == {"layers.0.down", "layers.1.down"}
@@ -103,7 +103,7 @@ def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_li
 
 
 def test_a_bad_pattern(subject):
-    with pytest.raises(BadOption, match="no regular expression"):
+    with pytest.raises(BadOption, match="not a regular expression"):
         list(matches(subject.stage("computation").read(), "("))
 
 
@@ -119,7 +119,7 @@ def test_a_diff_shows_what_a_step_did(subject):
 def test_plain_text_without_a_source_defines_the_function_and_says_what_is_missing(subject):
     stage = subject.stage("computation")
     text = runnable(subject, stage, stage.read())
-    assert "raise SystemExit('where the model comes from is not known" in text
+    assert "raise SystemExit('the origin of the model is not known" in text
     namespace: dict[str, object] = {"__name__": "imported"}
     exec(text, namespace)
     assert callable(namespace["computation"])

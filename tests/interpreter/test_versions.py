@@ -13,7 +13,7 @@ from thunder_core.interpreter.versions import SUPPORTED, Build, require_supporte
 
 NEXT = (SUPPORTED[-1][0], SUPPORTED[-1][1] + 1)
 UNKNOWN = {
-    "in the place of CPython": Build(implementation="pypy"),
+    "instead of CPython": Build(implementation="pypy"),
     "32 bits": Build(pointer=4),
     "global interpreter lock": Build(free_threaded=True),
     "traces references": Build(traces_references=True),

@@ -89,7 +89,7 @@ def test_a_stage_is_there_though_the_next_one_fails(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         thunder.jit(double, transforms=[Breaks()], dump=tmp_path)(X)
-    assert "double-0/00-computation-acquire.py" in files(tmp_path)
+    assert "double-0/00-computation-trace.py" in files(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_environment_asks_for_all_that_is_compiled(tmp_path, monkeypatch, lo
 def test_a_folder_in_the_environment_is_enough(tmp_path, logs):
     logs(THUNDER_LOGS_TO=str(tmp_path / "a" / "b"))
     thunder.jit(double)(X)
-    assert "double-0/00-computation-acquire.py" in files(tmp_path / "a" / "b")
+    assert "double-0/00-computation-trace.py" in files(tmp_path / "a" / "b")
 
 
 def test_nothing_else_changes(tmp_path):

@@ -80,7 +80,7 @@ def test_all_forms_compute_the_same(traces, level, comments):
 
 
 def test_aten_is_what_the_lines_consist_of(traces):
-    text = print_trace(traces["acquire"], level="aten", comments=False).text
+    text = print_trace(traces["trace"], level="aten", comments=False).text
     assert "torch.ops.aten.t.default(weight)" in text
     assert "torch.nn.functional" not in text
 
@@ -92,7 +92,7 @@ def test_a_listing_lays_out_as_the_trace_prints(traces):
 
 
 def test_comments_are_cut_to_a_width_and_statements_never(traces):
-    listing, _ = list_trace(traces["acquire"])
+    listing, _ = list_trace(traces["trace"])
     narrow, wide = layout(listing, width=60).splitlines(), layout(listing).splitlines()
     assert all(len(line) <= 60 or "# " not in line for line in narrow if "linear" not in line)
     assert [line.partition("#")[0].split() for line in narrow] == [line.partition("#")[0].split() for line in wide]

@@ -126,9 +126,9 @@ def test_numbers_are_of_the_models_dtype(vit: LoadedModel, tmp_path: Path) -> No
 
 def test_texts_are_read_by_the_tokenizer_beside_the_model(llama: LoadedModel, tmp_path: Path) -> None:
     data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"text": "the cat"}, {"text": "a strange dog"}))
-    with pytest.raises(BadData, match="no tokenizer beside the model"):
+    with pytest.raises(BadData, match="the model's folder has no tokenizer"):
         tokenized(data, SampleOrigin(SAMPLES["llama"]))
-    with pytest.raises(BadData, match="no tokenizer beside the model"):
+    with pytest.raises(BadData, match="the model's folder has no tokenizer"):
         tokenized(data, FolderOrigin(tmp_path))
     write_tokenizer(tmp_path)
     told = tokenized(data, FolderOrigin(tmp_path))
@@ -148,14 +148,14 @@ LINES = {
     "no JSON": ("{", "line 1 is not JSON"),
     "nested deep": (f'{{"input_ids": {DEEP}', "line 1 is not JSON"),
     "a long number": (f'{{"input_ids": [{"9" * 5001}]}}', "line 1 is not JSON"),
-    "a large number": ('{"input_ids": [99999999999999999999]}', "`input_ids` is no array of numbers"),
-    "no object": ("[1]", "line 1 holds no object"),
-    "nothing in it": ("{}", "line 1 holds no object"),
-    "an empty text": ('{"text": ""}', "`text` is no text, or an empty one"),
-    "no text": ('{"text": 3}', "`text` is no text, or an empty one"),
-    "words": ('{"input_ids": ["a"]}', "`input_ids` is no array of numbers"),
-    "rows of two lengths": ('{"input_ids": [[1], [2, 3]]}', "`input_ids` is no array of numbers"),
-    "nothing": ("\n\n", "holds no samples"),
+    "a large number": ('{"input_ids": [99999999999999999999]}', "`input_ids` is not an array of numbers"),
+    "no object": ("[1]", "line 1 is not an object"),
+    "nothing in it": ("{}", "line 1 is not an object"),
+    "an empty text": ('{"text": ""}', "`text` is empty or not a string"),
+    "no text": ('{"text": 3}', "`text` is empty or not a string"),
+    "words": ('{"input_ids": ["a"]}', "`input_ids` is not an array of numbers"),
+    "rows of two lengths": ('{"input_ids": [[1], [2, 3]]}', "`input_ids` is not an array of numbers"),
+    "nothing": ("\n\n", "has no samples"),
 }
 
 
@@ -200,12 +200,12 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
     "another name": ([{"input_ids": [3], "tokens": [3]}], "`tokens`, which it does not take"),
     "no tokens": ([{"attention_mask": [1]}], "`input_ids`, which it needs"),
-    "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` holds the token 512"),
-    "a negative token": ([{"input_ids": [-1]}], "holds the token -1"),
+    "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` has the token 512"),
+    "a negative token": ([{"input_ids": [-1]}], "has the token -1"),
     "fractions": ([{"input_ids": [0.5]}], "is of dtype torch.float32"),
     "no token": ([{"input_ids": []}], "line 1"),
     "one number": ([{"input_ids": 3}], "tokens are lists of integers"),
-    "names that come and go": ([{"input_ids": [3]}, {"input_ids": [3], "labels": [3]}], "line 2: has not the names"),
+    "names that come and go": ([{"input_ids": [3]}, {"input_ids": [3], "labels": [3]}], "line 2: has other names"),
     "another shape": ([{"input_ids": [3], "labels": 1}, {"input_ids": [3, 4], "labels": [1, 2, 3]}], "is of shape"),
     "a mask of another length": (
         [{"input_ids": [3, 4, 5], "attention_mask": [1, 1, 1]}, {"input_ids": [3, 4, 5, 6], "attention_mask": [1, 1]}],
@@ -216,7 +216,7 @@ UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
         "line 1: `input_ids` is of shape",
     ),
     "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` holds 999"),
-    "too few": ([], "holds 1 samples, and a batch has 2"),
+    "too few": ([], "has 1 samples, but a batch has 2"),
 }
 
 

@@ -33,7 +33,7 @@ def test_too_many_layers_are_refused_before_one_is_built(
     monkeypatch.setattr(depth, "free_memory", lambda device: 64 << 30)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: pytest.fail("it lists its layers"))
     with pytest.raises(
-        OutOfMemory, match=f"describes {layers:,} layers, whose modules and traces alone take"
+        OutOfMemory, match=f"describes {layers:,} layers, whose modules and traces alone need"
     ) as caught:
         load_model(ModelRequest(str(tmp_path), random_weights=not weights))
     assert caught.value.status == 7

@@ -31,10 +31,14 @@ def made(folder, files):
             "not a whole model",
             'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("acme/llama-7b")',
         ),
-        ({"adapter_config.json": {}}, "a base model that it does not name", 'AutoModel.from_pretrained("BASE")'),
+        ({"adapter_config.json": {}}, "an unnamed base model", 'AutoModel.from_pretrained("BASE")'),
         ({"llama-Q4_K_M.gguf": ""}, "weights in GGUF", 'gguf_file="llama-Q4_K_M.gguf"'),
-        ({"model.onnx": ""}, "weights in ONNX (model.onnx)", "exported from"),
-        ({"onnx/model.onnx": "", "onnx/model_q4.onnx": ""}, "(onnx/model.onnx, onnx/model_q4.onnx)", "exported from"),
+        ({"model.onnx": ""}, "weights in ONNX (model.onnx)", "the original PyTorch weights"),
+        (
+            {"onnx/model.onnx": "", "onnx/model_q4.onnx": ""},
+            "(onnx/model.onnx, onnx/model_q4.onnx)",
+            "the original PyTorch weights",
+        ),
         ({"tf_model.h5": ""}, "TensorFlow's format", "safetensors"),
         ({"flax_model.msgpack": ""}, "Flax's format", "safetensors"),
         (
@@ -56,7 +60,7 @@ def made(folder, files):
         ({"manifest.json": {}, "traces/0/computation.py": ""}, "an artifact of Thunder", "thunder bench"),
         (
             {"config.json": {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}},
-            "weights that are quantized (gptq, 4 bits)",
+            "quantized weights (gptq, 4 bits)",
             "dequantize()",
         ),
         (
@@ -85,9 +89,9 @@ def test_the_cache_of_the_hub_names_its_model(tmp_path):
 
 def test_a_folder_of_models_names_them(tmp_path):
     made(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
-    with pytest.raises(BadModelFolder, match="folders in it do") as caught:
+    with pytest.raises(BadModelFolder, match="folders in it have one") as caught:
         require_config(tmp_path)
-    assert caught.value.fix == f"name one of them: {tmp_path / 'one'}, {tmp_path / 'two'}"
+    assert caught.value.fix == f"name one of these folders: {tmp_path / 'one'}, {tmp_path / 'two'}"
 
 
 @pytest.mark.parametrize("extra", ["model.gguf", "onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "params.json"])

@@ -145,7 +145,7 @@ def test_a_fresh_head_is_noted_and_seeded(saved):
     loaded = load_model(request)
     assert type(loaded.model).__name__ == "BertForSequenceClassification"
     new, unused = loaded.notes
-    assert new.endswith("not in the checkpoint, so set at random: bert.pooler.dense, classifier")
+    assert new.endswith("not in the checkpoint, so initialized at random: bert.pooler.dense, classifier")
     assert "cls.predictions" in unused
     assert "not used by BertForSequenceClassification" in unused
     assert same_weights(loaded.model, load_model(request).model)
@@ -283,7 +283,7 @@ def test_a_hub_that_cannot_be_reached_is_not_the_users_setting(hub_cache, monkey
     ("kind", "said", "fix"),
     [
         ("GatedRepoError", "is gated", "hf auth login"),
-        ("RepositoryNotFoundError", "does not exist on the hub, or is private", "check the name"),
+        ("RepositoryNotFoundError", "does not exist on the Hub, or is private", "check the name"),
         ("RevisionNotFoundError", "has no revision 'v9'", "branch, tag or commit"),
         ("HfHubHTTPError", "could not be downloaded: 500", "check the network"),
     ],

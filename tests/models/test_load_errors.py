@@ -115,7 +115,7 @@ def test_an_unreadable_folder(folder, locked):
         ("{", "is not JSON"),
         ("", "is not JSON"),
         ("\N{BULLET}", "is not JSON"),
-        ("[1]", "holds no JSON object"),
+        ("[1]", "is not a JSON object"),
         ('{"vocab_size": 1}', "has no model_type"),
     ],
 )
@@ -294,7 +294,7 @@ def test_code_of_the_hub_is_refused(folder, kind):
 def test_no_weights_suggest_random_ones(folder):
     (folder / "model.safetensors").unlink()
     error = refusal(folder, BadModelFolder)
-    assert "holds no weights" in error.what
+    assert "has no weights" in error.what
     assert "--random-weights" in error.fix
 
 
@@ -321,7 +321,7 @@ def test_a_truncated_file_is_named_with_its_byte_counts(folder, kept):
     size = path.stat().st_size
     truncate(path, int(size * kept))
     error = refusal(folder, BadModelFolder)
-    assert f"{path} is truncated: it holds {int(size * kept)} bytes of {size}" in error.what
+    assert f"{path} is truncated: it has {int(size * kept)} bytes of {size}" in error.what
     assert (error.code, error.status) == ("TH0205", 2)
 
 
@@ -330,7 +330,7 @@ def test_a_truncated_file_is_named_with_its_byte_counts(folder, kept):
     [
         (b"", "it holds 0 bytes"),
         (b"\x01\x02", "it holds 2 bytes"),
-        (b"\xff" * 64, "is truncated or no safetensors file"),
+        (b"\xff" * 64, "is truncated or not a safetensors file"),
         ((16).to_bytes(8, "little") + b"not json at all!" + b"\0" * 64, "its header is not JSON"),
         ((2).to_bytes(8, "little") + b"{}" + b"\0" * 64, "is damaged"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
@@ -363,8 +363,8 @@ def test_a_missing_shard_is_named(sharded):
         ("{", "is not JSON"),
         ("{}", "has no weight_map"),
         ('{"weight_map": {}}', "has no weight_map"),
-        ('{"weight_map": {"a": "../elsewhere.safetensors"}}', "no file of its own folder"),
-        ('{"weight_map": {"a": 1}}', "no file of its own folder"),
+        ('{"weight_map": {"a": "../elsewhere.safetensors"}}', "not a file in the same folder"),
+        ('{"weight_map": {"a": 1}}', "not a file in the same folder"),
     ],
 )
 def test_a_damaged_index(sharded, content, said):

@@ -79,7 +79,7 @@ def test_a_build_without_cuda_says_so(monkeypatch):
     assert (raised.value.code, raised.value.status) == ("TH0302", 3)
 
 
-@pytest.mark.parametrize(("count", "asked", "said"), [(0, "cuda", "sees no GPU"), (2, "cuda:2", "sees 2 GPUs")])
+@pytest.mark.parametrize(("count", "asked", "said"), [(0, "cuda", "finds no GPU"), (2, "cuda:2", "finds 2 GPUs")])
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch, count, asked, said):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)

@@ -39,7 +39,7 @@ def test_the_nearest_folder_is_named(models, name, meant):
         local_origin(name)
     assert f"did you mean {meant}" in caught.value.fix
     absolute = str(models / name)
-    with pytest.raises(ModelNotFound, match="cannot be a hub name") as caught:
+    with pytest.raises(ModelNotFound, match="is not a valid Hub name") as caught:
         local_origin(absolute)
     assert str(models / meant) in caught.value.fix
 

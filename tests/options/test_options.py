@@ -103,4 +103,4 @@ def test_a_new_option_is_one_field() -> None:
     for wrong in (0, 6):
         with pytest.raises(BadOption, match=f"--depth is {wrong}") as caught:
             require_values(replace(Small(), depth=wrong))
-        assert caught.value.fix == "give --depth a number from 1 to 5"
+        assert caught.value.fix == "set --depth to a number from 1 to 5"

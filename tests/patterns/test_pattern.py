@@ -309,7 +309,7 @@ def test_a_result_that_an_input_hangs_on() -> None:
         return doubled + doubled.exp(), doubled
 
     assert claimed(both, program, X) == []
-    assert "a result is read before the last input is there" in claimed.refused[0]
+    assert "a result is read before the last input is computed" in claimed.refused[0]
 
 
 REPLACEMENTS: dict[str, tuple[Function, str]] = {
@@ -317,11 +317,11 @@ REPLACEMENTS: dict[str, tuple[Function, str]] = {
     "another shape": (lambda x: scaled_exp(x)[None], "returns f32[1, 2, 3, 8]"),
     "other strides": (lambda x: scaled_exp(x.transpose(0, 1).contiguous()).transpose(0, 1), "with strides [8, 16, 1]"),
     "two results": (lambda x: (scaled_exp(x), x), "returns 2 tensors, the pattern one tensor"),
-    "no tensor": (lambda x: None, "holds other things than tensors"),
+    "no tensor": (lambda x: None, "returns a NoneType, not a tensor"),
     "its input": (lambda x: x, "share memory differently"),
     "a write": (lambda x: x.mul_(2).exp() + 1, "has an effect: torch.Tensor.mul_"),
     "random numbers": (lambda x: scaled_exp(x) + torch.rand(8) * 0, "has an effect: torch.rand"),
-    "values": (lambda x: scaled_exp(x) if x.sum() > 0 else x, "asks for the value of a tensor"),
+    "values": (lambda x: scaled_exp(x) if x.sum() > 0 else x, "reads the value of a tensor"),
     "a failure": (lambda x: scaled_exp(x).nothing, "AttributeError"),
 }
 
@@ -371,13 +371,16 @@ BAD: dict[str, tuple[Function, str]] = {
     "a loop over a tensor": (lambda x: sum(row for row in x), "iterates over"),
     "nothing computed": (lambda x: x, "returns something that it does not compute"),
     "one result not computed": (lambda x, y: (x + y, x), "returns something that it does not compute"),
-    "an input that is not reached": (lambda x, y: x.exp(), "nothing in the pattern '<lambda>' says what y would be"),
+    "an input that is not reached": (
+        lambda x, y: x.exp(),
+        "the pattern '<lambda>' does not use its parameter y directly",
+    ),
     "a write": (lambda x: x.add_(1), "writes to a tensor"),
     "a write by an operator": (lambda x: _adds(x), "writes to a tensor"),
     "a write by item": (lambda x: _writes_item(x), "writes to a tensor"),
     "a write by keyword": (lambda x: functional.relu(x, inplace=True), "writes to a tensor"),
     "out": (lambda x, y: torch.add(x, x, out=y), "writes to a tensor"),
-    "another tensor": (lambda x: x + OUTSIDE, "uses a tensor that is none of its parameters"),
+    "another tensor": (lambda x: x + OUTSIDE, "uses a tensor that is not one of its parameters"),
     "dropout": (lambda x: functional.dropout(x * 2, 0.5), "draws random numbers"),
     "noise": (lambda x: x + torch.rand_like(x), "draws random numbers"),
     "state": (lambda x: _without_grad(x), "changes a state of the process"),

@@ -62,7 +62,7 @@ def test_lookasides_of_plug_ins_are_applied():
     model, x = Net(), torch.randn(2, 4)
     recipe = Recipe() + Plugin("doubled", lookasides=(Lookaside(torch.Tensor.relu, doubled_relu),))
     assert torch.equal(thunder_core.compile(model, recipe)(x), model(x) * 2)
-    with pytest.raises(RecipeConflict, match=r"two lookasides are for .*relu"):
+    with pytest.raises(RecipeConflict, match=r"two lookasides replace .*relu"):
         thunder_core.compile(model, recipe + Lookaside(torch.Tensor.relu, torch.neg))
 
 
@@ -94,9 +94,9 @@ def test_what_is_no_recipe_is_refused(recipe):
 
 
 def test_what_is_no_executor_is_refused():
-    with pytest.raises(WrongInputs, match="is one, not several"):
+    with pytest.raises(WrongInputs, match="is a single executor, not a list"):
         thunder_core.jit(Net(), executors="torch")
-    with pytest.raises(WrongInputs, match="is no executor"):
+    with pytest.raises(WrongInputs, match="is not an executor"):
         thunder_core.jit(Net(), executors=[3])
 
 

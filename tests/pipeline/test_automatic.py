@@ -54,7 +54,7 @@ def test_the_plan_says_what_was_chosen_and_why(tmp_path: Path) -> None:
 
 
 def test_without_a_model_nothing_is_chosen() -> None:
-    with pytest.raises(BadOption, match="there is no model here"):
+    with pytest.raises(BadOption, match="there is no model"):
         find_recipe("auto", {})
 
 

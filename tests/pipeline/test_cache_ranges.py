@@ -127,7 +127,7 @@ def test_a_cache_of_one_length_needs_no_range(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "positions": ({"dynamic": {"cache": (1, 256)}, "seq": 8}, SequenceTooLong, "cache=1:256, 264 tokens in all, goes"),
     "both": ({"dynamic": {"cache": (1, 200), "seq": (1, 57)}, "seq": 8}, SequenceTooLong, "257 tokens in all"),
-    "outside": ({"dynamic": {"cache": (8, 16)}, "cache": 4}, BadOption, "--cache is 4, outside of the range"),
+    "outside": ({"dynamic": {"cache": (8, 16)}, "cache": 4}, BadOption, "--cache is 4, outside the range"),
     "below": ({"cache": -1}, BadOption, "--cache is -1"),
     "training": ({"cache": 4, "train": True}, BadOption, "--cache and --train exclude each other"),
     "a range in training": ({"dynamic": {"cache": (1, 4)}, "train": True}, BadOption, "--dynamic cache= and --train"),
@@ -146,7 +146,7 @@ def test_caches_that_cannot_be_are_refused_by_the_plan(name: str, tmp_path: Path
 
 
 def test_a_model_without_a_cache_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match="BertForMaskedLM takes no cache of keys and values"):
+    with pytest.raises(BadOption, match="BertForMaskedLM takes no KV cache"):
         optimize(quick(tmp_path / "a", sample="bert", dynamic={"cache": (1, 8)}))
 
 

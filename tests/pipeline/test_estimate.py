@@ -52,9 +52,9 @@ def test_what_asks_for_values_cannot_be_estimated_and_is_let_pass(monkeypatch: p
 
 
 REFUSED = {
-    "a batch": ({"batch": 1_000_000, "seq": 128}, "a call with batch 1000000 and sequence 128 takes about"),
+    "a batch": ({"batch": 1_000_000, "seq": 128}, "a call with batch 1000000 and sequence 128 needs about"),
     "a batch beyond all numbers": ({"batch": 10**30, "seq": 8}, "the input of a call"),
-    "a sequence": ({"batch": 1, "seq": 10**12}, "a call with batch 1 and sequence 1000000000000 takes about"),
+    "a sequence": ({"batch": 1, "seq": 10**12}, "a call with batch 1 and sequence 1000000000000 needs about"),
 }
 
 

@@ -109,7 +109,7 @@ def test_what_is_outside_of_the_lengths_is_refused_with_what_to_do(name: str, pa
     said = "generates for batches of 1 to 3 prompts of 1 to 9 tokens, and 7 new tokens"
     with pytest.raises(WrongInputs, match=said) as refused:
         continued(pair[0], **OUTSIDE[name])
-    assert "greater --batch, --prompt-length or --new-tokens" in refused.value.fix
+    assert "larger --batch, --prompt-length or --new-tokens" in refused.value.fix
 
 
 def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
         assert len(one["divergences"]) == 7
     for page in ("report.md", "report.html"):
         text = (artifact / page).read_text()
-        assert "Validation of generation" in text and "63 of 63 greedy tokens are eager" in text
+        assert "Validation of generation" in text and "63 of 63 greedy tokens agree with eager" in text
 
 
 def test_the_terminal_tells_of_tokens_and_of_the_speed(artifact: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_artifact_that_generates_is_validated_where_it_lies(artifact: Path) -
 
 
 def test_single_calls_of_an_artifact_that_generates_are_not_measured(artifact: Path) -> None:
-    with pytest.raises(BadOption, match="generates, and this measures single calls"):
+    with pytest.raises(BadOption, match="was made for generation, but this benchmark measures single calls"):
         bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
 
 
@@ -198,9 +198,9 @@ def test_an_encoder_and_a_decoder_generate_from_an_artifact(tmp_path: Path) -> N
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
-    "positions": ({"prompt_length": 250}, SequenceTooLong, "are 257 tokens, and the model was built for 256"),
-    "BERT": ({"sample": "bert"}, CannotGenerate, "BertForMaskedLM generates no text: it is for masked-lm"),
-    "ViT": ({"sample": "vit"}, CannotGenerate, "generates no text: it is for image-classification"),
+    "positions": ({"prompt_length": 250}, SequenceTooLong, "are 257 tokens, but the model has 256 positions"),
+    "BERT": ({"sample": "bert"}, CannotGenerate, "BertForMaskedLM generates no text: its task is masked-lm"),
+    "ViT": ({"sample": "vit"}, CannotGenerate, "generates no text: its task is image-classification"),
     "training": ({"train": True}, BadOption, "--task generate and --train exclude each other"),
     "a length": ({"seq": 4}, BadOption, "--task generate and --seq exclude each other"),
     "a cache": ({"cache": 4}, BadOption, "--task generate and --cache exclude each other"),

@@ -75,14 +75,14 @@ def test_one_new_token_has_no_other_behind_it() -> None:
 def test_tokens_that_differ_are_told() -> None:
     found = measured({"eager": Slow(0, 0), "same": Slow(0, 0), "other": Slow(0, 0, change=2)})
     assert [found.difference(one) for one in found.candidates[:2]] == ["", ""]
-    assert found.difference(found.candidates[2]) == "12.5% of its tokens are not eager's, from token 3 on"
+    assert found.difference(found.candidates[2]) == "12.5% of its tokens differ from eager's, starting at token 3"
     expected = torch.tensor([[1, 2, 3], [4, 5, 6]])
     told = generated_tokens("one", torch.tensor([[1, 2, 9], [4, 0, 6]]), expected, [0.1] * 3)
     assert told == GeneratedTokens(name="one", seconds=(0.1,) * 3, equal=4 / 6, differs_at=2)
 
 
 def test_fewer_tokens_than_were_asked_for_are_refused() -> None:
-    with pytest.raises(CannotGenerate, match=r"Slow.generate gave 3 tokens one by one, and was asked for 4"):
+    with pytest.raises(CannotGenerate, match=r"Slow.generate streamed 3 tokens instead of 4"):
         measured({"eager": Slow(0, 0, fewer=1)})
 
 

@@ -50,7 +50,7 @@ class WrongSilu(Recipe):
 
 
 def test_a_line_is_found_that_the_outputs_hide(out):
-    with pytest.raises(WrongResult, match=r"the outputs agree, and a line inside does not: `t\d+ = .*cos") as caught:
+    with pytest.raises(WrongResult, match=r"the outputs agree, but a line inside does not: `t\d+ = .*cos") as caught:
         optimize(quick(out, Hidden))
     assert "--without hidden" in caught.value.fix
     assert not out.exists()
@@ -77,8 +77,8 @@ def test_the_report_tells_what_was_compared(out, train):
     assert not inside.faults
     assert {one.trace for one in inside.lines} <= {"computation", "backward"}
     assert all(one.used <= 1.0 for one in inside.lines)
-    assert "Inside the program" in render_html(report)
-    assert "## Inside the program" in render_markdown(report)
+    assert "Internal check" in render_html(report)
+    assert "## Internal check" in render_markdown(report)
 
 
 def test_programs_that_generate_are_looked_into(out):

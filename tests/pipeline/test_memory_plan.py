@@ -101,9 +101,9 @@ def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatc
         optimize(request)
     assert ("lacking", f"TH0702 {caught.value.what} ({caught.value.fix})") in plan(request).rows()
     assert (caught.value.code, caught.value.status) == ("TH0702", 7)
-    assert "4.18 GiB of them weights" in caught.value.what
+    assert "4.18 GiB of it for weights" in caught.value.what
     assert "3.50 GiB are free on cpu; nothing was loaded" in caught.value.what
-    assert "--dtype bfloat16 takes 2.09 GiB" in caught.value.fix
+    assert "--dtype bfloat16, which needs 2.09 GiB" in caught.value.fix
     assert planned(folder, dtype="bfloat16").fits
 
 
@@ -118,7 +118,7 @@ def test_mapped_weights_that_do_not_fit_are_read_from_the_disk(checkpoint, monke
 def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):
     monkeypatch.setattr(memory_plan, "process_limits", lambda: iter([1 << 20]))
     lacking = plan(Request(model=ModelRequest(str(checkpoint), device="cpu"))).lacking_memory
-    assert "the limits of this process leave 1.00 MiB" in lacking.what
+    assert "the limits of this process allow 1.00 MiB" in lacking.what
 
 
 def test_plan_of_seventy_billion_parameters_takes_no_memory_for_them(tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_target_is_compiled_for_without_weights(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert manifest["fingerprint"] == load_model(replace(model, device="cpu")).fingerprint
     assert manifest["target"] == "sm_90"
-    assert "none of them is loaded here" in dict(plan(Request("hf-llama", model, target="sm_90")).rows())["memory"]
+    assert "not loaded on this machine" in dict(plan(Request("hf-llama", model, target="sm_90")).rows())["memory"]
 
 
 @pytest.mark.parametrize("limit", [700 << 20, 2 << 30])

@@ -140,7 +140,7 @@ class TestRecipes:
         class Otherwise(HFLlama):
             compiler = "thunderfx"
 
-        with pytest.raises(BadOption, match=r"acquires programs by thunderfx, which lie in no artifact"):
+        with pytest.raises(BadOption, match=r"traces with thunderfx, whose programs cannot be saved in an artifact"):
             plan(quick(out, HFLlama() + Otherwise()))
 
     def test_the_nearest_name_is_suggested(self):
@@ -195,7 +195,7 @@ class TestDestination:
     def test_a_folder_with_a_manifest_of_somebody_else_is_kept(self, tmp_path):
         (tmp_path / "extension").mkdir()
         (tmp_path / "extension" / "manifest.json").write_text('{"manifest_version": 3}')
-        with pytest.raises(OutputExists, match="no artifact of Thunder"):
+        with pytest.raises(OutputExists, match="is not an artifact"):
             self.choose(tmp_path / "extension", force=True)
 
     def test_missing_parents_are_no_obstacle_and_are_not_made(self, tmp_path):

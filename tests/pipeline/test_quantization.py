@@ -100,14 +100,14 @@ IDS = torch.randint(3, 500, (4, 8), generator=torch.Generator().manual_seed(0))
 FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "other names": ({"pixel_values": torch.zeros(4, 3, 8, 8)}, "`pixel_values`, which it does not take"),
     "names beside": ({"input_ids": IDS, "pixels": torch.zeros(4, 3)}, "`pixels`, which it does not take"),
-    "too many dimensions": ({"input_ids": IDS[None]}, r"is of shape \[4, 8\], and a sample is one list of tokens"),
+    "too many dimensions": ({"input_ids": IDS[None]}, r"has the shape \[4, 8\], but a sample is one list of tokens"),
     "another mask": ({"input_ids": IDS, "attention_mask": torch.ones(4, 7).long()}, r"of shape \[7\], and .*\[8\]"),
     "another number of samples": (
         {"input_ids": IDS, "attention_mask": IDS[:3].clone()},
         "different numbers of samples",
     ),
-    "no samples": ({"input_ids": IDS[:0]}, "holds no samples"),
-    "nothing": ({}, "holds no samples"),
+    "no samples": ({"input_ids": IDS[:0]}, "has no samples"),
+    "nothing": ({}, "has no samples"),
     "numbers of another kind": ({"input_ids": IDS.float()}, "tokens are lists of integers"),
     "tokens of another vocabulary": ({"input_ids": IDS + 1000}, "the vocabulary has 512"),
 }
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "no such targets": ({"options": {"targets": "*.mlp.*,*.atention.*"}}, BadQuantization, "targets='*.atention.*'"),
     "no such layers to skip": ({"options": {"skip": "head"}}, BadQuantization, "no layer's name matches skip='head'"),
     "no such groups": ({"options": {"group_size": 48}}, BadQuantization, "does not divide the 64 columns of model."),
-    "no layers left": ({"options": {"skip": "*"}}, BadQuantization, "leaves out all layers"),
+    "no layers left": ({"options": {"skip": "*"}}, BadQuantization, "skips all layers"),
 }
 
 
@@ -153,7 +153,7 @@ def test_a_processor_without_the_instructions_is_told_or_refused(
 ) -> None:
     monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset(["avx2"]))
     (lack,) = optimize(small(out, ("hf-llama", recipe))).report.degraded
-    assert "by the processor's own instructions" in lack.part
+    assert "with the processor's own instructions" in lack.part
     assert lack.reason.startswith("the processor has none of")
     with pytest.raises(EnvironmentLacks, match="the processor has none of"):
         optimize(small(out, ("hf-llama", recipe), strict=True, force=True))
@@ -194,7 +194,7 @@ def test_an_artifact_is_measured_against_the_float_model_and_against_the_quantiz
     assert caught.value.fix.endswith("--against prepared")
     assert bench_artifact(out, BenchRequest(against=("prepared",), **rounds)).reports
     optimize(quick(out, "hf-llama", **{**QUICK, "force": True}))
-    with pytest.raises(BadOption, match="--against prepared is no other model: hf-llama prepares none"):
+    with pytest.raises(BadOption, match="--against prepared is the same as eager: hf-llama does not prepare the model"):
         bench_artifact(out, BenchRequest(against=("prepared",), **rounds))
 
 

@@ -64,7 +64,7 @@ def test_weights_that_are_not_cached_are_named_offline_and_asked_for_online(cach
     with pytest.raises(ModelNotFound) as raised:
         require_model(MODEL)
     assert re.search(said, raised.value.what)
-    assert "acme/tiny is not whole in the local cache" in raised.value.what
+    assert "acme/tiny is incomplete in the local cache" in raised.value.what
     assert str(cache) in raised.value.what
     assert "HF_HUB_OFFLINE is set" in raised.value.what
     assert "run `hf download acme/tiny` on a machine with a network" in raised.value.fix
@@ -92,7 +92,7 @@ BAD = {
     "pickled alone": (
         {**CONFIG, "pytorch_model.bin": b""},
         ("model.safetensors", "model.safetensors.index.json"),
-        "holds its weights as pickled Python",
+        "has its weights as a Python pickle",
     ),
 }
 
@@ -119,7 +119,5 @@ def test_a_revision_of_its_own_is_named_to_the_client(cache):
     with pytest.raises(ModelNotFound) as raised:
         require_model(ModelRequest(model="acme/tiny", revision=COMMIT))
     assert f"hf download acme/tiny --revision {COMMIT}`" in raised.value.fix
-    with pytest.raises(
-        ModelNotFound, match="there is no folder 'acme/tiny', and the hub's model of that name is not in"
-    ):
+    with pytest.raises(ModelNotFound, match="there is no folder 'acme/tiny', and the Hub model of this name is not in"):
         require_model(MODEL)

@@ -86,7 +86,7 @@ def test_it_says_that_validation_is_pending(hopper: Artifact) -> None:
     assert report["validation"] is report["benchmark"] is None
     assert report["model"]["device"] == hopper.manifest.source["device"] == "cuda"
     assert report["degraded"] == []
-    assert "4 kernels were compiled for sm_90, and nothing was run" in report["model"]["notes"]
+    assert "4 kernels compiled for sm_90; nothing was run" in report["model"]["notes"]
     for page in ("report.md", "report.html"):
         assert "alidation pending" in (hopper.folder / page).read_text()
 
@@ -195,7 +195,7 @@ def test_an_architecture_that_there_is_not(name: str) -> None:
 
 def test_the_plan_leaves_out_what_cannot_run(out: Path) -> None:
     made = plan(quick(out, RECIPE, target="sm_90"))
-    assert made.stages == ("load", "check the recipe", "acquire", "transform", "compile", "write")
+    assert made.stages == ("load", "check the recipe", "trace", "transform", "compile", "write")
     rows = dict(made.rows())
     assert "degraded" not in rows
     assert rows["target"].startswith("sm_90: ")
@@ -225,7 +225,7 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
         pytest.skip("for the interpreter")
     made = plan(quick(out, RECIPE, target="sm_90"))
     assert [one.reason for one in made.prepared.executors if one.name == "triton"] == [
-        "TRITON_INTERPRET is set, and Triton's interpreter compiles nothing"
+        "TRITON_INTERPRET is set, and Triton's interpreter cannot compile"
     ]
     carry_out(made)
     manifest = open_artifact(out).manifest

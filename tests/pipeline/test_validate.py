@@ -49,7 +49,7 @@ def test_an_artifact_that_another_has_replaced_meanwhile_is_kept(out, tmp_path, 
         return write(artifact, *rest)
 
     monkeypatch.setattr(validate, step, replaced)
-    with pytest.raises(OutputExists, match="not the artifact any more"):
+    with pytest.raises(OutputExists, match="another artifact replaced it"):
         validate_artifact(out)
     assert open_artifact(out).manifest == expected
 

@@ -178,7 +178,7 @@ def test_a_model_without_values_gets_the_structure_alone() -> None:
         (QuantizationSettings("int8-dynamic", targets=("attention.*",)), "no layer's name matches targets"),
         (QuantizationSettings("int8-dynamic", skip=("nothing",)), "no layer's name matches skip"),
         (QuantizationSettings("int4-weight-only", group_size=48), "group_size=48 does not divide the 64 columns of 0"),
-        (QuantizationSettings("int8-dynamic", skip=("*",)), "leaves out all layers"),
+        (QuantizationSettings("int8-dynamic", skip=("*",)), "skips all layers"),
     ],
 )
 def test_what_does_not_fit_is_refused(settings: QuantizationSettings, message: str) -> None:

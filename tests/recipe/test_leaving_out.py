@@ -94,12 +94,12 @@ def test_an_executor_that_is_an_object_is_left_out_by_its_name() -> None:
 
 Call = Callable[..., Any]
 REFUSED: Mapping[str, tuple[type[ThunderError], str, str]] = {
-    "induktor": (UnknownName, "no executor or transform of the recipe is called 'induktor'", "did you mean inductor"),
-    "triton:0": (UnknownName, "called 'triton'", "known: DropDeadCode, ShareCommonExpressions, cse, dce, inductor"),
-    "torch": (BadOption, "torch runs what nobody else claims", "another executor"),
-    "torch:0": (BadOption, "torch runs what nobody else claims", "another executor"),
+    "induktor": (UnknownName, "no executor or transform of the recipe is named 'induktor'", "did you mean inductor"),
+    "triton:0": (UnknownName, "named 'triton'", "known: DropDeadCode, ShareCommonExpressions, cse, dce, inductor"),
+    "torch": (BadOption, "torch runs the operations that no other executor claims", "another executor"),
+    "torch:0": (BadOption, "torch runs the operations that no other executor claims", "another executor"),
     "cse:0": (BadOption, "cse is a transform", "write --without cse"),
-    "inductor:4": (UnknownName, "no module of this Sequential is called '4'", "its modules: 0, 1, 2"),
+    "inductor:4": (UnknownName, "no module of this Sequential matches '4'", "its modules: 0, 1, 2"),
     "inductor:": (BadOption, "names nothing", "write the name of an executor"),
 }
 
@@ -121,11 +121,11 @@ def test_what_cannot_be_left_out_is_refused_by_compile_and_jit_alike(text: str) 
 def test_a_part_that_another_one_needs_stays() -> None:
     recipe = Default().with_(transforms=[Wanting(), Functionalize()])
     recipe.composition.require_whole()
-    with pytest.raises(RecipeConflict, match="Wanting needs functionalize, which is left out"):
+    with pytest.raises(RecipeConflict, match="Wanting needs functionalize, but --without leaves it out"):
         recipe.with_(without=["Functionalize"]).composition.require_whole()
     recipe.with_(without=["Functionalize", "Wanting"]).composition.require_whole()
     needing = Plugin("needing", needs=("inductor",))
-    with pytest.raises(RecipeConflict, match="needing needs inductor, which is left out"):
+    with pytest.raises(RecipeConflict, match="needing needs inductor, but --without leaves it out"):
         (Default() + needing).with_(without=["inductor"]).composition.require_whole()
     (Default() + needing).with_(without=["inductor:0"]).composition.require_whole()
     with pytest.raises(RecipeConflict, match="Wanting needs functionalize"):

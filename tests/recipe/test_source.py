@@ -191,7 +191,7 @@ def test_a_recipe_that_is_imported_is_asked_itself(folder: Path) -> None:
 
 def test_the_recipe_of_the_readme_is_told(folder: Path) -> None:
     (folder / "careful_llama.py").write_text(blocks("recipes/README.md", "python")[0])
-    with pytest.raises(BadOption, match="recipe careful-llama cannot take error_factor='-1'"):
+    with pytest.raises(BadOption, match="recipe careful-llama does not accept error_factor='-1'"):
         refuse_options("careful-llama", {"error_factor": "-1"})
 
 

@@ -40,7 +40,7 @@ def full(bare: Report) -> Report:
             "plan": ("capture", "claim"),
             "degraded": (Degraded(part="FP8", reason="no Hopper GPU", fix="use one"),),
             "sharp_edges": ("a constant",),
-            "stages": (StageTime(name="acquire", seconds=1.0), StageTime(name="write", seconds=0.25)),
+            "stages": (StageTime(name="trace", seconds=1.0), StageTime(name="write", seconds=0.25)),
             "traces": (
                 TraceSummary(trace="computation", stage="1", made_by="claim", lines=212, seconds=0.05, changed=17),
             ),

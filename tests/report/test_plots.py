@@ -45,18 +45,18 @@ def test_axes_of_one_value_or_none_have_a_length(values: list[float]) -> None:
 
 
 def test_bars_are_proportional_and_in_order() -> None:
-    drawn = plots.stage_bars([StageTime(name="load", seconds=1.0), StageTime(name="acquire", seconds=4.0)])
-    load, acquire = drawn.bars
-    assert (load.label, load.text, acquire.text) == ("load", "1.00 s", "4.00 s")
-    assert acquire.width == pytest.approx(4 * load.width, rel=1e-3)
-    assert acquire.y > load.y
-    assert acquire.x + acquire.width < WIDTH
+    drawn = plots.stage_bars([StageTime(name="load", seconds=1.0), StageTime(name="trace", seconds=4.0)])
+    load, trace = drawn.bars
+    assert (load.label, load.text, trace.text) == ("load", "1.00 s", "4.00 s")
+    assert trace.width == pytest.approx(4 * load.width, rel=1e-3)
+    assert trace.y > load.y
+    assert trace.x + trace.width < WIDTH
 
 
 def test_operations_are_ranked_and_the_rest_is_counted() -> None:
     drawn = plots.operation_bars([OperationCount(name=f"op{n}", count=n) for n in range(1, 16)])
     assert [bar.label for bar in drawn.bars] == [f"op{n}" for n in range(15, 3, -1)]
-    assert drawn.rest == "and 3 more, 6 calls together"
+    assert drawn.rest == "and 3 more, with 6 calls in total"
 
 
 def test_shares_fill_the_width(full: Report) -> None:

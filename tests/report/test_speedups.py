@@ -32,7 +32,7 @@ def test_configurations_are_called_by_what_sets_them_apart() -> None:
 
 def test_speedups_lie_on_one_axis_with_the_line_of_no_gain() -> None:
     drawn = speedup_intervals(suite("1", "8"))
-    assert drawn.title == "Speed against eager"
+    assert drawn.title == "Speed compared with eager"
     assert [row.label for row in drawn.rows] == ["optimized: batch 1", "optimized: batch 8"]
     first, second = drawn.rows
     assert drawn.even < first.low <= first.value <= first.high < drawn.text_at

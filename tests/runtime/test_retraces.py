@@ -41,10 +41,12 @@ def test_the_third_time_is_told_and_only_that() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
     (message,) = told(compiled, *((x, number) for number in range(1, 9)))
-    assert message.startswith("3: scaled was traced again 3 times for one reason (args[1]: had s0 == 3, needed at ")
+    assert message.startswith(
+        "3: scaled was traced again 3 times for the same reason (args[1]: had s0 == 3, needed at "
+    )
     assert f"{__file__}:" in message
-    assert "fix: leave what needs its value, which `s0 == 3` is for, uncompiled" in message
-    assert "symbolic={'factor': (LEAST, GREATEST)}" in message
+    assert "fix: leave the code that needs its value (`s0 == 3`) uncompiled" in message
+    assert "symbolic={'factor': (MINIMUM, MAXIMUM)}" in message
 
 
 def test_other_reasons_are_counted_apart() -> None:
@@ -68,7 +70,7 @@ def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> N
     dropped = next(message for message in messages if "more than 3 programs" in message)
     for message in (again, dropped):
         assert "args[0].size(0): had " in message and f"{__file__}:" in message
-        assert "symbolic={'tokens.size(0)': (LEAST, GREATEST)}" in message
+        assert "symbolic={'tokens.size(0)': (MINIMUM, MAXIMUM)}" in message
     assert "max_programs" in dropped
 
 
@@ -82,7 +84,7 @@ def test_what_does_not_retrace_is_not_told_of() -> None:
 def test_values_of_tensors_are_told_of_by_their_line() -> None:
     compiled = thunder.jit(lambda x: torch.zeros(int(x)))  # of a floating-point number: no prologue computes it
     (message,) = told(compiled, *((torch.tensor(float(size)),) for size in range(6)))
-    assert "a value that the program asks a tensor for (" in message and "torch.where" in message
+    assert "a value that the program reads from a tensor (" in message and "torch.where" in message
 
 
 def test_a_module_is_told_of_by_its_class() -> None:
@@ -111,7 +113,7 @@ def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
     assert thunder.cache_misses(compiled) == 2
     (message,) = told(compiled, (x, 3))
     assert "scaled has more than 2 programs" in message and "max_programs" in message
-    assert "2 of them were made for one reason (args[1]: was 1, is 3)" in message
+    assert "2 programs were made for the same reason (args[1]: was 1, is 3)" in message
     compiled(x, 1)  # the one that was used longest ago is gone
     assert thunder.cache_misses(compiled) == 3
     (message,) = told(compiled, (x, 2), (x, 3), (x, 4))

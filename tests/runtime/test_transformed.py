@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "draws random numbers",
     ),
     "writes": (lambda: grad(lambda y: thunder.jit(written)(y * 2))(X), NotTraceable, "writes to its arguments"),
-    "effects": (lambda: grad(thunder.jit(counted))(X), NotTraceable, "writes to objects past its arguments"),
+    "effects": (lambda: grad(thunder.jit(counted))(X), NotTraceable, "writes to objects that are not its arguments"),
     "functionalize": (lambda: torch.func.functionalize(thunder.jit(scaled))(X), NotTraceable, "a transform of torch"),
     "a closure": (
         lambda: grad(lambda w: thunder.jit(lambda x: (x * w).sum())(X))(X),

@@ -34,7 +34,7 @@ def test_a_limit_of_file_sizes_leaves_nothing_half_written(tmp_path: Path) -> No
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:
-        with pytest.raises(OutOfDisk, match="larger than this process may write") as caught:
+        with pytest.raises(OutOfDisk, match="would exceed this process's limit") as caught:
             thunder.save(compiled, tmp_path / "artifact", include_weights=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

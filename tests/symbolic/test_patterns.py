@@ -256,7 +256,7 @@ def test_where_symbols_are_asked_for_it_is_told_what_is_lost() -> None:
     assert not claimed(compiled)
     (lost,) = {one for trace in thunder.last_traces(compiled) for one in trace.refused}
     assert lost.by_sizes
-    assert "constant_alone is called for constant sizes alone" in lost.reason
+    assert "constant_alone is called for constant sizes only" in lost.reason
     assert "sizes have to be integers" in lost.reason
 
 

@@ -226,7 +226,7 @@ class Wrong(Transform):
 def test_a_bug_in_what_is_done_with_symbols_is_told() -> None:
     compiled = thunder.jit(weighed, transforms=[Wrong()])
     assert misses(weighed, compiled, [pair(2, 3)]) == [1]
-    with pytest.warns(SymbolicAttemptWarning, match=r"weighed .* failed with symbolic ones \(Bug: .*it cannot happen"):
+    with pytest.warns(SymbolicAttemptWarning, match=r"weighed .* failed with symbolic sizes \(Bug: .*it cannot happen"):
         assert misses(weighed, compiled, [pair(2, 4)]) == [2]
     assert "it cannot happen" in last_program(compiled).constant_because
 
@@ -260,7 +260,7 @@ def test_nothing_is_decided_by_a_size_when_the_prologue_is_made() -> None:
     inputs = last_program(compiled).last("computation").inputs
     size = next(size for proxy in inputs for size in getattr(proxy, "shape", ()) if isinstance(size, torch.SymInt))
     assert size > 0
-    with pytest.raises(ConstraintAfterPrologue, match="is decided when the prologue has been made"):
+    with pytest.raises(ConstraintAfterPrologue, match="is decided after the prologue was made"):
         bool(size > 2)
 
 

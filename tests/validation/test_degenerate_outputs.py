@@ -54,7 +54,7 @@ def test_it_may_be_accepted_and_is_said() -> None:
     assert {output.name: output.remark for output in report.outputs if output.remark} == {"mask": "infinite: 3 of 6"}
     assert report.ranked[0].name == "mask"
     (note,) = report.notes
-    assert note.startswith("not finite in eager PyTorch or the reference: `mask` (infinite: 3 of 6); only the other")
+    assert note.startswith("not finite in eager PyTorch or the reference: `mask` (infinite: 3 of 6); only finite")
     with pytest.raises(NotFinite, match="`mask` is infinite"):
         check(Masked(2.0, mask=-math.inf))
 
@@ -110,5 +110,5 @@ def test_integers_may_all_be_zero_and_complex_numbers_be_none() -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return x.long() * 0, torch.complex(x, x * math.nan)
 
-    with pytest.raises(NotFinite, match="`1` is infinite or not a number"):
+    with pytest.raises(NotFinite, match="`1` is infinite or NaN"):
         check(Both())

@@ -98,7 +98,7 @@ def changed(net: Net, name: str, change: Callable[[torch.Tensor], torch.Tensor])
 
 
 def test_a_wrong_gradient_is_out_of_tolerance(net: Net) -> None:
-    with pytest.raises(OutOfTolerance, match=r"`value\.weight\.grad` is further from the float64"):
+    with pytest.raises(OutOfTolerance, match=r"`value\.weight\.grad` differs from the float64"):
         check(changed(net, "value.weight", lambda gradient: gradient * 1.001), net)
 
 
@@ -137,7 +137,7 @@ def test_a_reference_that_draws_other_numbers_has_no_say() -> None:
     noise = Noise()
     report = check(noise, noise)
     assert report.reference_dtype == "float32"  # in which eager runs too
-    assert report.notes[0] == "random numbers are others in float64, so the reference is float32"
+    assert report.notes[0] == "the random numbers differ in float64, so the reference is float32"
 
 
 def test_only_what_changes_a_generator_is_drawn() -> None:

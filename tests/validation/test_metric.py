@@ -71,10 +71,10 @@ def test_what_cannot_be_measured() -> None:
     logits = Leaves({"logits": LOGITS})
     cases = {
         "no classes": ("accuracy", logits, None),
-        "no classes as": ("accuracy", logits, LABELS.float()),
+        "are not classes": ("accuracy", logits, LABELS.float()),
         "no `logits`": ("perplexity", Leaves({"loss": LOGITS}), LABELS),
-        "labels` are of shape": ("accuracy", logits, LABELS[:, :2]),
-        "no label was left": ("accuracy", logits, torch.full_like(LABELS, -100)),
+        "`labels` have the shape": ("accuracy", logits, LABELS[:, :2]),
+        "no label is left": ("accuracy", logits, torch.full_like(LABELS, -100)),
         "no embeddings": ("cosine", Leaves({"loss": LOGITS}), None),
     }
     for words, (metric, leaves, labels) in cases.items():

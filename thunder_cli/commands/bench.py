@@ -92,8 +92,8 @@ def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchReq
     generates = is_generation(settings.get("task"))
     if generates and settings.get("train"):
         raise BadOption(
-            "--task generate and --train exclude each other: a step of training generates nothing",
-            fix="leave one of the two out",
+            "--task generate and --train exclude each other: a training step generates no text",
+            fix="leave out one of the two",
         )
     return replace(bench_request, generates=generates)
 
@@ -193,6 +193,6 @@ def require_two_artifacts(*folders: Path) -> None:
     strange = [str(folder) for folder in folders if not is_artifact(folder)]
     if strange:
         raise BadOption(
-            f"two artifacts are compared, or two results that `--out` wrote, and {' and '.join(strange)} is neither",
+            f"only two artifacts or two results of `--out` can be compared, and {' and '.join(strange)} is neither",
             fix="make an artifact of each with `thunder optimize`, or measure each with `thunder bench --out FILE`",
         )

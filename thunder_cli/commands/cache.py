@@ -67,8 +67,8 @@ def verify(*, json: Json = False, debug: Debug = False) -> None:
         if not json:
             stdout().print(damage_view(damaged))
         error = CacheDamaged(
-            f"{len(damaged)} of {entries(len(records))} were damaged and have been dropped",
-            fix="nothing to do: they are built again when they are next needed",
+            f"{len(damaged)} of {entries(len(records))} were damaged and have been removed",
+            fix="nothing to do: Thunder builds these entries again when they are next needed",
         )
         error.rows = tuple(damaged)
         raise error
@@ -76,7 +76,7 @@ def verify(*, json: Json = False, debug: Debug = False) -> None:
         total = sum(record.size for record in records)
         print_json("cache-verify/1", {"folder": str(store.folder), "entries": len(records), "size": total})
     else:
-        print_summary(records, str(store.folder), "all as they were written")
+        print_summary(records, str(store.folder), "all intact")
 
 
 @cache.command()
@@ -104,7 +104,7 @@ def prune(
     if max_size is None and max_age is None:
         raise BadOption(
             "neither --max-size nor --max-age was given",
-            fix="say how much to keep, as in `thunder cache prune --max-size 2G`; `thunder cache clear` removes all",
+            fix="set a limit, as in `thunder cache prune --max-size 2G`; `thunder cache clear` removes all entries",
         )
     most = None if max_size is None else bytes_of("--max-size", max_size)
     oldest = None if max_age is None else age_of("--max-age", max_age)
@@ -169,8 +169,8 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
         named = ", ".join(one.digest[:12] for one in found[:4])
         raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
     meant = plugins.meant(wanted or "", {one.label for one in sound})
-    what = "the cache holds no entry" if wanted is None else f"the cache holds no entry called {wanted!r}"
-    raise UnknownName(what, fix=f"{meant}`thunder cache list` shows what there is")
+    what = "the cache has no entry" if wanted is None else f"the cache has no entry named {wanted!r}"
+    raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
 
 
 def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
@@ -192,14 +192,14 @@ def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
 
 
 def print_summary(records: list[Record], folder: str, verdict: str = "") -> None:
-    """Print how much there is and where it lies, without wrapping, so that the path can be copied."""
+    """Print the number of entries, their size and the folder, without wrapping, so that the path can be copied."""
     from rich.text import Text
 
     from thunder_cli.views.cache import entries
     from thunder_cli.views.quantity import size
 
     if not records:
-        stdout().print(Text.assemble(("nothing is kept in ", "dim"), folder), soft_wrap=True)
+        stdout().print(Text.assemble(("no entries in ", "dim"), folder), soft_wrap=True)
         return
     total = f"{entries(len(records))}, {size(sum(record.size for record in records))}"
     checked = Text(f", {verdict}", "green") if verdict else Text()

@@ -47,7 +47,7 @@ def doctor(
         stdout().print(verdict(checks))
     if strict and failing:
         raise EnvironmentLacks(
-            f"missing, or does not work: {', '.join(check.name for check in failing)}",
+            f"missing or not working: {', '.join(check.name for check in failing)}",
             fix="; ".join(dict.fromkeys(check.fix for check in failing)),
         )
 
@@ -81,10 +81,10 @@ def verdict(checks: Sequence[Check]) -> Text:
     """The verdict on all checks, in a sentence."""
     named = {state: [check.name for check in checks if check.state == state] for state in MARKS}
     if named["missing"]:
-        return Text(f"Something that is needed is missing: {', '.join(named['missing'])}.", "bold red")
+        return Text(f"Missing requirements: {', '.join(named['missing'])}.", "bold red")
     if named["degraded"]:
-        return Text(f"It runs, with less than it should: look at {', '.join(named['degraded'])}.", "yellow")
-    return Text("All is well.", "green")
+        return Text(f"Thunder runs, but these parts do not work: {', '.join(named['degraded'])}.", "yellow")
+    return Text("All checks passed.", "green")
 
 
 def print_checks(checks: Sequence[Check], *, healthy: bool) -> None:

@@ -121,5 +121,5 @@ def write(path: Path, text: str) -> None:
         path.write_text(printable(text), encoding="utf-8")
     except OSError as error:
         raise OutputNotWritable(
-            f"{path} cannot be written: {error.strerror or error}", fix="name a file that can be written with --output"
+            f"{path} cannot be written: {error.strerror or error}", fix="name a writable file with --output"
         ) from error

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
+from thunder_core.storage.absolute import absolute
 
 keys = typer.Typer(help="Make keys, and say whose artifacts are trusted.", invoke_without_command=True)
 
@@ -52,7 +53,7 @@ def new(
     """Create a key pair: FILE to sign with, readable by you alone, and FILE.pub for others to trust."""
     from thunder_core.artifact.keys import new_key_pair, public_place
 
-    place = file.expanduser().absolute()
+    place = absolute(file)
     made = new_key_pair(place, place.name if comment is None else " ".join(comment.split()))
     if json:
         files = {"private": str(place), "public": str(public_place(place))}
@@ -98,6 +99,6 @@ def forget(
         gone = [one for one in known if one in given]
     if not gone:
         near = plugins.meant(key, [one.comment or one.fingerprint for one in known])
-        raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` shows those that are")
+        raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` lists the trusted keys")
     write_trusted(one for one in known if one not in gone)
     list_keys(json=json)

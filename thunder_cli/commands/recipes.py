@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from thunder_core.recipe import Recipe
 
 DEFAULT = "default"
+REASON = "reason for this position"
 
 recipes = typer.Typer(help="List, show, explain or create recipes.", invoke_without_command=True)
 
@@ -134,12 +135,12 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
 
 
 def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
-    """The composition of a recipe as text: a step a line, with the reasons why it stands behind others."""
+    """The composition of a recipe as text: a line for each step, with the reasons for its position."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for title in ("", "kind", "step", "why it stands here"):
-        table.add_column(title, no_wrap=title != "why it stands here")
+    for title in ("", "kind", "step", REASON):
+        table.add_column(title, no_wrap=title != REASON)
     for number, step in enumerate(explained["steps"], start=1):
-        why = "; ".join(step["reasons"]) or "nothing orders it but its name"
+        why = "; ".join(step["reasons"]) or "ordered by name"
         table.add_row(str(number), step["kind"], Text(step["name"], "bold"), Text(why))
     rows: list[Text | Table] = [Text(explained["name"], "bold"), Text(), table]
     if explained["without"]:
@@ -207,7 +208,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """The differences of a recipe from `default`; none where it only says for which models it is."""
+    """The differences of a recipe from `default`; none if it only names its models."""
     own, others = (set(map(str, one.all_executors())) for one in (recipe, default))
     found = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
@@ -223,11 +224,28 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
     return [*added, *([f"without {', '.join(left_out)}"] if left_out else [])]
 
 
-def beside_default(shown: dict[str, Any]) -> str:
+def compared_with_default(shown: dict[str, Any]) -> str:
     """The differences of a recipe from `default`, in words."""
     if shown["beside_default"]:
         return "; ".join(shown["beside_default"])
     return "the same program" + ("; models of other families are refused" if shown["families"] else "")
+
+
+def skipped(shown: dict[str, Any]) -> dict[str, list[str]]:
+    """The executors that this machine lacks, by the reason."""
+    names: dict[str, list[str]] = {}
+    for one in shown["executors"]:
+        if one["reason"]:
+            names.setdefault(one["reason"], []).append(one["name"])
+    return names
+
+
+def missing(shown: dict[str, Any]) -> dict[str, list[str]]:
+    """The parts of the recipe that this machine lacks, by the reason and its fix."""
+    names: dict[str, list[str]] = {}
+    for part in shown["degraded"]:
+        names.setdefault(f"{part['reason']} ({part['fix']})", []).append(part["part"])
+    return names
 
 
 def described(shown: dict[str, Any]) -> list[Text | Table]:
@@ -239,17 +257,16 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
     grid.add_row("sample", Text(shown["sample"]))
     if shown["device"] or shown["dtype"]:
         grid.add_row("runs", Text(f"on {shown['device'] or 'any device'} in {shown['dtype'] or 'its own dtype'}"))
-    grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none of its own"))
+    grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none"))
     for lookaside in shown["lookasides"]:
         grid.add_row("lookaside", Text(f"{lookaside['function']}  {lookaside['description']}".rstrip()))
     grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))
     if shown["name"] != DEFAULT:
-        grid.add_row("beside default", Text(beside_default(shown)))
+        grid.add_row("compared with default", Text(compared_with_default(shown)))
     for option in shown["options"]:
         told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
         grid.add_row("option", Text(told.rstrip()))
-    for one in (one for one in shown["executors"] if one["reason"]):
-        grid.add_row("skipped here", Text(f"{one['name']}: {one['reason']}", "dim"))
-    for part in shown["degraded"]:
-        grid.add_row("lacking here", Text(f"{part['part']}: {part['reason']} ({part['fix']})", "yellow"))
+    for title, rows, style in (("skipped here", skipped(shown), "dim"), ("missing here", missing(shown), "yellow")):
+        for reason, names in rows.items():
+            grid.add_row(title, Text(f"{', '.join(names)}: {reason}", style))
     return [Text(shown["name"], "bold"), Text(shown["description"]), Text(), grid]

@@ -73,7 +73,9 @@ def prompt_of_stdin() -> str:
         prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
         prompt.encode()  # some locales let bytes through that are no text
     except UnicodeError as error:
-        raise BadOption("the prompt on stdin is no text in UTF-8", fix="convert it: `iconv -t utf-8`") from error
+        raise BadOption(
+            "the prompt on stdin is not UTF-8 text", fix="convert the prompt with `iconv -t utf-8`"
+        ) from error
     if not prompt.strip():
         raise BadOption("there is no prompt", fix=PROMPT_FIX)
     return prompt
@@ -140,14 +142,14 @@ def rate(tokens: Sequence[Token]) -> float | None:
 
 
 def in_words(tokens: Sequence[Token], reading: WeightReading | None = None) -> str:
-    """The line behind the text: how many tokens there are, how fast they came, and how fast memory was read for them.
+    """The summary after the text: the number of tokens, their rate, and the memory bandwidth that they used.
 
-    Each token reads all weights once, so that the bandwidth of memory bounds the rate.
+    Each token reads all weights once, so memory bandwidth limits the rate.
     """
     counted = "1 token" if len(tokens) == 1 else f"{len(tokens)} tokens"
     each = rate(tokens)
     then = "" if each is None else f", then {each:,.1f} tokens/s"
     if each is not None and reading is not None:
         read, most = each * reading.weights / 2**30, reading.bandwidth / 2**30
-        then += f" ({read:.1f} GiB/s of weights, and memory gives {most:.1f} GiB/s)"
-    return f"{counted}: the first after {tokens[0].seconds:.2f} s{then}"
+        then += f" ({read:.1f} GiB/s of weights; memory bandwidth {most:.1f} GiB/s)"
+    return f"{counted}: first after {tokens[0].seconds:.2f} s{then}"

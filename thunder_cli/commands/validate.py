@@ -74,5 +74,5 @@ def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
             console.print()
     console.print(revalidation_view(done.artifact, done.state, written=done.written), soft_wrap=True)
     if done.signature_dropped:
-        told = "its signature was of what it was before and is gone: sign it anew with `thunder sign`"
-        console.print(f"signature {told}", style="yellow", soft_wrap=True)
+        removed = "removed, because the artifact has changed; sign it again with `thunder sign`"
+        console.print(f"signature {removed}", style="yellow", soft_wrap=True)

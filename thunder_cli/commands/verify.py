@@ -84,11 +84,11 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     files = opened.manifest.files
     total = f"{counted(len(files), 'file')}, {size(sum(facts.size for facts in files.values()))}, "
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
-    text.append("all as they were written", "green")
+    text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
     own = {one.raw: one for one in trusted}
     for one in signers:
-        known = ("trusted", "green") if one in trusted else ("by no key that is trusted here", "yellow")
+        known = ("trusted", "green") if one in trusted else ("not a trusted key", "yellow")
         told = str(own[one.raw]) if one in trusted else one.claimed
         text.append("\nsignature", "bold").append(f"  {told}, ").append(*known)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

@@ -1,4 +1,4 @@
-"""Measurements at several sizes as one table, and how they compare with an earlier result."""
+"""Measurements at several sizes as one table, and their comparison with an earlier result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
 
 
 def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
-    """The verdicts on speeds in words, each once for all sizes of which it is said."""
+    """The verdicts on speeds in words, each with all sizes that it holds for."""
     sizes: dict[tuple[str, Verdict], list[str]] = {}
     calls = [report.call for report in suite.measured]
     for report in sorted(suite.measured, key=lambda one: calls.index(one.call)):
@@ -38,7 +38,7 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
 
 
 def verdict_line(line: tuple[str, Verdict, list[str]]) -> Text:
-    """One verdict, and where it holds."""
+    """One verdict, and the sizes that it holds for."""
     told, verdict, places = line
     return Text.assemble(("Speed", HEAD), "  ", (told, VERDICTS[verdict]), f"  {', '.join(places)}")
 
@@ -76,7 +76,7 @@ def heading(configurations: Sequence[Mapping[str, str]]) -> str:
 
 
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
-    """Each speed-up beside the baseline's, and the verdict."""
+    """For each measurement: its speed-up, the baseline's, and the verdict."""
     table = plain_table(
         heading([row.configuration for row in rows]), "candidate", "speed-up  [95%]", "baseline", "slowdown", "", text=2
     )
@@ -89,11 +89,11 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
             f"{row.slowdown:+.1%}",
             Text("too slow", "bold red") if row.too_slow else Text("ok", "green"),
         )
-    return titled("Against the baseline", "", table)
+    return titled("Comparison with the baseline", "", table)
 
 
 def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
-    """The verdicts on the second of two results, then the speed-ups in each, and how they compare."""
+    """The verdicts on the second of two results, then the speed-ups in both, and their ratio."""
     table = plain_table(
         heading([row.configuration for row in rows]), "candidate", first, second, "ratio  [95%]", "verdict", text=2
     )
@@ -109,5 +109,5 @@ def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> Renderab
         )
     lines = dict.fromkeys((f"{second}  {in_words(row.verdict, first, row.rounds)}", row.verdict) for row in rows)
     told = [Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict])) for words, verdict in lines]
-    detail = "speed-ups over the contender that both were measured against"
+    detail = "speed-ups over the contender that both results share"
     return Group(*told, Text(), titled(f"{second} against {first}", detail, table))

@@ -8,6 +8,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import heading, size_of
+from thunder_cli.views.quantity import seconds
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.printable import printable
 from thunder_core.report import render_benchmark
@@ -35,13 +36,13 @@ def drawn_tokens(suite: BenchmarkSuite) -> Figure:
     for report, axes in zip(reports, figure.subplots(1, len(reports), squeeze=False)[0], strict=True):
         for number, text in enumerate(report.texts):
             first, *following = text.seconds
-            label = f"{printable(text.name)}, the first after {first * MILLI:.3g} ms"
+            label = f"{printable(text.name)}, first after {seconds(first)}"
             places = range(2, len(text.seconds) + 1)
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(places, [value * MILLI for value in following], label=label, color=colour, linewidth=1.3)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("token")
-        axes.set_ylabel("median since the token before, ms")
+        axes.set_ylabel("median time per token, ms")
         axes.set_title(printable(_title(report)), fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8)

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels as tables: what is in it, what is damaged, what went, and why something was built."""
+"""The cache of compiled kernels as tables: entries, damage, freed space, and the reasons for cache misses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
 def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
-    """A line for each entry, for a console of this width; damage in place of what a damaged one says."""
+    """A row for each entry, for a console of this width; the label of a damaged entry is `damaged`."""
     wide = width >= WIDE
     table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text=3)
     table.columns[1].no_wrap = False  # labels give way, so that nothing else is cut
@@ -44,7 +44,7 @@ def damage_view(records: Sequence[Record]) -> RenderableType:
 
 
 def freed_text(freed: Freed, *, dry_run: bool) -> Text:
-    """A text of what was freed, and what is left."""
+    """The freed and the remaining space, in words."""
     verb = "would free" if dry_run else "freed"
     text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {entries(len(freed.removed))}")
     left = f"; {entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
@@ -52,7 +52,7 @@ def freed_text(freed: Freed, *, dry_run: bool) -> Text:
 
 
 def why_view(why: Why) -> RenderableType:
-    """The differences of an entry as a table of fields, or a sentence where there is nothing to compare with."""
+    """The differences of an entry from the nearest one, as a table of fields, or a sentence if there is none."""
     head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shortened(why.digest)}", DIM))
     return Group(head, Text(), *_reasons(why))
 
@@ -62,7 +62,7 @@ def _reasons(why: Why) -> list[RenderableType]:
     if why.replaced:
         reasons.append(Text.assemble("built again because the entry was damaged: ", (why.replaced, "red")))
     elif why.nearest is None:
-        reasons.append(Text("built because nothing was kept for this region or under this label when it was asked for"))
+        reasons.append(Text("built because the cache had no entry for this region or this label"))
     else:
         when = ago(datetime.now(UTC) - why.nearest.created)
         found = f"built because the nearest entry, {shortened(why.nearest.digest)}, built {when}, differs in"
@@ -73,7 +73,7 @@ def _reasons(why: Why) -> list[RenderableType]:
 def _differences(why: Why) -> Table:
     table = plain_table("field", "was", "is", text=3)
     for difference in why.differences:
-        was, now = (Text(shortened(text)) if text is not None else Text("not named", DIM) for text in difference.sides)
+        was, now = (Text(shortened(text)) if text is not None else Text("not set", DIM) for text in difference.sides)
         was.stylize("red")
         now.stylize("green")
         table.add_row(Text(difference.field, HEAD), was, now)
@@ -81,14 +81,14 @@ def _differences(why: Why) -> Table:
 
 
 def label_of(record: Record) -> Text:
-    """The label of an entry, or that it is damaged."""
+    """The label of an entry, or `damaged`."""
     if record.damage:
         return Text("damaged", "red")
     return Text(record.label, HEAD) if record.label else Text("-", DIM)
 
 
 def shortened(text: str) -> str:
-    """The first digits of a digest; any other text as it is."""
+    """The first digits of a digest; any other string unchanged."""
     return text[:SHORT] if DIGEST.fullmatch(text) else text
 
 

@@ -1,4 +1,4 @@
-"""The result of `thunder debug`: the wrong lines, what else was found, and where a reproduction lies."""
+"""The result of `thunder debug`: the wrong lines, lines that produce NaN, and the paths of reproductions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_INPUTS = 8
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
-    """Everything that was found, the first wrong line first."""
+    """All findings, the first wrong line first."""
     parts = [
         verdict(diagnosis),
         *(fault_view(number, fault) for number, fault in enumerate(diagnosis.faults)),
@@ -25,18 +25,18 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
 
 
 def verdict(diagnosis: Diagnosis) -> Text:
-    """The number of wrong lines, what was compared, and what was not."""
+    """The number of wrong lines, a summary of the comparison, and the parts that were not compared."""
     wrong = len(diagnosis.faults)
-    told = (counted(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
-    name = f"{diagnosis.subject} by {diagnosis.recipe}"
-    text = Text.assemble((name, HEAD), "  ", told, "\n", (diagnosis.inside.summary, DIM))
+    result = (counted(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
+    name = f"{diagnosis.subject} with {diagnosis.recipe}"
+    text = Text.assemble((name, HEAD), "  ", result, "\n", (diagnosis.inside.summary, DIM))
     for one in diagnosis.inside.not_compared:
-        text.append(f"\nnot compared: {one.what} ({one.count}), as {one.reason}", DIM)
+        text.append(f"\nnot compared: {one.what} ({one.count}), because {one.reason}", DIM)
     return text
 
 
 def fault_view(number: int, fault: Fault) -> Text:
-    """A wrong line: what it is, where it stands, what it reads, how it differs, and how to leave it out."""
+    """A wrong line: its text, module and source line, its inputs, its difference, and the option that leaves it out."""
     text = Text.assemble((f"{number + 1}. {fault.reason}", BAD))
     rows = {
         "line": fault.line,
@@ -59,21 +59,21 @@ def tensor_in_words(tensor: TensorFacts) -> str:
 
 
 def non_finite_view(line: NonFiniteLine) -> Text:
-    """A line that makes NaN or an infinity of values that are finite."""
+    """A line that computes NaN or an infinity from finite values."""
     text = Text.assemble((f"{line.kind} first appears, run by {line.run_by}", BAD), f"\n  line    {line.line}")
     for name, value in (("count", str(line.count)), ("module", line.module), ("source", line.source)):
         if value:
             text.append(f"\n  {name:<8}{value}")
     ranked = sorted(line.largest.items(), key=lambda pair: -pair[1])
     for name, largest in ranked[:SHOWN_INPUTS]:
-        text.append(f"\n  reads   {name}, whose largest magnitude is {magnitude(largest)}")
+        text.append(f"\n  reads   {name} (largest magnitude {magnitude(largest)})")
     return text
 
 
 def reproduction_view(one: ReproductionFacts) -> Text:
-    """The script that reproduces a fault, and how much it holds."""
-    told = "" if one.reproduces else "; compiled alone they are right, so the rest of the region matters"
+    """The script that reproduces a fault, and its number of operations."""
+    alone = "" if one.reproduces else "; correct when compiled alone, so the error depends on the rest of the region"
     return Text.assemble(
         (f"reproduction of {one.fault + 1}", HEAD),
-        f"  python {one.folder / 'reproduce.py'}  ({counted(one.operations, 'operation')}{told})",
+        f"  python {one.folder / 'reproduce.py'}  ({counted(one.operations, 'operation')}{alone})",
     )

@@ -1,4 +1,4 @@
-"""Measurements of `generate` as a table: the first token, the rate of the others, memory, and tokens that differ."""
+"""Measurements of `generate` as a table: time to first token, token rate, memory, and tokens that differ."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
 
 
 def columns_of(reports: Sequence[GenerationBenchmark]) -> list[str]:
-    """The columns that have something in them."""
+    """The columns that are not empty."""
     filled = [(candidate, report) for report in reports for candidate in report.candidates]
     return [name for name, cell in COLUMNS.items() if any(cell(*one) for one in filled)]
 
 
 def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableType]:
-    """A line on each contender whose tokens are not those of the first."""
+    """A line for each contender whose tokens differ from the first contender's."""
     for report in reports:
         for candidate in report.candidates:
             if difference := report.difference(candidate):
@@ -48,7 +48,7 @@ def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableTy
 
 
 def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
-    """The speed-up of a candidate in a part of the calls; none of the first, and of a part that there is not."""
+    """The speed-up of a candidate in a part of the calls; empty for the first candidate and for a missing part."""
     if part is None or candidate.name == part.first.name:
         return ""
     return speedup(next(one.speedup for one in part.candidates if one.name == candidate.name))
@@ -65,10 +65,14 @@ def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
 
 COLUMNS: Mapping[str, Cell] = {
     "first token": _first_token,
-    "speed-up of the first": lambda one, report: _ratio(one, report.first_token),
+    "first-token speed-up": lambda one, report: _ratio(one, report.first_token),
     "tokens/s": _rate,
-    "speed-up of tokens/s": lambda one, report: _ratio(one, report.next_token),
+    "tokens/s speed-up": lambda one, report: _ratio(one, report.next_token),
     "whole call": lambda one, _: seconds(one.median),
     "peak memory": lambda one, _: "" if one.peak_bytes is None else size(one.peak_bytes),
 }
-SPARE = ("whole call", "speed-up of the first", "peak memory")  # what narrow consoles do without, the first first
+SPARE = (
+    "whole call",
+    "first-token speed-up",
+    "peak memory",
+)  # the columns that narrow consoles leave out, in this order

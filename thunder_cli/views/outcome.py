@@ -1,4 +1,4 @@
-"""The result of an optimization as tables: how near, how fast, who runs what, and where it lies."""
+"""The result of an optimization as tables: validation, speed, executors, and the paths of the files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST_NAME, LONG_NAME = 30, 48
 
 
 def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
-    """Everything that the report says in short, for a console of this width."""
+    """A short form of the report, for a console of this width."""
     parts = [
         *_speed(report),
         *_validation(report, width),
@@ -53,15 +53,15 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         return
     if validation is None:
         pending = report.validation_state == "pending"
-        told = ("pending: `thunder validate` does it on the device", "yellow") if pending else ("not validated", BAD)
-        yield Text.assemble(("Validation", HEAD), "  ", told)
+        state = ("pending: run `thunder validate` on the target", "yellow") if pending else ("not validated", BAD)
+        yield Text.assemble(("Validation", HEAD), "  ", state)
         return
     yield validation_view(validation, wide=width >= WIDE)
 
 
 def _inside(report: Report) -> Iterator[RenderableType]:
     if report.inside is not None:
-        yield Text.assemble(("Inside", HEAD), "  ", report.inside.summary)
+        yield Text.assemble(("Internal check", HEAD), "  ", report.inside.summary)
 
 
 def _comparison(report: Report) -> Iterator[RenderableType]:
@@ -75,9 +75,10 @@ def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> 
 
 
 def generation_view(generation: GenerationReport) -> RenderableType:
-    """The tokens behind prompts of each size beside eager's, the divergence of the distributions, and the verdict."""
-    detail = f"greedy, {generation.new_tokens} new tokens behind prompts that were not traced, against eager PyTorch"
-    table = plain_table("prompts x tokens", "eager's tokens", "KL, nats", "at most", "")
+    """For each prompt size: the tokens that agree with eager's, the divergence of the distributions, the verdict."""
+    tokens = counted(generation.new_tokens, "new token")
+    detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
+    table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
     for one in generation.prompts:
         judged = Text("ok", GOOD) if one.passed else Text("out of tolerance", BAD)
         equal = f"{one.equal} of {one.tokens}"
@@ -87,7 +88,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
 
 
 def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:
-    """Each output: its errors beside eager's own, and the verdict; and the notes on all of them."""
+    """For each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
@@ -100,7 +101,7 @@ def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableTy
     for output in shown:
         table.add_row(*_output(output, language, wide, LONG_NAME if trains else LONGEST_NAME))
     hidden = len(validation.outputs) - len(shown)
-    more = [Text(f"and {hidden} more, each further inside what is allowed", DIM)] if hidden else []
+    more = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
     return titled("Validation", detail, Group(table, *more, *notes))
 
@@ -119,48 +120,50 @@ def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iter
 
 
 def _judged(output: OutputReport) -> Text:
-    """Whether an output passed, and what else has to be said of it."""
+    """The verdict on an output, or a remark on its values."""
     if not output.passed:
         return Text("out of tolerance", BAD)
     return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
 
 
 def quantization_view(found: QuantizationReport) -> RenderableType:
-    """The quantized model beside the float one: its bounds, its size, and the layers that lose most."""
-    table = plain_table("measure", "found", "bound")
-    table.add_row(f"error of {found.output}, of its norm", magnitude(found.error), f"at most {found.bound.error:g}")
+    """The quantized model compared with the float model: metrics and bounds, size, and the layers that lose most."""
+    table = plain_table("metric", "value", "bound")
+    table.add_row(f"relative error of {found.output}", magnitude(found.error), f"at most {found.bound.error:g}")
     if found.kl is not None and found.top1 is not None:
-        table.add_row("divergence of logits, nats", magnitude(found.kl), f"at most {found.bound.kl:g}")
+        table.add_row("KL divergence of logits, nats", magnitude(found.kl), f"at most {found.bound.kl:g}")
         least = f"at least {percent(found.bound.top1)}" if found.bound.top1 else "none"
-        table.add_row("most probable token as in float", percent(found.top1), least)
-    table.add_row("size of the model", size(found.bytes), f"{size(found.float_bytes)} in float")
+        table.add_row("top-1 agreement", percent(found.top1), least)
+    table.add_row("model size", size(found.bytes), f"{size(found.float_bytes)} in float")
     for layer in found.ranked[:SHOWN_LAYERS]:
-        table.add_row(f"error of {layer.name}", "not called" if layer.error is None else magnitude(layer.error), "")
-    skipped = f"; left out: {', '.join(found.skipped)}" if found.skipped else ""
+        error = "not called" if layer.error is None else magnitude(layer.error)
+        table.add_row(f"relative error of {layer.name}", error, "")
+    skipped = f"; kept in float: {', '.join(found.skipped)}" if found.skipped else ""
     calibrated = f"; calibrated with {found.calibrated}" if found.calibrated else ""
-    detail = f"{counted(len(found.layers), 'layer')}, beside the float model on {counted(found.inputs, 'input')}"
+    inputs = counted(found.inputs, "input")
+    detail = f"{counted(len(found.layers), 'layer')}, compared with the float model on {inputs}"
     return titled("Quantization", f"{detail}{calibrated}{skipped}", table)
 
 
 def evaluation_view(evaluation: Evaluation) -> RenderableType:
-    """A metric on real samples, of eager PyTorch and of what was made of it."""
+    """A metric on real samples, of eager PyTorch and of the optimized model."""
     table = plain_table("metric", "eager", "thunder", "change")
     change = evaluation.after - evaluation.before
     before, after = (f"{value:.6g}" for value in (evaluation.before, evaluation.after))
     table.add_row(evaluation.metric, before, after, f"{change:+.2g}" if change else "none")
-    unit = "sample" if evaluation.metric == "cosine" else "label"
-    detail = f"{counted(evaluation.counted, unit)} of {counted(evaluation.samples, 'sample')}, {evaluation.file}"
+    labels = "" if evaluation.metric == "cosine" else f"{counted(evaluation.counted, 'label')} of "
+    detail = f"{labels}{counted(evaluation.samples, 'sample')}, {evaluation.file}"
     return titled("Evaluation", detail, table)
 
 
 def _speed(report: Report) -> Iterator[RenderableType]:
-    """The verdict on the recipe's speed, which nobody should have to look for."""
+    """The verdict on the recipe's speed, ahead of the tables."""
     benchmark = report.speed
     if benchmark is None or len(benchmark.candidates) < 2:
         return
     candidate = benchmark.candidates[1]
     verdict = benchmark.verdict(candidate)
-    loss = f": {report.recipe.name} makes this model slower here" if verdict == "slower" else ""
+    loss = f": {report.recipe.name} makes this model slower on this machine" if verdict == "slower" else ""
     yield Text.assemble(
         ("Speed", HEAD),
         "  ",
@@ -215,15 +218,21 @@ COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
     "speed-up  [95%]": lambda one, report: _behind(one, report, speedup(one.speedup)),
     "verdict": lambda one, report: _behind(one, report, report.verdict(one), VERDICTS[report.verdict(one)]),
 }
-SPARE = ("p90", "samples/s", "spread", "p99", "peak memory")  # what narrow consoles do without, the first first
+SPARE = (
+    "p90",
+    "samples/s",
+    "spread",
+    "p99",
+    "peak memory",
+)  # the columns that narrow consoles leave out, in this order
 
 
 def operations_view(report: Report) -> Iterator[RenderableType]:
-    """The number of operations that each executor runs, and its part of the time where that was measured."""
+    """The number of operations that each executor runs, and its share of the time, if measured."""
     if not report.executors:
         return
     trains = any(share.backward for share in report.executors)
-    behind = ("backward", "its time") if trains else ()
+    behind = ("backward", "backward time") if trains else ()
     table = plain_table("executor", "forward" if trains else "operations", "time", *behind, "most frequent")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
@@ -233,7 +242,7 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
         both = (str(share.backward), _part(share.backward_share)) if trains else ()
         table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent if number == 0 else "", DIM))
     traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
-    yield titled("Operations", f"{traced} as traced, {total} as run{_backward(report)}", table)
+    yield titled("Operations", f"{traced} traced, {total} executed{_backward(report)}", table)
 
 
 def _part(share: float | None) -> str:
@@ -241,41 +250,41 @@ def _part(share: float | None) -> str:
 
 
 def _backward(report: Report) -> str:
-    """The remarks on the backward of a step of training."""
+    """The remark on the backward of a training step."""
     behind = sum(share.backward for share in report.executors)
     if not report.train:
         return ""
-    recorded = f"; there is no backward of its own, autograd records the program: {report.recorded}"
+    recorded = f"; no compiled backward, autograd differentiates the program: {report.recorded}"
     return recorded if report.recorded else f", {behind} in the backward"
 
 
 def _memory(report: Report) -> Iterator[RenderableType]:
-    """The peak, and where it is."""
+    """The peak, and the line of the trace that reaches it."""
     peak = report.memory_peak
     if peak is None:
         return
-    kept = f"; the forward keeps {size(report.saved_bytes)}" if report.saved_bytes else ""
-    place = f"at the peak, in line {peak.line} of the {peak.trace}{kept}; estimated"
+    kept = f"; {size(report.saved_bytes)} saved for the backward" if report.saved_bytes else ""
+    place = f"estimated peak, at line {peak.line} of the {peak.trace}{kept}"
     yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (place, DIM))
 
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:
-    """A table of what executors were offered and left to others; with `absent`, also those that are not available."""
+    """A table of the operations that executors refused; with `absent`, also of executors that are not available."""
     rows = [one for one in report.refused if absent or one.operations is not None]
     if not rows:
         return
-    table = plain_table("executor", "operations", "why")
+    table = plain_table("executor", "operations", "reason")
     table.columns[2].justify, table.columns[2].no_wrap = "left", False
     for one in rows:
         table.add_row(
-            one.executor, "none here" if one.operations is None else str(one.operations), Text(one.reason, DIM)
+            one.executor, "not available" if one.operations is None else str(one.operations), Text(one.reason, DIM)
         )
     yield titled("Refused", "", table)
 
 
 def _remarks(report: Report) -> Iterator[RenderableType]:
     if report.sharp_edges:
-        yield listed("Sharp edges: what no guard watches", map(Text, report.sharp_edges), "bold yellow")
+        yield listed("Sharp edges (no guard checks them)", map(Text, report.sharp_edges), "bold yellow")
     if report.model.notes:
         yield listed("Notes", map(Text, report.model.notes), HEAD)
 
@@ -286,24 +295,24 @@ def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
 
 
 def places_view(report: Report, artifact: Path) -> Text:
-    """The places of the results, printed without wrapping so that paths can be copied; and whether they are whole."""
+    """The paths of the results, not wrapped so that they can be copied, and the parts that were skipped."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
         text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")
     if report.degraded:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
-        text.append("\ndegraded", "bold yellow").append(f"  {parts}; the report says why")
+        text.append("\ndegraded", "bold yellow").append(f"  {parts}; see the report for the reasons")
     return text
 
 
 STATES = {
-    "validated": "was validated before, and holds: it was not changed",
-    "pending": "holds here; it still says that validation is pending",
-    "off": "holds here; it still says that it was not validated",
+    "validated": "validated again; the artifact was not changed",
+    "pending": "validated on this machine; the artifact is still marked as pending",
+    "off": "validated on this machine; the artifact is still marked as not validated",
 }
 
 
 def revalidation_view(artifact: Path, state: str, *, written: bool) -> Text:
-    """An artifact, and what has become of it."""
-    told = "holds, and says so now: its report and manifest were written anew" if written else STATES[state]
-    return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (told, GOOD))
+    """An artifact, and its state after a validation."""
+    now = "validated; the report and the manifest were updated" if written else STATES[state]
+    return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (now, GOOD))

@@ -15,7 +15,7 @@ STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "busy"
 
 
 def plan_view(plan: Plan) -> RenderableType:
-    """A plan of what will be done, a line for each matter; what is missing is marked."""
+    """The plan as a grid, one row for each fact; rows about missing parts are coloured."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

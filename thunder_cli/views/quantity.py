@@ -34,7 +34,7 @@ def speedup(interval: Interval) -> str:
 
 
 def rate(value: float) -> str:
-    """A number a second: `1,532`, and three digits of a small one."""
+    """A rate per second: `1,532`, or three significant digits below 100."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -56,6 +56,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def rounds_of(benchmark: BenchmarkReport) -> str:
-    """A sentence on how often was measured, and where."""
-    what = "runs" if benchmark.call == "call" else f"{benchmark.call}s"
-    return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
+    """The number of timed and of warm-up runs, and the machine, in words."""
+    noun = "run" if benchmark.call == "call" else benchmark.call
+    timed, warmup = counted(benchmark.runs, f"interleaved {noun}"), counted(benchmark.warmup, f"warm-up {noun}")
+    return f"{timed} after {warmup}, {benchmark.machine}"

@@ -1,4 +1,4 @@
-"""Ranges of sizes as tables: every point that was tried, and the constraints of the programs that serve them."""
+"""Ranges of sizes as tables: the measured sizes, and the constraints of the programs that serve them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_tab
 from thunder_core.report import Report
 from thunder_core.report.ranges import ConstraintRow, Point, constraints_of, points_of, served
 
-SPARE = ("eager's own", "eager", "thunder")  # what narrow consoles do without, the first first
+SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles leave out, in this order
 
 
 def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
@@ -85,14 +85,14 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
 
 
 def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
-    """The constraints that programs decided by, with who needed them; those that only are the ranges are counted."""
+    """The constraints that a program added, each with its source, and the number of those that repeat the ranges."""
     decided = [row for row in rows if not row.is_given]
-    table = plain_table("program", "of", "constraint", "needed by", text=2)
+    table = plain_table("program", "size", "constraint", "needed by", text=2)
     for place in (1, 2, 3):
         table.columns[place].justify, table.columns[place].no_wrap = "left", False
     for row in decided:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
     given = len(rows) - len(decided)
-    more = Text(f"{counted(given, 'constraint')} more: the ranges that were given", DIM)
+    more = Text(f"and {counted(given, 'constraint')} from the given ranges", DIM)
     body = Group(*([table] if decided else []), *([more] if given else []))
-    return titled("Constraints", "what the programs' prologues check of sizes", body)
+    return titled("Constraints", "the checks of sizes in the programs' prologues", body)

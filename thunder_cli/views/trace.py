@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
-from thunder_cli.views.quantity import counted, size
+from thunder_cli.views.quantity import counted, seconds, size
 from thunder_cli.views.ranges import constraints_view
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
@@ -24,7 +24,7 @@ from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
 from thunder_core.report.ranges import constraint_rows
 
-OWN = "the model's own, not in the artifact"
+OWN = "those of the model, not in the artifact"
 THEME = "ansi_dark"
 MODULES = r"(?m)^ *# ---- .* ----$"
 TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
@@ -45,8 +45,8 @@ class Look:
     def __post_init__(self) -> None:
         if self.diff is not None and (self.grep is not None or self.module is not None or self.stage is not None):
             raise BadOption(
-                "--diff compares whole stages, so --stage, --grep and --module say nothing beside it",
-                fix="leave them out, or leave --diff out",
+                "--diff compares whole stages, so it cannot be combined with --stage, --grep or --module",
+                fix="leave out these options, or leave out --diff",
             )
 
 
@@ -106,7 +106,7 @@ class View:
         told = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
             if any(matches(stage.read(), self.look.grep or "", self.look.level)):
-                told += f"; lines of stage {stage.short} do: --stage {stage.facts.number}"
+                told += f"; lines of stage {stage.short} match: --stage {stage.facts.number}"
                 break
         stderr().print(told, style="dim")
 
@@ -136,11 +136,11 @@ class View:
         whole = self.stage.read()
         belongs = belonging_to(self.look.module, modules(whole))
         held = [one for one in all_held(whole) if belongs(one.statement.module)]
-        told = [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
+        told = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
         for inside in dict.fromkeys(one.inside for one in held):
             lines = [one.statement for one in held if one.inside == inside]
             stage = self.earlier.stage_of(lines[0])
-            calls = "a call of its own" if len(lines) == 1 else "calls of their own"
+            calls = "a separate call" if len(lines) == 1 else "separate calls"
             own = f"; {calls} in stage {stage.short}" if stage else ""
             told.append(f"# {counted(len(lines), 'line')} in {inside}{own}")
         return told
@@ -186,7 +186,7 @@ class View:
                 table.add_row(first, *(Text(text, style) for text in row(stage)))
         console = stdout()
         purpose = ", for training" if self.subject.train else ""
-        rest = f"{purpose}, program {self.subject.program}; what is bold runs\n"
+        rest = f"{purpose}, program {self.subject.program}; the stages in bold run\n"
         console.print(Text.assemble((self.subject.name, "bold"), rest))
         console.print(table)
         if self.subject.constraints:
@@ -237,16 +237,16 @@ PRINTERS: dict[str, Callable[[View, Console], None]] = {
 
 
 def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
-    """A stage as cells: number, who made it, lines, what changed, milliseconds."""
+    """A stage as cells: its number, its maker, its lines, the changed lines and its time."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
-    time = f"{facts.seconds * 1e3:.1f} ms" if facts.seconds else "-"
+    time = seconds(facts.seconds) if facts.seconds else "-"
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 
 def held(match: StatementMatch) -> str:
     """The holder of a match, and where it was a call of its own."""
-    own = f"; a call of its own in stage {match.stage}" if match.stage else ""
+    own = f"; a separate call in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
 
 

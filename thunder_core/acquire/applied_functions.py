@@ -32,7 +32,7 @@ from thunder_core.ir.tree import leaves, replace_leaves, structure
 from thunder_core.runtime.library.applied_functions import gradients
 
 Function = type[torch.autograd.Function]
-FIX = "give the function what it reads as an argument, or write in the program, behind the line that applies it"
+FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
 class AppliedFunctions:
@@ -59,7 +59,7 @@ class AppliedFunctions:
         with without_functions():
             output = self._acquisition.recorder.function(applied(kind), args, kwargs)
         if effects and not self._met[key][1]:
-            self._refuse(kind, "may read what the program has written before, and cannot be run through")
+            self._refuse(kind, "may read values that the program has written before, and cannot be traced")
         return output
 
     def meet_native(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:

@@ -195,9 +195,9 @@ def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
     for bsym in bsyms:
         if not all(proxy.name in defined or isinstance(proxy, NumberProxy) for proxy in bsym.inputs):
             raise OperationFailed(
-                "the program uses an operation that hides what it does (a higher-order operator, or code that was "
-                "compiled already)",
-                fix="leave that part uncompiled, or write it with ordinary operations",
+                "the program uses an operation that cannot be traced (a higher-order operator, or code that is already "
+                "compiled)",
+                fix="leave this part uncompiled, or write it with ordinary operations",
                 where=bsym.source,
             )
         defined |= {proxy.name for proxy in bsym.outputs}

@@ -97,9 +97,9 @@ class BackwardHooks:
         found = place_of_node(node, self._recorder.tensors.latest)
         if found is None:
             raise OperationFailed(
-                f"a hook is registered at {type(node).__name__}, a node of autograd's graph that no tensor of the "
+                f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
                 "program leads to",
-                fix="register the hook outside of the compiled program, or at the `grad_fn` of a tensor that it makes",
+                fix="register the hook outside the compiled program, or on the `grad_fn` of a tensor that it computes",
                 where=self._acquisition.place().source,
             )
         proxy: Proxy = self._recorder.tensors.made_object(node)

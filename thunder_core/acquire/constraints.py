@@ -27,7 +27,7 @@ from thunder_core.runtime.constraint import StatedConstraint
 MADE_BY = "check constraints"
 MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 MOST_TRIED = 1 << 14  # values of a symbol for which a condition is tried
-GIVEN = "the range that it was given"  # who needed a constraint, where it is nothing but that
+GIVEN = "the given range"  # who needed a constraint, where it is nothing but that
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def stated_constraint(
 def origin_text(where: Origin) -> str:
     """The words for who needed a constraint."""
     if where is None:
-        return "needed by what it is compiled to"
+        return "needed by the compiled code"
     return where if isinstance(where, str) else f"needed at {where}"
 
 

@@ -313,9 +313,9 @@ class EffectLog:
                 self.calls(put_buffer_back, (owner.value, *contents))
             else:
                 raise CannotReplay(
-                    f"the program writes to {owner}, which comes from outside: to a {type(owner.value).__name__} that "
-                    "cannot be replayed",
-                    fix="write to a tensor or a list, return what was computed, or do it outside of what is compiled",
+                    f"the program writes to {owner}, a {type(owner.value).__name__} from outside the program; this "
+                    "write cannot be replayed",
+                    fix="write to a tensor or a list, return the value, or write outside the compiled program",
                 )
 
     def _order(self, table: dict[str, Any]) -> Mapping[str, Any]:

@@ -93,8 +93,9 @@ class Epilogue(Expressions):
     def refuse_partial(self, effect: Effect) -> None:
         """Raise `CannotReplay` for a write that raised after it may have been made in part."""
         raise CannotReplay(
-            f"{effect.name} raises while it changes {effect.owner}, which comes from outside, and the program goes on",
-            fix="change a copy, and give the container its items when that has succeeded",
+            f"{effect.name} raises while it changes {effect.owner}, an object from outside, and the program catches "
+            "the error",
+            fix="change a copy, and update the container after the change has succeeded",
         )
 
     def _call(self, called: str, effect: Effect, *first: str) -> None:

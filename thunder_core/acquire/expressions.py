@@ -234,9 +234,9 @@ class Expressions:
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
             if (is_of_tensor or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
                 raise CannotReplay(
-                    f"{where} holds two NumPy arrays that share memory, or one and the tensor that it is of, which "
-                    "cannot be made anew for the next call",
-                    fix="return one of them, or copies",
+                    f"{where} contains NumPy arrays that share memory with each other or with a tensor, which cannot "
+                    "be rebuilt for the next call",
+                    fix="return one of them, or return copies",
                 )
             self._reductions[id(value)] = (value, reduction_of(value, where))
         return self._reductions[id(value)][1]
@@ -245,8 +245,8 @@ class Expressions:
         """Emit the call that makes an object from its reduction, and its state; return its name."""
         if id(value) in self._reductions_in_progress:
             raise CannotReplay(
-                f"{where} is, or holds, a {type(value).__name__} that holds itself, which cannot be made anew",
-                fix="return what it holds, and leave the rest uncompiled",
+                f"{where} is or contains a {type(value).__name__} that contains itself, which cannot be rebuilt",
+                fix="return its contents, and leave the rest uncompiled",
             )
         self._reductions_in_progress.add(id(value))
         call = reduction.call
@@ -290,8 +290,8 @@ class Expressions:
             return self.outside(path)
         if is_wrapped(tensor):
             raise CannotReplay(
-                "a tensor from inside a function transform (one element of torch.vmap, say) leaves it",
-                fix="return it from the function that is transformed",
+                "a tensor from inside a function transform (such as an element of torch.vmap) is used outside of it",
+                fix="return the tensor from the transformed function",
             )
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 
@@ -360,7 +360,7 @@ class Expressions:
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):
             raise CannotReplay(
-                f"{where} is, or holds, a {kind.__name__}, which cannot be made anew for the next call",
+                f"{where} is or contains a {kind.__name__}, which cannot be rebuilt for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
             )
         name = self._name(snake_case(kind.__name__))

@@ -54,7 +54,7 @@ class GivenObjects:
             return value.concretize()
         if isinstance(value, torch.Tensor):
             if self._is_computed(value):
-                self._refuse(f"is given a {holder.__name__} that holds a tensor which the program computes")
+                self._refuse(f"gets a {holder.__name__} that contains a tensor of the program")
             return value
         if is_constant(value) or self._is_outside(value) or id(value) in self._settled:
             return value
@@ -79,7 +79,7 @@ class GivenObjects:
                 (value.__self__,) if isinstance(value, types.MethodType) else (value.func, value.args, value.keywords)
             )
             if any(part is not self._plain(part, holder) for part in parts):
-                self._refuse(f"is given a {holder.__name__} that holds a number which is another one at each call")
+                self._refuse(f"gets a {holder.__name__} that contains a number that changes from call to call")
             return value
         if isinstance(value, slice):
             return slice(*(self._plain(part, holder) for part in (value.start, value.stop, value.step)))

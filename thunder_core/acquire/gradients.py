@@ -45,8 +45,8 @@ class OutsideGradients(Outside):
         with torch._C.DisableTorchFunction():
             if tensor.grad_fn is not None:
                 raise OperationFailed(
-                    "backward() would have to go on outside of the program, where its input was computed",
-                    fix="compile that part too, or call backward() outside",
+                    "backward() would have to continue outside the program, where an input was computed",
+                    fix="compile that part too, or call backward() outside the program",
                     where=self.acquisition.place().source,
                 )
             if not isinstance(tensor, torch.nn.Parameter):
@@ -74,8 +74,9 @@ def log_gradients(acquisition: Recording) -> None:
     for tensor, grad in acquisition.recorder.gradients.changed():
         if acquisition.outside.path_of(tensor) is None:
             raise OperationFailed(
-                f"the gradient of a tensor of shape {list(tensor.shape)} changes, and no path leads to the tensor",
-                fix="pass the tensor in as an argument, or keep it in a module or a variable that the program reads",
+                f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which it cannot find "
+                "again in the next call",
+                fix="pass the tensor as an argument, or keep it in a module or a variable that the program reads",
             )
         acquisition.writes.set_attribute(tensor, "grad", grad)
 

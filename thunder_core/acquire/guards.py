@@ -212,7 +212,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "lacks": lambda expected: f"had no attribute {expected!r}",
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
     "no hooks": lambda expected: "had no hooks",
-    "no hooks but the library's": lambda expected: "had no hooks but those that collect outputs",
+    "no hooks but the library's": lambda expected: "had only hooks that collect outputs",
     "tensor": lambda expected: f"was {expected[1].described}",
     "sparse tensor": lambda expected: f"was {expected[1].described} in layout {expected[2]}",
     "fact": lambda expected: f"{expected[0]} was {expected[1]}",

@@ -40,11 +40,11 @@ class Handover:
         for path in self.met():
             if self.is_changed(path):
                 shown = self._translated(path) or path
-                self._refuse(f"reads or writes {shown}, which the program that calls it has changed before")
+                self._refuse(f"reads or writes {shown}, which the calling program has changed before")
         printed = any(effect.owner is None for effect in self.outer.effects.effects)
         for effect in self.inner.effects.effects:
             if effect.owner is None and printed:
-                self._refuse("prints, after the program that calls it has")
+                self._refuse("prints after the calling program has printed")
             if effect.owner is not None:
                 self._close(effect.owner)
 
@@ -62,7 +62,7 @@ class Handover:
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
-            self._refuse(f"writes to a {type(owner.value).__name__} that the program which calls it makes")
+            self._refuse(f"writes to a {type(owner.value).__name__} that the calling program makes")
         self.outer.closed[id(owner.value)] = (owner.value, self._line)
 
     def written(self) -> Path | None:

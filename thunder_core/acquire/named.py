@@ -55,7 +55,7 @@ def _require_known(argument: SymbolicArgument, known: Iterable[str]) -> None:
     name = argument.path.argument
     if name not in names:
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, and no argument is called {name!r}",
+            f"symbolic= names {argument.name!r}, but no argument is named {name!r}",
             fix=f"{meant(name, names)}the arguments are: {', '.join(names) or 'none'}",
         )
 
@@ -86,7 +86,9 @@ def named_values(
                 continue
             if value.path in values:
                 both = f"{values[value.path].argument.name!r} and {argument.name!r}"
-                raise BadSymbolicArgument(f"symbolic= names one thing twice: {both}", fix="leave one of them out")
+                raise BadSymbolicArgument(
+                    f"symbolic= names the same value twice: {both}", fix="leave out one of the two names"
+                )
             values[value.path] = value
     return list(values.values())
 
@@ -150,8 +152,8 @@ def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iter
     elif isinstance(step, EachItem):
         if not isinstance(value, list | tuple | dict):
             raise BadSymbolicArgument(
-                f"symbolic= names {argument.name!r}, each item of {_a(value)}: lists, tuples and dicts have items",
-                fix="name an attribute of it, or one item by its key",
+                f"symbolic= names {argument.name!r}, each item of {_a(value)}; only lists, tuples and dicts have items",
+                fix="name one of its attributes, or one item by its key",
             )
         items = value.items() if isinstance(value, dict) else enumerate(value)
         yield from ((f"{path}[{key!r}]", item) for key, item in items)
@@ -165,7 +167,7 @@ def _attribute(argument: SymbolicArgument, value: Any, name: str) -> Any:
         return object.__getattribute__(value, "__dict__")[name]
     except (AttributeError, LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, and {_a(value)} has no attribute {name!r} of its own", fix=WRITE
+            f"symbolic= names {argument.name!r}, but {_a(value)} has no attribute {name!r} of its own", fix=WRITE
         ) from None
 
 
@@ -176,28 +178,28 @@ def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) ->
         item += len(value)
     if not isinstance(value, list | tuple | dict):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, an item of {_a(value)}: items are named of lists, tuples and dicts",
-            fix="name arguments that are given one by one, or attributes with a dot",
+            f"symbolic= names {argument.name!r}, an item of {_a(value)}; only lists, tuples and dicts have items",
+            fix="name an argument, or an attribute with a dot",
         )
     try:
         reached: Any = value
         return f"{path}[{item!r}]", reached[item]
     except (LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, and the call has no such item: {item!r}", fix=WRITE
+            f"symbolic= names {argument.name!r}, but the call has no such item: {item!r}", fix=WRITE
         ) from None
 
 
 def _size(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
     dimension = argument.path.dimension or 0
     if not isinstance(value, torch.Tensor):
-        raise BadSymbolicArgument(f"symbolic= names {argument.name!r}, which is no tensor but {_a(value)}", fix=WRITE)
+        raise BadSymbolicArgument(f"symbolic= names {argument.name!r}, which is {_a(value)}, not a tensor", fix=WRITE)
     if not -value.dim() <= dimension < value.dim():
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, and the tensor has the shape {list(value.shape)}",
+            f"symbolic= names {argument.name!r}, but the tensor has the shape {list(value.shape)}",
             fix=f"name one of its dimensions, from 0 to {value.dim() - 1}"
             if value.dim()
-            else "leave it out: it has no sizes",
+            else f"leave out {argument.name!r}: the tensor has no dimensions",
         )
     dimension %= value.dim()
     return NamedValue(argument, f"{path}.size({dimension})", value.shape[dimension])
@@ -207,20 +209,21 @@ def _number(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
     if isinstance(value, torch.Tensor):
         raise BadSymbolicArgument(
             f"symbolic= names {argument.name!r}, which is a tensor",
-            fix=f'name one of its sizes, as "{argument.name}.size(0)"; the values of a tensor are inputs anyhow',
+            fix=f'name one of its sizes, such as "{argument.name}.size(0)"; the values of a tensor are always inputs',
         )
     if type(value) not in NUMBERS:
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, which is {_a(value)}, and int and float alone can be symbolic",
-            fix="leave it out: it is guarded by what it is",
+            f"symbolic= names {argument.name!r}, which is {_a(value)}; only int and float can be symbolic",
+            fix=f"leave out {argument.name!r}: a guard checks its value",
         )
     if isinstance(value, float) and argument.has_range:
         raise BadSymbolicArgument(
-            f"symbolic= gives {argument.name!r} a range, and it is a float, of which none is checked",
-            fix=f"write None in place of the range: {{{argument.name!r}: None}}",
+            f"symbolic= gives {argument.name!r} a range, but it is a float; ranges are for integers",
+            fix=f"write None instead of the range: {{{argument.name!r}: None}}",
         )
     return NamedValue(argument, path, value)
 
 
 def _a(value: object) -> str:
-    return f"a {type(value).__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

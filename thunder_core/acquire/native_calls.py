@@ -63,7 +63,9 @@ class NativeCalls:
         """C code that gets an iterator from outside may take something out of it, which later calls will not."""
         path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not is_of_classes(function):
-            self._note_edge(f"an iterator from outside is used: what this call finds in {path} stays", loud=True)
+            self._note_edge(
+                f"an iterator from outside is used: the items of {path} in this call become constants", loud=True
+            )
 
     def _take(self, machine: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method of a container with what an iterator gives, which is gone through once."""

@@ -14,12 +14,12 @@ from typing import Any
 class Reads(enum.Enum):
     """The reason why a function of C does the same at a later call, or what is done because it may not."""
 
-    ARGUMENTS = "it looks at its arguments alone"
-    ASKED = "it only asks: it is asked again at each call, before the program runs"
-    FRESH = "it gives something else each time: it is called again at each call, before the program runs"
-    TRACING = "it is of tracing itself, or of what results do not hang on"
-    OTHERWISE = "it has a stand-in of its own"
-    WORLD = "it reads or changes the world outside: a sharp edge that is told of"
+    ARGUMENTS = "it reads only its arguments"
+    ASKED = "it only reads a state: it is called again at each call, before the program runs"
+    FRESH = "its result changes from call to call: it is called again at each call, before the program runs"
+    TRACING = "it belongs to tracing itself, or does not affect results"
+    OTHERWISE = "it has its own lookaside"
+    WORLD = "it reads or changes the outside world: a sharp edge, which is reported"
 
 
 def _row(answer: Reads, module: str, names: str) -> dict[tuple[str, str], Reads]:

@@ -25,17 +25,17 @@ from thunder_core.runtime.library.states import STATES
 class Answer(enum.Enum):
     """The reason why C code finds the same in an object of a class at a later call."""
 
-    FIXED = "nothing in it changes; reading it is guarded by its value, its identity or its class"
-    SAME = "nothing in it changes: it has to be the same object"
+    FIXED = "it never changes; a guard checks its value, its identity or its class"
+    SAME = "it never changes: it has to be the same object"
     ITEMS = "its items are guarded one by one"
     ATTRIBUTES = "its attributes are guarded one by one"
     STATE = "its state is compared as a whole"
-    STEPS = "it is an iterator: taking something out of it is a sharp edge"
+    STEPS = "it is an iterator: taking an item is a sharp edge"
     CODE = "it calls Python code, whose reads are known"
     TENSOR = "PyTorch's own: recorded, or guarded by its metadata"
     RANDOM = "its draws are replayed"
-    ASKED = "methods that only ask are asked again; all others are sharp edges"
-    OPAQUE = "nothing tells: calling a method of it is a sharp edge"
+    ASKED = "methods that only read are called again; all others are sharp edges"
+    OPAQUE = "its reads are not known: calling one of its methods is a sharp edge"
 
 
 def _answers(answer: Answer, module: str, *names: str) -> dict[type | str, Answer]:

@@ -96,9 +96,7 @@ class NativeReads:
             return
         elif self._outside.path_of(owner) is not None and not runs_python(function):
             path = self._outside.path_of(owner)
-            self._note_edge(
-                f"code in C that nothing tells the reads of: {name_of(type(owner))}.{name} of {path}", loud=True
-            )
+            self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
 
     def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
         """A function of C has returned: what only asks is asked again at each call."""
@@ -128,7 +126,7 @@ class NativeReads:
             special = IDENTITY.get(function)
             if special is None or type_lookup(kind, special) is not getattr(object, special):
                 path = self._outside.path_of(operand)
-                self._note_edge(f"code in C that nothing tells the reads of: {name_of(kind)} at {path}", loud=True)
+                self._note_edge(f"C code whose reads are not known: {name_of(kind)} at {path}", loud=True)
 
 
 def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:

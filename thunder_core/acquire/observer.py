@@ -77,7 +77,7 @@ from thunder_core.runtime.library.objects import is_native
 from thunder_core.runtime.module import compiled_of
 
 REPLACEMENT_FINDERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node)
-READ_STATE = "read it before the first draw, or outside of what is compiled"
+READ_STATE = "read the state before the first draw, or outside the compiled program"
 KEYED = (operator.contains, operator.getitem)
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
@@ -189,7 +189,7 @@ class Acquisition(ObservedWrites):
         if (device := shown_device(owner, name)) is not None:
             return device
         if name == "state" and self.draws.paths and is_generator(owner):
-            self.refuse("the program reads the state of a generator of NumPy's behind a draw", READ_STATE)
+            self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)
@@ -393,7 +393,7 @@ class Acquisition(ObservedWrites):
             return True
         kept = is_fixed(value)
         if not kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
-            self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes an object, anew at each call")
+            self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         return kept
 
     def interprets(self, function: types.FunctionType) -> bool:
@@ -410,7 +410,7 @@ class Acquisition(ObservedWrites):
     def on_native_code(self, code: types.CodeType) -> None:
         """Take note of the user's code that C ran natively: what it read is not guarded."""
         if is_users_code(code):
-            self.note_edge(f"{code.co_qualname} ran natively, and what it reads is not guarded")
+            self.note_edge(f"{code.co_qualname} ran natively, and no guard checks what it reads")
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:
         """Note a sharp edge at the program's present line; a `loud` one is told of wherever it is allowed."""

@@ -43,7 +43,9 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 }
 
 NUMBERS = (float, int)  # classes of numbers that may change from call to call
-TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
+TOGETHER = (
+    "compile both functions with the same settings, so that one program contains them, or call one outside the other"
+)
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 # Of values that a program makes itself, which the prologue knows by their names.
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
@@ -85,8 +87,8 @@ class Outside(GuardedPaths):
         """
         if id(value) in self.closed:
             self.failure = CannotReplay(
-                f"the program reads or writes a {type(value).__name__} behind the call of a compiled function with "
-                "settings of its own, or of a hook of saved_tensors_hooks, that writes to it",
+                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to a "
+                f"{type(value).__name__}, and the program reads or writes it afterwards",
                 fix=TOGETHER,
                 where=self.closed[id(value)][1],
             )

@@ -41,7 +41,7 @@ WARNS = f"{LIBRARY}.output:raises_warning"
 DECIMALS = f"{LIBRARY}.states:decimal_settings"
 BEGIN_DRAWS = f"{LIBRARY}.draws:begin_draws"
 DRAWS = "draws"
-NO_TRACER = "tracers and transforms of PyTorch's: none was at work"
+NO_TRACER = "tracers and transforms of PyTorch: none was active"
 NAME = "prologue"
 CALLED_FUNCTIONS = (
     *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),

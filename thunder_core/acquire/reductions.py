@@ -139,8 +139,8 @@ def _referent(reference: Any, where: str) -> Any:
     referent = weakref.ref.__call__(reference)
     if referent is None:
         raise CannotReplay(
-            f"{where} is, or holds, a weak reference to an object that is gone when the program ends",
-            fix="return the object itself, or keep it alive",
+            f"{where} is or contains a weak reference to an object that no longer exists when the program ends",
+            fix="return the object itself, or keep the object alive",
         )
     return referent
 
@@ -158,9 +158,9 @@ def of_generator(value: Any, where: str) -> Reduction:
     native = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
     if native is None or frame is None or frame.function is None or frame.suspended or not frame.fast:
         raise CannotReplay(
-            f"{where} is, or holds, the {type(value).__name__} `{value.__qualname__}`, {progress(frame, native)}: it "
-            "cannot be made anew for the next call",
-            fix="return a list of what it gives, or the generator before anything was taken out of it",
+            f"{where} is or contains the {type(value).__name__} `{value.__qualname__}`, {progress(frame, native)}; it "
+            "cannot be rebuilt for the next call",
+            fix="return a list of its items, or return the generator before its first item is taken",
         )
     if isinstance(value, types.CoroutineType):
         value.close()  # nobody will await this one
@@ -180,7 +180,7 @@ def progress(frame: Any, native: Any) -> str:
         return "which has ended"
     if frame is None or frame.function is None:
         return "which was made by code that runs natively"
-    return f"which has begun, and stands at line {frame.lineno} of {frame.filename}"
+    return f"which has begun and is at line {frame.lineno} of {frame.filename}"
 
 
 def arguments_of(code: types.CodeType) -> int:

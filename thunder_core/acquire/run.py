@@ -149,7 +149,7 @@ class Run(Acquisition):
         """The sharp edges that were met."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
         for bsym in self.recorder.data_dependent.asking:
-            what = f"`{bsym.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
+            what = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
             self.sharp_edges.setdefault(what, bsym.source)
         note_later_writes(self)
         met = self.sharp_edges.items()
@@ -186,7 +186,7 @@ class Run(Acquisition):
             self.symbolic_sizes(value)
         if path is None:
             what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
-            self.note_edge(f"{what} that no path leads to became a constant")
+            self.note_edge(f"{what} became a constant, because no path leads to it")
         return self._name("constant" if path is None else path_name(path))
 
     def name_number(self, path: Path) -> str:

@@ -18,7 +18,7 @@ from thunder_core.ir.literal import dotted_name
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.runtime.library.saved_tensors_hooks import set_saved_tensors_hooks, unset_saved_tensors_hooks
 
-FIX = "pass what the hook needs in from outside, or set the hooks around the call of the compiled program"
+FIX = "pass the values that the hook needs from outside, or set the hooks around the call of the compiled program"
 
 
 class SavedTensorsHooks:
@@ -47,9 +47,9 @@ class SavedTensorsHooks:
         """Refuse a program that sets hooks and runs a backward pass itself, for which nothing was packed."""
         if self._line is not None and self._acquisition.recorder.gradients.passes:
             raise OperationFailed(
-                "a program that sets torch.autograd.graph.saved_tensors_hooks runs a backward pass itself: tensors "
-                "without data are not packed",
-                fix="call backward() outside of the compiled program, or leave the hooks out",
+                "a program that sets torch.autograd.graph.saved_tensors_hooks also runs a backward; tensors without "
+                "data cannot be packed",
+                fix="call backward() outside the compiled program, or leave out the hooks",
                 where=self._line,
             )
 
@@ -72,8 +72,8 @@ class SavedTensorsHooks:
         if parts is None:
             where = getattr(hook, "__code__", None)
             raise OperationFailed(
-                f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks holds a "
-                f"{type(held).__name__} that the program makes, and runs natively",
+                f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and holds a "
+                f"{type(held).__name__} that the program makes",
                 fix=FIX,
                 where=where and SourceLine(where.co_filename, where.co_firstlineno, where.co_qualname),
             )

@@ -165,7 +165,7 @@ def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
     elif found:
         raise SharpEdgeError(
             "the program has sharp edges: " + "; ".join(map(str, found)),
-            fix='pass these values in as arguments, or allow them with sharp_edges="allow"',
+            fix='pass these values as arguments, or allow them with sharp_edges="allow"',
             where=found[0].where,
         )
 

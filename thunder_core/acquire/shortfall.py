@@ -13,7 +13,7 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.ir.sizes import symbols_of, text_of
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 
-ASKS = "do not format or hash it, and do not loop that many times, which makes a constant of it"
+ASKS = "do not format it, hash it or loop that many times, because this makes it a constant"
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tup
 def _of_symbol(argument: SymbolicArgument, interval: Interval, conditions: dict[str, Origin]) -> Iterator[Shortfall]:
     told = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
     if interval.lower is not None and interval.lower == interval.upper:
-        what = f"is traced for one value of {argument.name}, which symbolic= names: {told}"
+        what = f"is traced for one value of {argument.name}, although symbolic= names it: {told}"
         yield Shortfall(argument.name, what, f"{ASKS}; or leave {argument.name} out of symbolic=")
     elif conditions and argument.has_range:
         what = (
-            f"has a program that does not serve all of {argument.name}, {argument.range_text}, as symbolic= has it, "
-            f"but {told}; other values are traced as further programs"
+            f"has a program that does not serve all of {argument.name}, {argument.range_text}, as symbolic= says, "
+            f"but {told}; other values get additional programs"
         )
         yield Shortfall(argument.name, what, _narrower(argument, interval))
 
 
 def _narrower(argument: SymbolicArgument, interval: Interval) -> str:
     """Return the advice: not to branch on it, and the range that is left where it is another than the given one."""
-    decide = "do not branch on it, or on anything computed from it"
+    decide = "do not branch on it or on values computed from it"
     lower = 1 if argument.lower is None and argument.path.dimension is not None else argument.lower
     if (interval.lower, interval.upper) == (lower, argument.upper):
         return decide
-    return f"{decide}, or name what is served: {{{argument.name!r}: ({interval.lower}, {interval.upper})}}"
+    return f"{decide}, or name the served range: {{{argument.name!r}: ({interval.lower}, {interval.upper})}}"

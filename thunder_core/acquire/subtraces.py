@@ -21,7 +21,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 
-OUTSIDE = "call the operator outside of the transform, or write the branch or loop in Python"
+OUTSIDE = "call the operator outside the transform, or write the branch or loop in Python"
 APART = "make it before the operator is called, or write the branch or loop in Python"
 
 
@@ -42,13 +42,13 @@ class Subtraces:
         self.operator = operator
         levels = self.recorder.levels.batches
         if levels is None:
-            raise self.refuse("is traced within a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
+            raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
         self.batches = Batches(acquisition, levels)
 
     def refuse(self, what: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace; it is kept, in case the program swallows it."""
         self.recorder.failure = OperationFailed(
-            f"a function that is given to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
+            f"a function passed to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
         )
         return cast(OperationFailed, self.recorder.failure)
 
@@ -84,14 +84,14 @@ class Subtraces:
             torch.clear_autocast_cache()
         after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
         if after != (effects, shown) or held.have_changed():
-            raise self.refuse("changes an object that it has not made, or prints", "return what it is to change")
+            raise self.refuse("changes an object from outside, or prints", "return the new value instead")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())
         if len(self.recorder.data_dependent.asking) != asked:
-            raise self.refuse("asks for the value of a tensor")
+            raise self.refuse("reads the value of a tensor")
         made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         if any(name not in made for bsym in bsyms for name in bsym.mutates):
-            raise self.refuse("writes to a tensor that it has not made", "write to a copy: `x.clone().add_(1)`")
+            raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")
         self._require_own_memory(results, given, made)
         return Recording(bsyms, results)
 
@@ -101,7 +101,7 @@ class Subtraces:
         """Raise `OperationFailed` for results that share memory with one another, or with what was made before."""
         fakes = [self.recorder.tensors.fake(tensor) for tensor in results]
         if any(self.recorder.tensors.proxy(fake).name not in made for fake in fakes):
-            raise self.refuse("returns a tensor that it has not made", "return a copy: `x.clone()`")
+            raise self.refuse("returns a tensor from outside", "return a copy: `x.clone()`")
         memories = [memory_of(fake) for fake in fakes]
         known = {memory_of(self.recorder.tensors.fake(tensor)) for tensor in given}
         known |= {memory_of(self.recorder.tensors.fake(tensor)) for tensor, _ in self.recorder.inputs.values()}

@@ -38,9 +38,9 @@ def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:
     """Return a function of a bound symbol behind a transform; `OperationFailed` for one that returns something else."""
     if list(map(_kind, function.output)) != list(map(_kind, changed.output)):
         raise OperationFailed(
-            f"{changed.made_by} changes the dtypes or shapes of what a function given to "
-            f"`{bsym.symbol.short_name}` returns",
-            fix="leave it out, or write the branch or loop in Python",
+            f"the transform {changed.made_by} changes the dtypes or shapes of the results of a function that is passed "
+            f"to `{bsym.symbol.short_name}`",
+            fix="leave out the transform, or write the branch or loop in Python",
             where=bsym.source,
         )
     return changed

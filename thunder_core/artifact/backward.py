@@ -53,9 +53,9 @@ class StoredDerivative:
         """The error for gradients that no backward was saved for."""
         known = "; ".join(in_words(one) for one in self.backwards) or "none"
         return NotDifferentiable(
-            f"{self.folder} holds no backward for gradients of {in_words(given)}; those that it holds are for: {known}",
-            fix="save it anew after a backward like this one, or load it without strict=True: autograd then "
-            "differentiates the program as it runs once more",
+            f"{self.folder} has no backward for gradients of {in_words(given)}; it has a backward for: {known}",
+            fix="save the artifact again after such a backward, or load it without strict=True: autograd then "
+            "differentiates the program while it runs once more",
         )
 
     def backward_trace(self) -> Trace:

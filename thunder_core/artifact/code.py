@@ -42,13 +42,13 @@ def verify_code(code: dict[str, str], *, subject: str, trust: Trust) -> None:
             trust.imported(name)
         except ImportError as error:
             raise ArtifactForeign(
-                f"{subject} was traced from the module {name}, which is not here: {error}",
-                fix=f"install or write {name}",
+                f"{subject} was traced from the module {name}, which cannot be found: {error}",
+                fix=f"install the module {name}, or add it to PYTHONPATH",
             ) from error
         if file_digest(name) != digest:
             raise ArtifactForeign(
-                f"{name} is not the code that {subject} was traced from: it has been changed since",
-                fix="install the version that the artifact was made with, or make the artifact anew",
+                f"the code of {name} has changed since {subject} was traced from it",
+                fix="install the version that the artifact was made with, or make the artifact again",
             )
 
 

@@ -9,7 +9,7 @@ from thunder_core.errors import ArtifactForeign
 from thunder_core.extension.requirement import instruction_sets
 from thunder_core.fusion.machine_code import machine
 
-ANEW = "make the artifact anew here"
+ANEW = "make the artifact again on this machine"
 
 
 def require_compatible(manifest: Manifest) -> None:
@@ -25,8 +25,8 @@ def require_torch(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for another minor version of PyTorch: its operations may mean other things."""
     if minor(manifest.torch) != minor(torch.__version__):
         raise ArtifactForeign(
-            f"the artifact was made with PyTorch {manifest.torch}, and this is {torch.__version__}",
-            fix="install that version of PyTorch, or make the artifact anew with this one",
+            f"the artifact was made with PyTorch {manifest.torch}, but this is PyTorch {torch.__version__}",
+            fix="install that version of PyTorch, or make the artifact again with this version",
         )
 
 
@@ -42,7 +42,7 @@ def require_devices(manifest: Manifest) -> None:
         if not present:
             raise ArtifactForeign(
                 f"the artifact's programs run on {device}, which this machine or this build of PyTorch does not have",
-                fix="load it where the device is, or make the artifact anew for this one with --device",
+                fix="load the artifact on a machine with this device, or make it again with another --device",
             )
 
 
@@ -60,9 +60,9 @@ def require_architecture(manifest: Manifest) -> None:
         here = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
         if here != manifest.target:
             raise ArtifactForeign(
-                f"the artifact's kernels are machine code for {manifest.target}, and the GPU that they run on, "
-                f"{torch.cuda.get_device_name(device)}, is {here}",
-                fix=f"load it on such a GPU, or make it anew with --target {here}",
+                f"the artifact's kernels are machine code for {manifest.target}, but the GPU "
+                f"{torch.cuda.get_device_name(device)} is {here}",
+                fix=f"load the artifact on such a GPU, or make it again with --target {here}",
             )
 
 
@@ -70,7 +70,7 @@ def require_machine(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for compiled regions of another system, processor family or version of Python."""
     if manifest.machine and manifest.machine != machine():
         raise ArtifactForeign(
-            f"the artifact's compiled regions run on {manifest.machine}, and this is {machine()}", fix=ANEW
+            f"the artifact's compiled regions run on {manifest.machine}, but this is {machine()}", fix=ANEW
         )
 
 
@@ -80,5 +80,5 @@ def require_instructions(manifest: Manifest) -> None:
     if lacking:
         raise ArtifactForeign(
             f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(lacking)}",
-            fix=f"load it on a CPU that has them, or {ANEW}",
+            fix=f"load the artifact on a CPU that has them, or {ANEW}",
         )

@@ -16,8 +16,8 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     """A compiler as plain data; raises `WrongInputs` for what only looks like one."""
     if not isinstance(compiler, Compiler):
         raise WrongInputs(
-            f"this was compiled by a {type(compiler).__name__}, which cannot be written down",
-            fix="save what jit or compile returned",
+            f"the compiler of this object, a {type(compiler).__name__}, cannot be saved",
+            fix="save the result of jit or compile",
         )
     transforms = [(type(transform).__name__, part_facts(transform)) for transform in compiler.transforms]
     lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
@@ -36,7 +36,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
                 ("transforms", [name for name, facts in transforms if facts is None], "cannot be written down"),
                 ("lookasides", [name for name, facts in lookasides if facts is None], "cannot be written down"),
                 ("operators", [name for name, facts in operators if facts is None], "cannot be written down"),
-                ("executors", nameless, "are not the ones that have these names"),
+                ("executors", nameless, "are not registered under these names"),
             )
             if names
         ),
@@ -55,8 +55,8 @@ def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
     """The compiler that plain data tells of; `ArtifactForeign` where a part of it is not to be had, `ImportRefused`."""
     if facts.lacks:
         raise WrongInputs(
-            f"the artifact holds no program for these inputs, and none can be traced: {facts.lacks}",
-            fix="call it with inputs like those that were traced",
+            f"the artifact has no program for these inputs, and none can be traced: {facts.lacks}",
+            fix="pass inputs like the traced ones",
         )
     operators = {one.name: one for one in (part_of(facts, Operator, trust) for facts in facts.operators)}
     register_operators(list(operators.values()))
@@ -73,6 +73,6 @@ def _executor(name: str) -> Executor:
         return find_executor(name)
     except (UnknownName, EnvironmentLacks) as error:
         raise ArtifactForeign(
-            f"the executor {name} of the artifact's recipe is not to be had here: {error.what}",
-            fix="register it with register_executor, or install what brings it, before new inputs are traced",
+            f"the executor {name} of the artifact's recipe is not available: {error.what}",
+            fix="before new inputs are traced, register the executor with register_executor, or install its package",
         ) from error

@@ -63,15 +63,15 @@ class Keeper:
             )
         if must and isinstance(value, CompiledCall):
             raise CannotReplay(
-                f"the program calls the compiled function `{value.name}`, which has settings of its own and cannot be "
-                "kept in the file of another one",
-                fix="compile both functions alike, so that one program holds them",
+                f"the program calls the compiled function `{value.name}`, which has its own settings and cannot be "
+                "saved in the artifact of another function",
+                fix="compile both functions with the same settings, so that one program contains them",
                 where=value.where,
             )
         if facts is None and must:
             raise CannotReplay(
-                f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be kept in a file",
-                fix="define it at the top of a module that can be imported, or make it an attribute of the model",
+                f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be saved",
+                fix="define it at the top level of an importable module, or make it an attribute of the model",
             )
         return facts or ConstantFacts(kind="lost", text=f"{type(value).__name__}: {value!r:.120}")
 
@@ -202,8 +202,8 @@ class Finder:
             raise
         except Exception as error:  # modules and attributes of libraries may raise anything
             raise ArtifactForeign(
-                f"the constant `{name}` of the artifact's traces ({facts.text}) is not to be had here: {error}",
-                fix="load the artifact with the model and the packages that it was made from",
+                f"the constant `{name}` of the artifact's traces ({facts.text}) cannot be found: {error}",
+                fix="load the artifact with the model and the packages that it was made with",
             ) from error
 
     def compared(self, name: str, facts: ConstantFacts) -> object:
@@ -219,7 +219,7 @@ class Finder:
         """From its module; a builtin has to be Python's own."""
         found = self.trust.imported(facts.text)
         if facts.text.startswith("builtins:") and not is_builtin(found):
-            raise LookupError("another object stands in its place")
+            raise LookupError("its name refers to another object")
         return found
 
     def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
@@ -232,7 +232,7 @@ class Finder:
         """From the subject, if it still is what it was."""
         value = follow(self.subject, facts.steps, self.trust)
         if type(value).__name__ != facts.text or code_digest(value) != facts.code:
-            raise LookupError("its code has been changed since the artifact was made")
+            raise LookupError("its code has changed since the artifact was made")
         return value
 
     def from_kernels(self, facts: ConstantFacts) -> object:
@@ -244,9 +244,9 @@ class Finder:
         """From the class of an `autograd.Function`, which is imported: the operation that applies it."""
         kind = self.trust.imported(facts.text)
         if not (isinstance(kind, type) and issubclass(kind, torch.autograd.Function)):
-            raise LookupError("it is no `torch.autograd.Function`")
+            raise LookupError("it is not a `torch.autograd.Function`")
         if facts.code != code_place(kind):
-            raise LookupError("another class stands in its place")
+            raise LookupError("its name refers to another class")
         return applied(kind)
 
     def lost(self, facts: ConstantFacts) -> object:

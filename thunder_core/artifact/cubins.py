@@ -44,8 +44,8 @@ def launcher(name: str) -> Executor:
         return find_executor(name)
     except (UnknownName, EnvironmentLacks) as error:
         raise ArtifactForeign(
-            f"the executor {name} of the artifact's kernels is not to be had here: {error.what}",
-            fix="install what brings it, or make the artifact anew",
+            f"the executor {name} of the artifact's kernels is not available: {error.what}",
+            fix="install the executor's package, or make the artifact again",
         ) from error
 
 

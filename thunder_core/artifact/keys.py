@@ -72,7 +72,7 @@ def read_private_key(place: Path) -> Ed25519PrivateKey:
     """The private key of a file in PEM or OpenSSH's form; raises `BadKey`, also where others can read the file."""
     content = content_of(place)
     if place.stat().st_mode & OTHERS:
-        raise BadKey(f"{place} can be read by others, so that they could sign as you", fix=f"chmod 600 {place}")
+        raise BadKey(f"other users can read {place}, so they could sign as you", fix=f"run chmod 600 {place}")
     load = (
         serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else serialization.load_pem_private_key
     )
@@ -81,10 +81,10 @@ def read_private_key(place: Path) -> Ed25519PrivateKey:
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise BadKey(
             f"{place} cannot be read as a private key: {error}",
-            fix=f"name a file that `thunder keys new` made; {PASSPHRASE} has its passphrase, if it has one",
+            fix=f"name a key file made by `thunder keys new`; set {PASSPHRASE} to its passphrase, if it has one",
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise BadKey(f"{place} holds a key of another kind than Ed25519", fix="make one with `thunder keys new FILE`")
+        raise BadKey(f"the key in {place} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
     return key
 
 
@@ -92,12 +92,12 @@ def read_public_keys(place: Path) -> tuple[PublicKey, ...]:
     """The public keys of a file: one in PEM, or lines in OpenSSH's form; raises `BadKey`."""
     content = content_of(place)
     if b"PRIVATE KEY" in content:
-        raise BadKey(f"{place} holds a private key", fix=f"name the public one, such as {public_place(place)}")
+        raise BadKey(f"{place} is a private key", fix=f"name the public key, such as {public_place(place)}")
     if content.startswith(PEM_PUBLIC):
         return (read_pem(place, content),)
     found = tuple(parse_lines(content.decode(errors="replace"), place))
     if not found:
-        raise BadKey(f"{place} holds no public key", fix=f"name a file with a line `{KIND} AAAA... whose`")
+        raise BadKey(f"{place} has no public key", fix=f"name a file with a line `{KIND} AAAA... comment`")
     return found
 
 
@@ -108,7 +108,7 @@ def read_pem(place: Path, content: bytes) -> PublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise BadKey(f"{place} cannot be read as a public key: {error}", fix="name another file") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise BadKey(f"{place} holds a key of another kind than Ed25519", fix="make one with `thunder keys new FILE`")
+        raise BadKey(f"the key in {place} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
     return PublicKey(key.public_bytes(*RAW))
 
 
@@ -120,7 +120,7 @@ def content_of(place: Path) -> bytes:
     except OSError as error:
         raise BadKey(f"the key {place} cannot be read: {error.strerror}", fix="name a file that exists") from error
     if len(content) > MOST:
-        raise BadKey(f"{place} is too large for a key", fix="name a file that `thunder keys new` made")
+        raise BadKey(f"{place} is too large for a key", fix="name a key file made by `thunder keys new`")
     return content
 
 

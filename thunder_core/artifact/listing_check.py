@@ -50,7 +50,7 @@ def meaning(listing: Listing, text: str) -> tuple[object, ...]:
     head, _, body = f"\n{text}".partition("\ndef ")
     allowed = {"", *map(import_line, listing.imports)}
     if any(line not in allowed and not line.startswith("#") for line in head.splitlines()):
-        raise ValueError("a module of a trace imports what its function needs, and does nothing else")
+        raise ValueError("a trace module may contain only imports and its function")
     return meaning_of_code(compile(f"def {body}", "<shown>", "exec", dont_inherit=True))
 
 

@@ -19,7 +19,7 @@ def empty_set() -> set[Any]:
 def frozen_set(value: Any) -> frozenset[Any]:
     """A frozen set of the items of another set; ValueError for a range, which could have any number."""
     if type(value) is not set:
-        raise ValueError("a frozenset is made of a set")
+        raise ValueError("a frozenset literal needs a set")
     return frozenset(value)
 
 
@@ -57,40 +57,40 @@ def read_literal(text: str) -> Any:
     try:
         return _value(ast.parse(text, mode="eval").body)
     except (SyntaxError, TypeError, RuntimeError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r:.80} is no literal") from error
+        raise ValueError(f"{text!r:.80} is not a literal") from error
 
 
 def _value(node: ast.expr) -> Any:
     reader = READERS.get(type(node))
     if reader is None:
-        raise ValueError(f"{ast.unparse(node)!r:.80} is no literal")
+        raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
     return reader(node)
 
 
 def _key(node: ast.expr | None) -> Any:
     if node is None:
-        raise ValueError("a dict of a literal holds nothing of another one")
+        raise ValueError("a dict literal cannot contain `**`")
     return _value(node)
 
 
 def _call(node: ast.Call) -> Any:
     name = ast.unparse(node.func)
     if name not in CALLS or node.keywords:
-        raise ValueError(f"{name!r:.80} is not called in literals")
+        raise ValueError(f"{name!r:.80} cannot be called in a literal")
     return CALLS[name](*(_value(argument) for argument in node.args))
 
 
 def _attribute(node: ast.Attribute) -> Any:
     found = getattr(torch, node.attr, None) if ast.unparse(node.value) == "torch" else None
     if not isinstance(found, NAMED):
-        raise ValueError(f"{ast.unparse(node)!r:.80} is no literal")
+        raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
     return found
 
 
 def _negative(node: ast.UnaryOp) -> Any:
     operand = _value(node.operand)
     if not isinstance(node.op, ast.USub) or not isinstance(operand, int | float | complex):
-        raise ValueError(f"{ast.unparse(node)!r:.80} is no literal")
+        raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
     return -operand
 
 

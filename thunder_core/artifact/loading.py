@@ -161,7 +161,7 @@ def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) ->
         raise ArtifactForeign(
             f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
             f"classes or config differ from those of its {artifact.manifest.subject}",
-            fix="load it with the model that it was made from, in the same dtype",
+            fix="load the artifact with the model that it was made from, in the same dtype",
         )
     trust = trust_in(model, consent.trusted_modules)
     verify_code(artifact.manifest.code, subject=artifact.manifest.subject, trust=trust)
@@ -213,8 +213,8 @@ class Rebinding:
         artifact = open_artifact(self.folder)
         if artifact.manifest.digest != self.digest:
             raise ArtifactForeign(
-                f"{self.folder} is another artifact than the one that the module was loaded from",
-                fix="load the module from the artifact that is there now",
+                f"the artifact in {self.folder} has been replaced since the module was loaded from it",
+                fix="load the module again from the new artifact",
             )
         return artifact
 
@@ -261,8 +261,8 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
         model: torch.nn.Module = build(config=kept[CONFIG], file=file, generation=kept[GENERATION], **allowed)
     except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
-            f"the class of the artifact's model, {facts.path}, is not what it was: {error}",
-            fix="install the version of transformers that the artifact was made with, or make it anew",
+            f"the class of the artifact's model, {facts.path}, has changed: {error}",
+            fix="install the version of transformers that the artifact was made with, or make the artifact again",
         ) from error
     return prepared(artifact, model, has_values=False)
 
@@ -271,9 +271,9 @@ def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bo
     """The model from where it came from; raises `WrongInputs` where the artifact does not say that."""
     if not artifact.manifest.source:
         raise WrongInputs(
-            f"{artifact.folder} does not say where its {artifact.manifest.subject} comes from",
+            f"{artifact.folder} does not record where its {artifact.manifest.subject} comes from",
             fix="pass the model: thunder_core.load(folder, model)"
-            + (", with weights=True to give it the artifact's weights" if artifact.manifest.weights else ""),
+            + (", with weights=True to load the artifact's weights" if artifact.manifest.weights else ""),
         )
     rebuild: Any = plugins.imported(REBUILD)
     options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}

@@ -58,7 +58,7 @@ def item_of(value: Any, key: Any) -> Any:
     if isinstance(value, dict):
         return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)
     if type(value) not in (list, tuple):
-        raise TypeError(f"no way leads through a {type(value).__name__}")
+        raise TypeError(f"a path cannot lead through a {type(value).__name__}")
     return value[key]
 
 
@@ -70,7 +70,7 @@ def missing_item(key: Any) -> Any:
 def opened(value: Any, key: str) -> Any:
     """The functions that Python's own descriptors, methods and partial functions hold."""
     if type(value) not in OPENABLE or key not in OPENED:
-        raise TypeError(f"no way leads to {key!r} of a {type(value).__name__}")
+        raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")
     return getattr(value, key)
 
 

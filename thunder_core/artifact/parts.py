@@ -66,14 +66,14 @@ def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
     try:
         kind: Any = trust.imported(facts.path)
         if not (isinstance(kind, type) and issubclass(kind, base)):
-            raise TypeError(f"it is no {base.__name__.lower()}")
+            raise TypeError(f"it is not a subclass of {base.__name__}")
         fields: Any = {name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
         part: Part = kind(**fields)
         return part
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
         raise ArtifactForeign(
-            f"the {base.__name__.lower()} {facts.path} of the artifact's recipe is not to be had here: {error}",
-            fix="install the version of Thunder that the artifact was made with, or make it anew",
+            f"the {base.__name__.lower()} {facts.path} of the artifact's recipe is not available: {error}",
+            fix="install the version of Thunder that the artifact was made with, or make the artifact again",
         ) from error
 
 

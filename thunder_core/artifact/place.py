@@ -13,6 +13,7 @@ from thunder_core.artifact.manifest import SIGNATURE, Manifest
 from thunder_core.artifact.read import read_manifest
 from thunder_core.errors import ArtifactError, OutOfDisk, OutputExists, OutputNotWritable
 from thunder_core.report import number_format
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.folder import RequireFree, replaced_folder
 from thunder_core.storage.full_disk import full_disk_told
 from thunder_core.storage.manifest import MANIFEST
@@ -29,7 +30,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
     change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever else is raised inside
     passes on, errors about files elsewhere too, and nothing is left of it.
     """
-    folder = Path(folder).expanduser().absolute()
+    folder = absolute(folder)
     require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
     require(folder)
     others_errors: list[OSError] = []
@@ -44,7 +45,7 @@ def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None 
         if error in others_errors:
             raise
         raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder"
         ) from error
 
 
@@ -64,7 +65,7 @@ def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> 
         return
     if not force:
         raise OutputExists(
-            f"{folder} exists and was kept", fix="name another folder with --out, or replace it with --force"
+            f"{folder} exists and was kept", fix="name another folder with --out, or replace this one with --force"
         )
     require_replaceable(folder, found)
 
@@ -74,9 +75,9 @@ def require_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise OutOfDisk(
-            f"the weights take {number_format.size(size)}, "
-            f"and the disk of {folder.parent} has {number_format.size(free)} left",
-            fix="make room, name a folder on another disk, or leave the weights out",
+            f"the weights need {number_format.size(size)}, "
+            f"but the disk of {folder.parent} has {number_format.size(free)} free",
+            fix="free disk space, name a folder on another disk, or leave out the weights",
         )
 
 
@@ -89,7 +90,7 @@ def require_replaceable(folder: Path, found: Path) -> None:
     damaged; which ones are its own is what the manifest says.
     """
     if not found.is_dir() or found.is_symlink():
-        raise no_artifact(folder, "it is no folder")
+        raise no_artifact(folder, "it is not a folder")
     if not any(found.iterdir()):
         return
     try:
@@ -99,8 +100,8 @@ def require_replaceable(folder: Path, found: Path) -> None:
     if strange := sorted(strange_files(found, manifest)):
         more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
         raise OutputExists(
-            f"{folder} was kept: it holds files that are not the artifact's: {', '.join(strange[:NAMED])}{more}",
-            fix="move them elsewhere, or name another folder with --out",
+            f"{folder} was kept: it contains files that the artifact does not list: {', '.join(strange[:NAMED])}{more}",
+            fix="move these files elsewhere, or name another folder with --out",
         )
 
 
@@ -122,6 +123,6 @@ def _raise(error: OSError) -> None:
 def no_artifact(folder: Path, why: str) -> OutputExists:
     """The error for something that stands where an artifact is to be written and is none."""
     return OutputExists(
-        f"{folder} is no artifact of Thunder and was kept: {why}; --force replaces only artifacts and empty folders",
+        f"{folder} is not an artifact and was kept: {why}; --force replaces only artifacts and empty folders",
         fix="name another folder with --out, or remove it yourself",
     )

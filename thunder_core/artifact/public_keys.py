@@ -18,6 +18,7 @@ import platformdirs
 
 from thunder_core.errors import BadKey
 from thunder_core.printable import printable
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.ownership import fault_of
 
 KIND = "ssh-ed25519"
@@ -68,7 +69,7 @@ def parse_text(text: str, comment: str = "") -> PublicKey:
     except binascii.Error as error:
         raise ValueError("it is not base64") from error
     if not content.startswith(PREFIX) or len(content) != len(PREFIX) + LENGTH:
-        raise ValueError(f"it is no {KIND} key")
+        raise ValueError(f"it is not a {KIND} key")
     return PublicKey(content[len(PREFIX) :], " ".join(printable(comment).split())[:MOST_COMMENT])
 
 
@@ -90,15 +91,15 @@ def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
             yield parse_line(line)
         except ValueError as error:
             raise BadKey(
-                f"line {number} of {place} is no public key: {error}",
-                fix=f"write one key a line as `{KIND} AAAA... whose`, or remove the line",
+                f"line {number} of {place} is not a public key: {error}",
+                fix=f"write one key on each line as `{KIND} AAAA... comment`, or remove the line",
             ) from error
 
 
 def trusted_file() -> Path:
     """The user's list: `trusted_keys` in `THUNDER_CONFIG_DIR`, or in the platform's folder for users' settings."""
     named = os.environ.get(VARIABLE)
-    return (Path(named).expanduser().absolute() if named else platformdirs.user_config_path("thunder")) / TRUSTED
+    return (absolute(named) if named else platformdirs.user_config_path("thunder")) / TRUSTED
 
 
 def trusted_list() -> tuple[PublicKey, ...]:
@@ -110,7 +111,10 @@ def trusted_list() -> tuple[PublicKey, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadKey(f"{place} cannot be read: {error}", fix="look at whose it is, or remove it") from error
+        raise BadKey(
+            f"{place} cannot be read: {error}",
+            fix="check the owner and the permissions of the file, or remove the file",
+        ) from error
     return tuple(parse_lines(text, place))
 
 
@@ -118,7 +122,7 @@ def require_own(place: Path) -> None:
     """Raise `BadKey` where others can write a list or its folder: they could add their own key."""
     for path in (place, place.parent):
         if fault := fault_of(path.stat()):
-            fix = f"`chmod go-w {path}` if it is yours"
+            fix = f"run `chmod go-w {path}` if the file is yours"
             raise BadKey(f"{path} {fault}, so the keys in it cannot be trusted", fix=fix)
 
 
@@ -129,7 +133,7 @@ def write_trusted(keys: Iterable[PublicKey]) -> Path:
     new = place.with_name(f".{TRUSTED}.{os.getpid()}")
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        head = "# Keys of those whose artifacts are trusted; `thunder keys` edits this list.\n"
+        head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
         new.write_text(f"{head}{lines}", encoding="utf-8")
         new.chmod(0o600)
         new.replace(place)

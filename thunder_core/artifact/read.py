@@ -15,11 +15,12 @@ from thunder_core.artifact.manifest import SCHEMA_VERSION, Manifest, StageFacts
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
 from thunder_core.ir.listing import Listing
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.digest import digest_of, digest_of_file
 from thunder_core.storage.manifest import MANIFEST, ends_with_seal
 from thunder_core.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
-COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
+COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
 MOST_MANIFEST = 64 << 20  # bytes
 SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key, in every version
 
@@ -56,7 +57,7 @@ class Artifact:
         except ValidationError as error:
             raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
         if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
-            raise damaged(self.folder, f"{stage.lines_file}, which is shown, is not what {stage.file} does")
+            raise damaged(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
         return listing
 
 
@@ -72,7 +73,7 @@ def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artif
 
     Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
     """
-    folder = Path(folder).expanduser().absolute()
+    folder = absolute(folder)
     artifact = Artifact(folder, read_manifest(folder))
     for name, facts in artifact.manifest.files.items():
         verify(folder, name, facts.size, None if name in later else facts.digest)
@@ -83,16 +84,16 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of an artifact, verified against its own digest."""
     if not is_artifact(folder):
         raise NotAnArtifact(
-            f"{folder} holds no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
-            fix="name a folder that `thunder optimize` or `thunder_core.save` wrote",
+            f"{folder} has no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
+            fix="name a folder written by `thunder optimize` or `thunder_core.save`",
         )
     path = inside(folder, MANIFEST)
     if path.stat().st_size > MOST_MANIFEST:
-        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, more than any of Thunder's")
+        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
     content = read_inside(folder, MANIFEST)
     schema = schema_of(folder, content)
     if not ends_with_seal(content):
-        raise damaged(folder, f"{MANIFEST} is not as it was written: its last line is not the digest of the others")
+        raise damaged(folder, f"{MANIFEST} has been changed: its last line is not the digest of the other lines")
     try:
         content = upgraded(content, schema)
         manifest = Manifest.model_validate_json(content)
@@ -120,7 +121,7 @@ def schema_of(folder: Path, content: bytes) -> int:
     if int(found[1]) > SCHEMA_VERSION:
         raise ArtifactTooNew(
             f"{folder} has the schema {found[1].decode()}; this version of Thunder reads up to {SCHEMA_VERSION}",
-            fix="upgrade thunder-optimize, or make the artifact anew with this version",
+            fix="upgrade thunder-optimize, or make the artifact again with this version",
         )
     return int(found[1])
 
@@ -142,7 +143,7 @@ def inside(folder: Path, name: str) -> Path:
     """The path of a file of the artifact; `ArtifactDamaged` where it leads out or over a link, or is no plain file."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
-        raise damaged(folder, f"{name!r} is no path inside the artifact")
+        raise damaged(folder, f"{name!r} is not a path inside the artifact")
     path = folder
     for part in parts:
         path = path / part
@@ -151,7 +152,7 @@ def inside(folder: Path, name: str) -> Path:
         except (OSError, ValueError) as error:
             raise damaged(folder, f"{name!r} is missing") from error
         if stat.S_ISLNK(found.st_mode):
-            raise damaged(folder, f"{name!r} is, or leads over, a symbolic link")
+            raise damaged(folder, f"{name!r} is a symbolic link, or its path contains one")
     if fault := fault_of_kind(found):
         raise damaged(folder, f"{name!r} {fault}")
     return path

@@ -27,7 +27,9 @@ def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
     """The keyword arguments of the call that an artifact keeps, in their order; on the CPU."""
     artifact = open_artifact(Path(folder))
     if not artifact.manifest.example:
-        raise NoSuchTrace(f"{folder} keeps no example inputs", fix="make it with `thunder optimize`, which keeps some")
+        raise NoSuchTrace(
+            f"{folder} has no example inputs", fix="make the artifact with `thunder optimize`, which saves some"
+        )
     tensors = read_tensors(artifact, EXAMPLE)
     return {name: tensors[name] for name in artifact.manifest.example}
 
@@ -54,7 +56,9 @@ def given_to(
     """
     program = program_of(folder, number, subject)
     if program.derivative is None:
-        raise NoSuchTrace(f"program {number} of {folder} has no {trace}", fix=f"it says why: {program.recorded}")
+        raise NoSuchTrace(
+            f"program {number} of {folder} has no {trace}", fix=f"nothing to do; the reason is: {program.recorded}"
+        )
     signature = program.derivative.signature
     inputs, _ = program.prepare(subject, args, kwargs)
     with torch.no_grad():

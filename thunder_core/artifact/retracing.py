@@ -21,8 +21,8 @@ from thunder_core.runtime.program import Program
 from thunder_core.runtime.refusals import refusal_reason
 
 GENERATE_WITHIN = (
-    "give fewer or shorter prompts, ask for fewer new tokens, or make it anew with a greater --batch, --prompt-length "
-    "or --new-tokens; without strict=True such a call is traced"
+    "use fewer or shorter prompts or fewer new tokens, or make the artifact again with a larger --batch, "
+    "--prompt-length or --new-tokens; without strict=True, Thunder traces such a call"
 )
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
 METHODS = "thunder_core.artifact.parts:methods_of"
@@ -105,16 +105,16 @@ class Strict:
     ) -> Program:
         """Raise `WrongInputs`."""
         reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
-        told = "; ".join(reasons) or "they are of calls, not of `forward`"
+        told = "; ".join(reasons) or "they are programs for calls, not for `forward`"
         if self.generation is not None:
             raise WrongInputs(
-                f"{self.folder} generates for {self.generation}, and no program of it takes this call: {told}",
+                f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {told}",
                 fix=GENERATE_WITHIN,
             )
         serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
         raise WrongInputs(
-            f"no program of {self.folder}{serves} takes this: {told}",
-            fix="call it with inputs like those that were traced, or load it without strict=True",
+            f"no program of {self.folder}{serves} accepts these inputs: {told}",
+            fix="pass inputs like the traced ones, or load the artifact without strict=True",
         )
 
 
@@ -124,4 +124,4 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code
         return refusal_reason(program, error)
-    return "a value that it computes, and that decides how it goes on, is another than when it was traced"
+    return "a computed value that the program branches on differs from its value while tracing"

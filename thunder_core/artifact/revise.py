@@ -60,8 +60,8 @@ def require_same(artifact: Artifact, place: Path) -> None:
         same = False
     if not same:
         raise OutputExists(
-            f"{artifact.folder} was kept: it is not the artifact any more that was validated, somebody replaced it",
-            fix="validate it once more: what was found is about the one that was there before",
+            f"{artifact.folder} was kept: another artifact replaced it during the validation",
+            fix="validate again: the result is about the earlier artifact",
         )
 
 

@@ -102,7 +102,7 @@ class Separation:
         if not isinstance(function, ast.FunctionDef):
             raise NotSeparable("it defines no function")
         if [argument.arg for argument in function.args.args] != [MODEL, *ARGUMENTS]:
-            raise NotSeparable("it is no prologue of a module")
+            raise NotSeparable("it is not a prologue of a module")
         for name, facts in self.constants.items():
             self.note_constant(name, facts)
         for node in head:

@@ -82,7 +82,9 @@ def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        raise OutputNotWritable(f"{folder} cannot be written: {error.strerror}", fix="sign a copy of it") from error
+        raise OutputNotWritable(
+            f"{folder} cannot be written: {error.strerror}", fix="sign a copy of the artifact"
+        ) from error
     return PublicKey(key.raw, claimed)
 
 
@@ -95,7 +97,7 @@ def read_signatures(folder: Path) -> Signatures:
     """The file of signatures as plain data; raises `BadSignature`."""
     try:
         if inside(folder, SIGNATURE).stat().st_size > MOST_SIGNATURE:
-            raise bad_signature(folder, f"{SIGNATURE} is larger than any of Thunder's")
+            raise bad_signature(folder, f"{SIGNATURE} is too large for a file of signatures")
         found = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
     except ValidationError as error:
         raise bad_signature(folder, f"{SIGNATURE} is not one of Thunder's: {first_of(error)}") from error
@@ -124,7 +126,7 @@ def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
     keys = tuple(key for key in found if key is not None)
     if len(keys) < len(found):
         raise bad_signature(
-            artifact.folder, "a signature is not of this artifact: it, or the manifest, is not what was signed"
+            artifact.folder, "a signature does not match this artifact: the signature or the manifest has been changed"
         )
     return keys
 
@@ -156,7 +158,7 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
     if not found and consent.require_signature:
         raise NotSigned(
             untrusted_message(artifact.folder, signers),
-            fix="have it signed with `thunder sign`, or trust the key that it is signed by: `thunder keys trust FILE`",
+            fix="sign the artifact with `thunder sign`, or trust the key of its signature: `thunder keys trust FILE`",
         )
     if not found and trusted:
         warnings.warn(printable(untrusted_message(artifact.folder, signers)), UnsignedWarning, stacklevel=3)
@@ -166,13 +168,13 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
 def untrusted_message(folder: Path, signers: tuple[PublicKey, ...]) -> str:
     """The message on an artifact that nobody who is trusted has signed."""
     told = ", ".join(one.claimed for one in signers)
-    by = f"is signed by {told}, which is no trusted key" if signers else "is not signed"
+    by = f"is signed by {told}, which is not a trusted key" if signers else "is not signed"
     return f"{folder} {by}"
 
 
 def bad_signature(folder: Path, what: str) -> BadSignature:
     """The error for a signature that is none."""
     return BadSignature(
-        f"the signature of {folder} does not hold: {what}",
-        fix="get the artifact anew from who signed it; `thunder sign` signs it anew if you made it",
+        f"a signature of {folder} is not valid: {what}",
+        fix="get the artifact again from its signer; if you made the artifact, sign it again with `thunder sign`",
     )

@@ -99,7 +99,7 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
 
     def require_own(*values: object) -> None:
         if not shared.isdisjoint(map(id, values)):
-            raise LookupError("others have it")
+            raise LookupError("several modules define this name")
 
     constants = {name: finder.value(name, facts) for name, facts in stage.constants.items()}
     check = executable(Source(text_of(parts), {**constants, REQUIRE_OWN: require_own}), CHECK)

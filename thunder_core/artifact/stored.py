@@ -69,7 +69,7 @@ def stored_programs(
         if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
             raise damaged(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
-            raise damaged(artifact.folder, f"what it says of the backward of program {number} does not fit together")
+            raise damaged(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
     cubins = read_cubins(artifact)
     return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
 

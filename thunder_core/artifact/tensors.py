@@ -79,7 +79,7 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise damaged(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
     if found is None:
-        raise damaged(artifact.folder, f"{name} has another digest than the manifest says")
+        raise damaged(artifact.folder, f"{name} does not match its digest in the manifest")
     return found
 
 
@@ -99,7 +99,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
         start, end = entry["data_offsets"]
         dtype, shape = DTYPES[entry["dtype"]], shape_of(entry["shape"])
         if start != place or end - start != math.prod(shape) * dtype.itemsize or end > facts.size - PREFIX - length:
-            raise ValueError(f"{name} does not lie where it should")
+            raise ValueError(f"{name} has a wrong offset")
         tensors[name] = torch.empty(shape, dtype=dtype)
         memory = memory_of(tensors[name])
         if file.readinto(memory) != end - start:  # type: ignore[attr-defined]
@@ -113,7 +113,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
 def shape_of(found: Any) -> list[int]:
     """A shape that a tensor can have; raises ValueError before anything is computed with another."""
     if len(found) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in found):
-        raise ValueError("a shape is no list of sizes")
+        raise ValueError("a shape is not a list of sizes")
     return [*found]
 
 

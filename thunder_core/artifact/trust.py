@@ -39,7 +39,7 @@ class Trust:
         """The object at `module:qualname`; raises `ImportRefused` before a module of anybody else is imported."""
         module = path.partition(":")[0]
         if not module.partition(".")[0]:
-            raise ImportError(f"{module!r} is no name of a module")
+            raise ImportError(f"{module!r} is not a module name")
         if module not in sys.modules and plugins.installed(module):
             self._require(path, module)
         in_memory = module in sys.modules and not self.covers(module)
@@ -52,11 +52,11 @@ class Trust:
         stray = stray_location(module.partition(".")[0]) if self.covers(module) else None
         if self.covers(module) and stray is None:
             return
-        why = "is no module of its model or of a library that it needs"
-        why = why if stray is None else f"would come from {stray}, where nothing was installed"
+        why = "is not a module of its model or of a library that it needs"
+        why = why if stray is None else f"would be imported from {stray}, which is not an installed location"
         raise ImportRefused(
-            f"the artifact refers to {path}, and {module} {why}",
-            fix="look at what that is; if you trust it, import it before the artifact is loaded, or load it with "
+            f"the artifact refers to {path}, but {module} {why}",
+            fix="check the module; if you trust it, import it before you load the artifact, or load the artifact with "
             f"trusted_modules=({module!r},) or --trust-module {module}",
         )
 
@@ -99,7 +99,7 @@ def named(trusted_modules: Iterable[str]) -> frozenset[str]:
     names = (trusted_modules,) if isinstance(trusted_modules, str) else tuple(trusted_modules)
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise BadOption(f"{name!r} is no name of a module", fix="write it as it is imported: package.module")
+            raise BadOption(f"{name!r} is not a module name", fix="write the name as in an import: package.module")
     return frozenset(names)
 
 

@@ -13,8 +13,8 @@ from thunder_core.storage.manifest import text_of
 Content = dict[str, Any]
 
 UNKNOWN = (
-    "it was saved by an earlier version of Thunder, which did not keep by which options it was compiled; saved anew, "
-    "it has them"
+    "it was saved by an earlier version of Thunder, which did not record the compile options; save it again to record "
+    "them"
 )
 
 
@@ -30,7 +30,7 @@ def upgraded(content: bytes, schema: int) -> bytes:
             found = {**UPGRADES[number](found), "schema_version": number + 1}
         return text_of(found)
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is no manifest of schema {schema}: {type(error).__name__} {error}") from error
+        raise ValueError(f"it is not a manifest of schema {schema}: {type(error).__name__} {error}") from error
 
 
 def without_derivatives(content: Content) -> Content:

@@ -42,9 +42,7 @@ NOTHING = KeptWeights({}, {})
 def kept_weights(subject: object) -> KeptWeights:
     """Every parameter and buffer of a module; raises `CannotReplay` for one that is more than its numbers."""
     if not isinstance(subject, torch.nn.Module):
-        raise WrongInputs(
-            "a function has no weights of its own to include", fix="leave the weights out, or save a module"
-        )
+        raise WrongInputs("a function has no weights to include", fix="leave out the weights, or save a module")
     named = dict(weights_of(subject))
     for name, tensor in named.items():
         require_plain(name, tensor)
@@ -67,8 +65,8 @@ def require_plain(name: str, tensor: torch.Tensor) -> None:
     """Raise `CannotReplay` for a tensor that cannot be had again from its numbers and strides."""
     special = type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_quantized
     if special or tensor.is_meta or tensor.is_conj() or tensor.is_neg():
-        kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} that is more than its numbers"
-        raise CannotReplay(f"the weight {name} {kind}: it cannot be included", fix="leave the weights out")
+        kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} with more data than its elements"
+        raise CannotReplay(f"the weight {name} {kind}, so it cannot be included", fix="leave out the weights")
 
 
 def by_storage(named: Mapping[str, torch.Tensor]) -> list[list[str]]:
@@ -118,8 +116,8 @@ def read_weights(artifact: Artifact) -> dict[str, torch.Tensor]:
     """The weights by the model's names, on the CPU, verified; equal ones are one tensor."""
     if not artifact.manifest.weights:
         raise WrongInputs(
-            f"{artifact.folder} holds no weights",
-            fix="make it anew with --include-weights, or pass the model with weights of its own",
+            f"{artifact.folder} has no weights",
+            fix="make the artifact again with --include-weights, or pass a model that has weights",
         )
     stored = read_tensors(artifact, WEIGHTS)
     views: dict[WeightFacts, torch.Tensor] = {}
@@ -185,8 +183,8 @@ def adopt_weights(
 def other_weights(name: str, model: torch.nn.Module) -> ArtifactForeign:
     """The error for a model whose weights are called otherwise, or are of other shapes."""
     return ArtifactForeign(
-        f"the artifact's weights are not those of this {type(model).__name__}: {name} differs",
-        fix="load it with a model of the class and config that it was made from",
+        f"the artifact's weights do not fit this {type(model).__name__}: {name} differs",
+        fix="load the artifact with a model of the class and config that it was made from",
     )
 
 

@@ -50,6 +50,7 @@ from thunder_core.package import __version__
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.program import Program
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.manifest import MANIFEST, files_of
 
 
@@ -109,7 +110,7 @@ def write_artifact(
         write_content(new, content)
         write_tensors(new / EXAMPLE, example or {})
         finish_folder(new, manifest, report, private)
-    return Path(folder).expanduser().absolute()
+    return absolute(folder)
 
 
 def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: Any) -> None:
@@ -228,14 +229,16 @@ def programs_of(specializations: Specializations) -> list[Program]:
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(
-            'cache="no caching" keeps no program, so there is nothing to save', fix="compile it with another mode"
+            'cache="no caching" keeps no program, so there is nothing to save', fix="compile with another cache mode"
         )
     if not programs:
-        raise WrongInputs("nothing has been traced yet, so there is nothing to save", fix="call it once, then save it")
+        raise WrongInputs(
+            "nothing has been traced yet, so there is nothing to save", fix="call the compiled function once, then save"
+        )
     if any(type(program) is not Program for program in programs):
         raise WrongInputs(
-            "this was loaded from an artifact, which holds its programs already",
-            fix="copy the artifact's folder, or compile the model anew and save that",
+            "this module was loaded from an artifact, which contains its programs already",
+            fix="copy the artifact's folder, or compile the model again and save the result",
         )
     for program in programs:
         if program.derivative is not None:

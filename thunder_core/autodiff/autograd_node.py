@@ -119,12 +119,12 @@ class Bridge:
             some = (
                 "derivatives for many gradients at once"
                 if are_vectorized(incoming)
-                else "one for some of the results alone"
+                else "a derivative for some of the results alone"
             )
             asked = "the derivative of a derivative" if create_graph else some
             raise NotDifferentiable(
-                f"{asked} was asked for, of a program that writes to its inputs: it cannot be run once more",
-                fix="leave the part that writes out of the compiled program",
+                f"{asked} was requested for a program that writes to its inputs, so the program cannot be run again",
+                fix="leave the part that writes to the inputs out of the compiled program",
             )
         with torch.enable_grad():
             aliases = [
@@ -201,8 +201,8 @@ def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], 
             raise NotDifferentiable(
                 f"a result of the compiled program, of shape {list(result.shape)}, has "
                 f"{'retain_grad()' if result.retains_grad else 'a hook'}, and the program computes another result from "
-                "it: the gradient that comes back that way is not seen outside of the program",
-                fix="compile the part that makes this result, and call the rest on it outside of that",
+                "this one: the gradient of that path is not visible outside the program",
+                fix="compile only the part that computes this result, and call the rest on it outside the program",
             )
 
 
@@ -273,9 +273,9 @@ def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> tor
 def refuse_hook(node: Any, hook: Any) -> Any:
     """Refuse a hook at the node of a program, which would get the gradients of all that the program reads."""
     raise NotDifferentiable(
-        "a hook is registered at the `grad_fn` of a compiled program's result: that node stands for the whole program, "
+        "a hook is registered on the `grad_fn` of a compiled program's result; this node represents the whole program, "
         "so the hook would get other gradients than in eager PyTorch",
-        fix="register a hook of the result itself, or register the hook in the compiled program",
+        fix="register a hook on the result itself, or register the hook in the compiled program",
     )
 
 

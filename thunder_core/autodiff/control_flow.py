@@ -33,7 +33,7 @@ def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], 
         return None
     derive = DERIVATIONS.get(bsym.symbol.target)
     if derive is None:
-        raise Underivable("autograd records what it runs")
+        raise Underivable("autograd records its operations")
     try:
         return derive(bsym, requires_grad_names, sweep_of)
     except Underivable as error:
@@ -51,7 +51,7 @@ class BranchDerivation(Derivation):
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
         if any(accumulated):
-            raise Underivable("its gradients are sums of their own")
+            raise Underivable("its gradients are accumulated separately")
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, cotangents, strict=True)}
         incoming = [by_result.get(proxy.name) for proxy in self.bsym.output]
         backwards = [branch.backward(incoming, self.places) for branch in self.branches]

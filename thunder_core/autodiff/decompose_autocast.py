@@ -31,7 +31,7 @@ def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
 
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
     if has_derivative_rule(bsym):
-        raise Underivable(f"`{bsym.symbol.name}` has a derivative of its own, under autocast")
+        raise Underivable(f"`{bsym.symbol.name}` has its own derivative under autocast")
     if bsym.functions:
         yield with_subtraces(bsym, _decomposed_function)
         return
@@ -39,7 +39,7 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
         if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
             yield bsym
             return
-        raise Underivable(f"`{bsym.symbol.name}`: what autocast makes of it is not known")
+        raise Underivable(f"`{bsym.symbol.name}`: its form under autocast is not known")
     for part in bsym.operations:
         yield part if part is bsym else as_bound_symbol(part, bsym)
 

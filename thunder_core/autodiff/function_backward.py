@@ -89,9 +89,9 @@ class DifferentiatedFunction:
             for proxy, flag in zip(function.inputs, requires_grad, strict=True)
         )
         if any(bsym.ordered and not sets_grad_mode(bsym) for bsym in function.bound_symbols):
-            raise Underivable("a function that it is given draws random numbers, or changes a state")
+            raise Underivable("a function argument draws random numbers or changes a state")
         if len({proxy.name for proxy in function.output}) < len(function.output):
-            raise Underivable("a function that it is given returns a tensor twice")
+            raise Underivable("a function argument returns a tensor twice")
         function = replace(function, inputs=inputs)
         function = functionalize_followed_writes(function) or function
         names = fresh_names(function)

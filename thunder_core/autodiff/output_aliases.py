@@ -84,12 +84,12 @@ class _ReturnedViews:
             return
         owner = self._owner[id(bsym)]
         if owner.has_effect or bsym.symbol.level != "aten" or has_derivative_rule(owner):
-            raise Underivable(f"`{bsym.symbol.name}` may return a view, and nothing says of what")
+            raise Underivable(f"`{bsym.symbol.name}` may return a view, and its base is not known")
         if id(bsym) in self._made_without_grad and any(proxy.name in self._requires_grad_names for proxy in bases):
-            raise Underivable(f"`{bsym.symbol.name}` makes a view that is returned where autograd is off")
+            raise Underivable(f"`{bsym.symbol.name}` makes a view, which is returned, while autograd is off")
         marks = [self._marked[proxy.name] for proxy in bsym.defines if proxy.name in self._marked]
         if marks:
-            raise underivable(marks[0], "it changes what autograd does with a tensor that is returned")
+            raise underivable(marks[0], "it changes how autograd treats a returned tensor")
         self.bsyms.add(id(bsym))
         for proxy in bsym.inputs:
             self.reach(proxy.name)

@@ -224,7 +224,7 @@ class ProgramDerivative:
         with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
-            raise Underivable("what it was compiled to reads other sizes")
+            raise Underivable("its compiled form reads other sizes")
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         self._backwards += [] if cuts else stages
         return executable_trace(trace)
@@ -243,7 +243,7 @@ def differentiate_program(
     follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
-        raise Underivable("it takes a generator of random numbers")
+        raise Underivable("it takes a random number generator")
     require_no_compiled_call(trace.bound_symbols)
     require_no_hooks(trace.bound_symbols)
     steps: list[Trace] = []

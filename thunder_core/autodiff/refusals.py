@@ -62,7 +62,7 @@ def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
     """Raise `Underivable` where a bound symbol registers a hook that nodes of autograd's own call."""
     for bsym in bsyms:
         if bsym.symbol.name in NAMES:
-            raise underivable(bsym, "it registers a hook, which nodes of autograd's own call")
+            raise underivable(bsym, "it registers a hook, which only autograd's own nodes call")
 
 
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
@@ -71,9 +71,9 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
     Raises it, too, for one that writes to a tensor that requires a gradient.
     """
     if switches_autocast(bsym) or changes_autograd(bsym):
-        raise underivable(bsym, "it changes what autograd or autocast does")
+        raise underivable(bsym, "it changes a setting of autograd or autocast")
     if is_decisive(bsym):
-        raise underivable(bsym, "it changes what the operations after it give")
+        raise underivable(bsym, "it changes the results of later operations")
     if any(name in requires_grad_names for name in bsym.mutates):
         raise underivable(bsym, "it writes to a tensor that needs a gradient")
 
@@ -96,7 +96,7 @@ def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, 
     """Raise `Underivable` if a bound symbol uses one of these views while autograd is on, or ever writes to one."""
     used = {proxy.name for proxy in bsym.inputs} if enabled else set(bsym.mutates)
     if used & no_grad_views:
-        raise underivable(bsym, "it uses a view of what needs a gradient that was made where autograd is off")
+        raise underivable(bsym, "it uses a view of a tensor that needs a gradient, made while autograd was off")
 
 
 def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:

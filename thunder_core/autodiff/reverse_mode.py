@@ -156,7 +156,7 @@ class ReverseSweep:
         sweep = cls(trace, [], set(), names or fresh_names(trace))
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
-            raise Underivable("a tensor that no path leads to requires a gradient")
+            raise Underivable("a tensor requires a gradient, but no path leads to it")
         derivations: dict[Hashable, Derivation | None] = {}
         enabled = True
         modes = grad_modes(trace.bound_symbols, enabled)
@@ -164,9 +164,9 @@ class ReverseSweep:
             if not sets_grad_mode(bsym):
                 sweep._add(bsym, enabled, derivations)
         if not enabled:
-            raise Underivable("the program leaves autograd switched off")
+            raise Underivable("autograd is off at the end of the program")
         if any(proxy.name in sweep._no_grad_views for proxy in trace.outputs):
-            raise Underivable("it returns a view of what needs a gradient that was made where autograd is off")
+            raise Underivable("it returns a view of a tensor that needs a gradient, made while autograd was off")
         return sweep
 
     @property

@@ -161,7 +161,7 @@ def _refusing(bsym: BoundSymbol) -> Operation:
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise NotDifferentiable(
             f"PyTorch has no derivative of `{bsym.symbol.name}`",
-            fix="give it one: register_derivative",
+            fix="register a derivative with register_derivative",
             where=bsym.source,
         )
 

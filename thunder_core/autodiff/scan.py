@@ -88,7 +88,7 @@ class ScanDerivation(Derivation):
 
     def _differentiated(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
         if any(accumulated):
-            raise Underivable("a scan adds to no gradients that were accumulated before")
+            raise Underivable("a scan cannot add to gradients that were accumulated before")
         names = tuple(None if one is None else one.named(f"%c{place}") for place, one in enumerate(cotangents))
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, names, strict=True)}
         backward = ReverseScan(self, [by_result.get(proxy.name) for proxy in self.bsym.output])

@@ -26,7 +26,7 @@ class Segment:
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.recorder.levels.require_none("a derivative of thunder_core's is taken", "take it by torch.func")
+        self.recorder.levels.require_none("a derivative by thunder_core is taken", "use torch.func")
         self.start = len(self.recorder.bound_symbols)
         self.recorder.derivatives_in_progress += 1
 
@@ -56,7 +56,7 @@ class Segment:
         """
         recorded = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
         if list(map(id, recorded)) != list(map(id, self.bsyms)):
-            raise Underivable("it is differentiated outside of the derivative that it is a part of")
+            raise Underivable("it is differentiated outside the derivative that it is part of")
         self.recorder.replace_from(self.start, [*bsyms, *self.after])
         self.bsyms = list(bsyms)
 

@@ -125,7 +125,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
         """Record an operation that has run."""
         if func in NEEDS_GRAD_MODE:
-            raise Underivable(f"`{func}` returns what its backward reads only while autograd is on")
+            raise Underivable(f"`{func}` returns the values that its backward reads only while autograd is on")
         read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
         for tensor in tensors_in(output):
             if id(tensor) not in self._proxies:
@@ -166,7 +166,7 @@ def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]
     try:
         pairs = list(bindings(names, values))
     except ValueError as error:
-        raise Underivable("it returns something else when it is run again") from error
+        raise Underivable("its result differs when it runs again") from error
     for proxy, value in pairs:
         if isinstance(proxy, TensorProxy) and isinstance(value, torch.Tensor):
             yield proxy, value

@@ -158,7 +158,7 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
     if any(name in requires_grad_names for name in bsym.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
     if is_live(bsym.symbol.target):
-        raise Underivable("its backward reads or writes objects that are written to, and runs behind the program")
+        raise Underivable("its backward, which runs after the program, reads or writes objects that are written to")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers that a program asks a tensor for, places, comparisons
     with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
@@ -171,7 +171,7 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
         if apart is not None:
             with torch.inference_mode(False):
                 return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
-        error = Underivable("PyTorch has no derivative of it")
+        error = Underivable("PyTorch has no derivative of this operation")
         error.missing_formula = bsym
         raise error
     return derivation
@@ -248,7 +248,7 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Recorded
                 tape.bind(fakes[proxy.name], proxy)
     output = evaluate_on_tape(bsym, fakes, mode, tape)
     if any(fake.requires_grad and name not in requires_grad_names for name, fake in fakes.items()):
-        raise Underivable("it writes what needs a gradient to a tensor that needs none")
+        raise Underivable("it writes values that need a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
     for proxy, tensor in paired(bsym.output, output):
         tape.name_result(tensor, proxy)
@@ -277,7 +277,7 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
     were recorded with the number where it is used.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
-        raise Underivable("it takes something that is not a tensor")
+        raise Underivable("it takes an argument that is not a tensor")
     values: dict[str, Any] = {p.name: p.value for p in bsym.inputs if isinstance(p, NumberProxy)} | dict(tensors)
     operations = list(bsym.at_level("aten"))
     if has_derivative_rule(bsym) or not any(operation.gives_number for operation in operations):

@@ -20,7 +20,9 @@ from thunder_core.storage.file import write_whole
 
 Key = tuple[tuple[str, str], ...]
 
-AGAIN = "measure the baseline again with `thunder bench --json` on this machine, with this version and these options"
+AGAIN = (
+    "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
+)
 
 
 class Comparison(BenchmarkFacts):
@@ -69,7 +71,7 @@ def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
 
 def _first(error: Malformed | UnicodeDecodeError) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return "it is not text"
+        return "it is not UTF-8 text"
     detail = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in detail["loc"])
     return f"{where}: {detail['msg']}" if where else detail["msg"]
@@ -95,12 +97,12 @@ def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fa
     slow = [row for row in rows if row.too_slow]
     if not slow:
         return rows
-    doubt = " All of it may be noise: more --runs narrow the intervals."
+    doubt = " All differences may be noise: more --runs narrow the intervals."
     noise = doubt if all(row.within_noise for row in slow) else ""
     error = SlowerThanBaseline(
-        f"{len(slow)} of {len(rows)} measurements lost more than {100 * fail_above:g}% of the speed-up over "
-        f"{current.reports[0].first.name} that the baseline had: {'; '.join(map(str, slow))}",
-        fix=f"find the change that made it slower, or measure a new baseline if it is meant.{noise}",
+        f"{len(slow)} of {len(rows)} measurements lost more than {100 * fail_above:g}% of the baseline's speed-up over "
+        f"{current.reports[0].first.name}: {'; '.join(map(str, slow))}",
+        fix=f"find the change that made the model slower, or measure a new baseline if the change is intended.{noise}",
     )
     error.rows = tuple(rows)
     raise error
@@ -129,11 +131,12 @@ def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]
     found = earlier.get(_key(report.configuration))
     if found is None:
         wanted = " ".join(f"{key}={value}" for key, value in report.configuration.items())
-        raise _mismatch(f"holds no measurement of {wanted or 'an unnamed configuration'}")
+        raise _mismatch(f"has no measurement of {wanted or 'an unnamed configuration'}")
     if (found.machine, found.device) != (report.machine, report.device):
-        raise _mismatch(f"was measured on {found.machine} ({found.device}), this is {report.machine} ({report.device})")
+        here = f"this machine is {report.machine} ({report.device})"
+        raise _mismatch(f"was measured on {found.machine} ({found.device}), but {here}")
     if found.first.name != report.first.name:
-        raise _mismatch(f"compares with {found.first.name}, this measurement with {report.first.name}")
+        raise _mismatch(f"compares with {found.first.name}, but this measurement compares with {report.first.name}")
     return found
 
 

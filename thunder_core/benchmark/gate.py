@@ -13,11 +13,11 @@ LARGEST = 1e6
 def check_gate(least: float, runs: int) -> None:
     """Raise `BadOption` for what is no factor, and for fewer rounds than a speed-up can be shown by."""
     if not 0 < least <= LARGEST:
-        raise BadOption(f"--require-speedup is {least:g}", fix="give it a factor above 0, such as 1.1")
+        raise BadOption(f"--require-speedup is {least:g}", fix="use a factor above 0, such as 1.1")
     if runs < MIN_ROUNDS:
         raise BadOption(
-            f"--runs is {runs}, and --require-speedup needs {MIN_ROUNDS} rounds to tell a speed-up from chance",
-            fix="give --runs 30, or leave --require-speedup out",
+            f"--runs is {runs}, but --require-speedup needs at least {MIN_ROUNDS} rounds",
+            fix="use --runs 30, or leave out --require-speedup",
         )
 
 
@@ -37,9 +37,9 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
     if not missed:
         return
     error = SpeedupMissed(
-        f"a speed-up of {least:g} is required, and {len(missed)} of {len(reports)} measurements do not show it: "
+        f"a speed-up of {least:g} is required, but not shown by {len(missed)} of {len(reports)} measurements: "
         f"{'; '.join(missed)}",
-        fix="try another recipe, or require less; more --runs on a quiet machine narrow the interval",
+        fix="try another recipe or a lower requirement; more --runs on a quiet machine narrow the interval",
     )
     error.report = measured
     raise error

@@ -57,4 +57,4 @@ class GenerationBenchmark(BenchmarkReport):
         if text.differs_at is None:
             return ""
         share = f"{100 * (1 - text.equal):.3g}%"
-        return f"{share} of its tokens are not {self.first.name}'s, from token {text.differs_at} on"
+        return f"{share} of its tokens differ from {self.first.name}'s, starting at token {text.differs_at}"

@@ -51,9 +51,7 @@ def measure(
     Raises BadOption for fewer than two runs: a confidence interval needs them.
     """
     if runs < FEWEST_RUNS:
-        raise BadOption(
-            f"--runs is {runs}, and a confidence interval needs {FEWEST_RUNS}", fix="give --runs 20 or more"
-        )
+        raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
     timer, began = timer_for(device), time.perf_counter()
     times: dict[str, list[float]] = {name: [] for name in candidates}
     number = 0

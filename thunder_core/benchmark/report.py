@@ -88,7 +88,7 @@ class BenchmarkReport(BenchmarkFacts):
         """Raise ValueError for candidates of other numbers of rounds: they are compared round by round."""
         rounds = {one.name: len(one.seconds) for one in self.candidates}
         if len(set(rounds.values())) > 1:
-            raise ValueError(f"the candidates are of different numbers of rounds: {rounds}")
+            raise ValueError(f"the candidates have different numbers of rounds: {rounds}")
         return self
 
     @property

@@ -49,7 +49,7 @@ def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Contr
     rows = [row for pair in pairs for row in _contrasts(*pair)]
     if not rows:
         raise BadOption(
-            f"the two results have nothing in common: the first holds {_told(first)}, the second {_told(second)}",
+            f"the two results have nothing in common: the first has {_told(first)}, the second {_told(second)}",
             fix="measure both at the same sizes and dtype, against the same contender",
         )
     return rows

@@ -71,6 +71,6 @@ def is_scattered(times: Times) -> bool:
 
 
 def in_words(verdict: Verdict, first: str, rounds: int) -> str:
-    """The verdict as a reader is told it, beside the name of the candidate that is compared with."""
-    few = f": {rounds} rounds are too few to tell" if rounds < MIN_ROUNDS else ""
+    """The verdict in words, with the name of the first candidate."""
+    few = f": {rounds} round{' is' if rounds == 1 else 's are'} too few for a verdict" if rounds < MIN_ROUNDS else ""
     return f"{WORDS[verdict](first)}{few}"

@@ -77,7 +77,7 @@ def built_files(folder: Path) -> dict[str, bytes]:
     for path in sorted(folder.iterdir()):
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode) or path.name == MANIFEST:
-            raise ValueError(f"a build may write plain files only, beside each other, and wrote {path.name!r}")
+            raise ValueError(f"a build may write only plain files into one folder, but it wrote {path.name!r}")
         contents[path.name] = content = path.read_bytes()
         if found.st_nlink > 1:
             path.unlink()
@@ -133,7 +133,7 @@ def _publish(folder: Path, place: Path) -> None:
     try:
         folder.rename(place)
     except OSError as error:
-        LOGGER.warning("what was compiled is not kept as %s: %s", place, error)
+        LOGGER.warning("the compiled code is not cached as %s: %s", place, error)
 
 
 def _once(digest: str) -> str:

@@ -26,10 +26,10 @@ class Key:
 
     def __post_init__(self) -> None:
         if not all(isinstance(text, str) for text in (self.executor, *self.fields, *self.fields.values())):
-            raise TypeError(f"the parts of a key are texts, which these are not all: {self.executor!r} {self.fields}")
+            raise TypeError(f"the parts of a key must be strings: {self.executor!r} {self.fields}")
         object.__setattr__(self, "fields", dict(sorted(self.fields.items())))
         if len(self.canonical().encode()) > MOST:  # a text that no file can hold is refused here too
-            raise ValueError(f"the key of {self.executor} has more than {MOST} bytes: take digests of long texts")
+            raise ValueError(f"the key of {self.executor} has more than {MOST} bytes: use digests of long strings")
 
     def __hash__(self) -> int:
         return hash(self.digest)

@@ -54,7 +54,7 @@ def manifest_of(content: bytes, digest: str) -> EntryManifest:
     if not manifest.is_sealed or manifest.to_bytes() != content:
         raise Damage(f"{MANIFEST} has been changed since it was written")
     if manifest.key.digest != digest:
-        raise Damage(f"{MANIFEST} is that of another entry, {manifest.key.digest[:12]}")
+        raise Damage(f"{MANIFEST} belongs to another entry, {manifest.key.digest[:12]}")
     return manifest
 
 
@@ -63,6 +63,6 @@ def refuse_other_schemas(content: bytes) -> None:
     try:
         version = json.loads(content)["schema_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Damage(f"{MANIFEST} is not JSON of Thunder's") from error
+        raise Damage(f"{MANIFEST} is not a JSON manifest of Thunder") from error
     if type(version) is not int or version != SCHEMA_VERSION:
-        raise Damage(f"{MANIFEST} has the schema {version}, and this version of Thunder reads {SCHEMA_VERSION}")
+        raise Damage(f"{MANIFEST} has the schema {version}, but this version of Thunder reads {SCHEMA_VERSION}")

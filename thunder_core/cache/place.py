@@ -11,6 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.full_disk import full_disk_told
 from thunder_core.storage.ownership import fault_of
 
@@ -22,7 +23,7 @@ ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
 def cache_folder() -> Path:
     """The folder of all that Thunder caches: `THUNDER_CACHE_DIR`, or the platform's folder for users' caches."""
     named = os.environ.get(VARIABLE)
-    return Path(named).expanduser().absolute() if named else platformdirs.user_cache_path("thunder")
+    return absolute(named) if named else platformdirs.user_cache_path("thunder")
 
 
 def make_folders(root: Path) -> None:
@@ -54,7 +55,7 @@ def opened_entries(root: Path) -> Iterator[int]:
             if error.errno not in NO_FOLDER:
                 raise
             raise CacheNotUsable(
-                f"{root / ENTRIES} is a file or a link, and should be a folder", fix=f"remove {root / ENTRIES}"
+                f"{root / ENTRIES} is a file or a link, not a folder", fix=f"remove {root / ENTRIES}"
             ) from error
         require_own(root / ENTRIES, entries)
         yield entries
@@ -69,11 +70,11 @@ def require_own(folder: Path, descriptor: int) -> None:
     """Raise `CacheNotUsable` for a folder to which others can write."""
     if fault := fault_of(os.fstat(descriptor)):
         raise CacheNotUsable(
-            f"the cache folder {folder} {fault}, so what it holds cannot be trusted",
-            fix=f"`chmod 700 {folder}` if it is yours, or name another folder with {VARIABLE}",
+            f"the cache folder {folder} {fault}, so its contents cannot be trusted",
+            fix=f"run `chmod 700 {folder}` if the folder is yours, or set {VARIABLE} to another folder",
         )
 
 
 def full_disk_named(folder: Path) -> AbstractContextManager[None]:
     """Raise `OutOfDisk` where the file system says that it is full."""
-    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` makes some room")
+    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")

@@ -60,7 +60,7 @@ def require_in_place(entries: int, digest: str, folder: int) -> None:
 def _manifest(folder: int, digest: str) -> EntryManifest:
     found = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
     if found.st_size > MOST_MANIFEST:
-        raise Damage(f"{MANIFEST} has {found.st_size} bytes, more than any has")
+        raise Damage(f"{MANIFEST} has {found.st_size} bytes, which is too large for a manifest")
     return manifest_of(_read(folder, MANIFEST, found.st_size), digest)
 
 

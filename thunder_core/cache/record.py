@@ -53,7 +53,7 @@ def read_records(root: Path) -> Iterator[Record]:
     except OSError as error:
         raise CacheNotUsable(
             f"the cache folder {root} cannot be read: {error.strerror or error}",
-            fix=f"name a folder that can be used with {VARIABLE}",
+            fix=f"set {VARIABLE} to another folder",
         ) from error
 
 

@@ -27,6 +27,7 @@ from thunder_core.cache.prune import Freed, choose_removed
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.absolute import absolute
 from thunder_core.storage.full_disk import fullness
 
 LOGGER = logging.getLogger("thunder_core.cache")
@@ -53,7 +54,7 @@ class Store:
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE) -> None:
         """Use the store in this folder, which need not be there yet; wait at most `patience` seconds for others."""
-        self.folder = cache_folder() / "kernels" if folder is None else Path(folder).expanduser().absolute()
+        self.folder = cache_folder() / "kernels" if folder is None else absolute(folder)
         self.patience = patience
         self.counts: Counter[str] = Counter()
 
@@ -126,7 +127,7 @@ class Store:
             return None, ""
         except Damage as damage:
             self.counts["dropped"] += 1
-            LOGGER.warning("the entry %s was damaged and is dropped: %s", key.digest[:12], damage)
+            LOGGER.warning("the entry %s is damaged and was removed: %s", key.digest[:12], damage)
             drop_entry(self.folder, key.digest)
             return None, str(damage)
         mark_used(self.folder / ENTRIES / key.digest)
@@ -141,7 +142,7 @@ class Store:
                 if full is None:
                     raise
                 hindrance = full.what
-        LOGGER.warning("what is compiled is not kept in %s: %s", self.folder, hindrance)
+        LOGGER.warning("compiled code is not cached in %s: %s", self.folder, hindrance)
         return build_alone(key, build, label)
 
     def _verified(self, record: Record) -> Record:
@@ -168,7 +169,7 @@ class Store:
         if staying:
             raise CacheNotUsable(
                 f"{len(staying)} of {len(records)} entries cannot be removed from the cache folder {self.folder}",
-                fix="look at whose they are and who may write there",
+                fix="check the owner and the permissions of these entries",
             )
 
     def _clean_up(self) -> None:

@@ -21,7 +21,7 @@ class _Opaque(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        raise NotImplementedError("tracing computes no gradients through it")
+        raise NotImplementedError("no gradients are computed while tracing")
 
 
 class _FromOutside(_Opaque):

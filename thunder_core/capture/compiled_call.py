@@ -17,7 +17,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.runtime.library.objects import UnexpectedValue
 
 BESIDE = "beside"  # the keyword for tensors that the function reads or writes past its arguments
-WHY_RECORDED = "it calls a compiled function that has a backward of its own"
+WHY_RECORDED = "it calls a compiled function that has its own backward"
 
 
 class Compiled(Protocol):
@@ -97,10 +97,10 @@ class CompiledCall:
         if self.valued and not self.acts:
             return UnexpectedValue(wanted, received)
         return CannotReplay(
-            f"the compiled function `{self.name}` returned {received} where it returned {wanted} when the program that "
+            f"the compiled function `{self.name}` returned {received}, but it returned {wanted} when the program that "
             "calls it was traced",
-            fix="have it return the same kind of result at each call, or compile both functions alike, so that one "
-            "program holds them",
+            fix="return the same kind of result from each call, or compile both functions with the same settings, so "
+            "that one program contains them",
             where=self.where,
         )
 
@@ -166,7 +166,7 @@ def require_taken_apart(nodes: Iterable[object]) -> None:
     """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
         raise NotDifferentiable(
-            "the program calls backward() through what runs as a whole: a compiled function with settings of its own, "
-            "or a branch or loop (torch.cond, while_loop, scan, map)",
-            fix="call backward() outside of the compiled program, or compile both functions alike",
+            "the program calls backward() through a compiled function with its own settings, or through a branch or "
+            "loop (torch.cond, while_loop, scan, map)",
+            fix="call backward() outside the compiled program, or compile both functions with the same settings",
         )

@@ -53,7 +53,7 @@ class DataDependentValues:
         """Raise if an earlier call has effects that could not be undone where a check after it fails."""
         before = self.evaluation.first_effect()
         if before is not None:
-            raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
+            raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be undone, is called before"))
 
     def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
         """Return the result of evaluating bound symbols of the recording; raises where that is not allowed or fails."""

@@ -41,8 +41,8 @@ def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: E
     if error is None or isinstance(error, Unknowable) or needs_value(error):
         why = f", and {error}" if isinstance(error, Unknowable) else ""
         return DataDependent(
-            f"`{name}` asks for the value of a tensor, which a trace does not have{why}",
-            fix="use torch.where, pass the decision in as a Python value, or keep the branch out of what is compiled"
+            f"`{name}` reads the value of a tensor, which is not known while tracing{why}",
+            fix="use torch.where, pass the decision as a Python value, or keep the branch out of the compiled program"
             + ("" if isinstance(error, Unknowable) else '; thunder_core.jit can guard it (data_dependent="guard")'),
             where=source,
         )
@@ -50,8 +50,8 @@ def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: E
         return hides(function, source)
     if NO_FAKE in str(error):
         return OperationFailed(
-            f"`{name}` does not say what it gives for tensors without data",
-            fix="register a function that does: torch.library.register_fake, or `register_fake` of the operator",
+            f"`{name}` has no fake implementation, so its results on tensors without data are not known",
+            fix="register one: torch.library.register_fake, or `register_fake` of the operator",
             where=source,
         )
     return OperationFailed(
@@ -65,8 +65,8 @@ def hides(function: Callable[..., Any], source: SourceLine | None) -> ThunderErr
     """The error for an operator that runs functions under modes of its own, where nothing of them is seen."""
     name = function._name if isinstance(function, HigherOrderOperator) else symbol_of(function).name
     return OperationFailed(
-        f"`{name}` is a higher-order operator: it runs the functions that it is given past the tracer",
-        fix="write it with Python's own control flow and ordinary operations, or call it outside of what is compiled",
+        f"`{name}` is a higher-order operator that runs its functions where the tracer cannot see them",
+        fix="use Python's control flow and ordinary operations, or call the operator outside the compiled program",
         where=source,
     )
 

@@ -79,18 +79,18 @@ def dispatches(tensor: torch.Tensor) -> bool:
 OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     (
         torch.nn.parameter.is_lazy,
-        "the program uses a parameter or buffer that has no shape yet (of a lazy module), which a trace cannot hold",
-        "run the module once on an input before it is compiled, so that its shapes are known",
+        "the program uses a parameter or buffer that has no shape yet (of a lazy module), which cannot be traced",
+        "run the module once on an input before you compile it, so that its shapes are known",
     ),
     (
         torch._C._functorch.is_functorch_wrapped_tensor,
         "a tensor inside a transform of torch.func (vmap, grad, jvp) that was called from outside cannot be traced",
-        "call the transform in the program that is compiled, or keep what it calls uncompiled",
+        "call the transform inside the compiled program, or keep the function that it calls uncompiled",
     ),
     (
         dispatches,
-        "a {kind} cannot be traced: this subclass of torch.Tensor decides by `__torch_dispatch__` what operations do",
-        "leave the part that uses it uncompiled, or give it the tensor that it holds (dequantized, or to_local())",
+        "a {kind} cannot be traced: the `__torch_dispatch__` of this subclass of torch.Tensor defines its operations",
+        "leave the part that uses it uncompiled, or pass the inner tensor (dequantized, or to_local())",
     ),
     (
         lambda tensor: tensor.layout is not torch.strided and tensor.layout not in SPARSE,

@@ -101,8 +101,8 @@ class Gradients:
                 continue
             if id(fake) not in self._first:
                 raise OperationFailed(
-                    "a backward pass was run out of the sight of the tracer",
-                    fix="call backward() in the program itself, or leave that part uncompiled",
+                    "a backward ran where the tracer could not see it",
+                    fix="call backward() in the program itself, or leave this part uncompiled",
                 )
             yield tensor, self._tensors.to_real(now)
 
@@ -197,8 +197,8 @@ class Gradients:
                 self.outside.require_leaf(tensor)
         if not all(isinstance(leaf, FakeTensor) for leaf in leaves):
             raise OperationFailed(
-                "code that is not traced made autograd's graph lead to a tensor past the tracer",
-                fix="leave that part uncompiled, or write it with ordinary operations",
+                "code that is not traced added a node to the autograd graph of a tensor",
+                fix="leave this part uncompiled, or write it with ordinary operations",
             )
         reached = [self._tensors.to_real(leaf) for leaf in leaves]
         for tensor in reached:

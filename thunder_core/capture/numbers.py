@@ -270,7 +270,7 @@ class Numbers:
         self.any_symbolic = True
 
         def refuse() -> float:
-            raise TypeError(f"the value of {name} is asked for, which is not known while tracing")
+            raise TypeError(f"the value of {name} is not known while tracing")
 
         return SymbolicFloat(Proxy(name), self, refuse)
 

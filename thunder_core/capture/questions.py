@@ -57,8 +57,8 @@ class Questions:
                 continue
             if self._tensors.fake(real)._version != real._version:
                 raise self._refuse(
-                    "the version of a tensor is asked for after a write to another input that shares its memory",
-                    "ask for the version of the tensor that is written to, or give one of the two",
+                    "the program reads the version of a tensor after a write to another input that shares its memory",
+                    "read the version of the tensor that is written to, or pass only one of the two",
                 )
 
     def _ask_offsets(self, tensor: torch.Tensor) -> None:

@@ -181,8 +181,8 @@ class Recorder:
         """
         if self._shape_changes.misses_writes:
             raise self._refuse(
-                "a backward pass is run behind a write to a tensor that got another shape in place and has views",
-                "give the new shape a name of its own: `x = x.transpose(0, 1)` in place of `x.transpose_(0, 1)`",
+                "a backward runs after a write to a tensor that has views and whose shape was changed in place",
+                "make a new tensor for the new shape: `x = x.transpose(0, 1)` instead of `x.transpose_(0, 1)`",
             )
         if self._number_calls.has_hidden:
             self.met_hidden_numbers = True  # for a program that lets no exception pass
@@ -294,7 +294,9 @@ class Recorder:
         if call.written and has_own_derivative(function):  # what it consists of has another derivative
             call.opaque = True
         if not self.data.shared.isdisjoint(call.written):
-            raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
+            raise self._refuse(
+                "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"
+            )
         bsym = self._binding.bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
             self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)

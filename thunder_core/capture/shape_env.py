@@ -45,7 +45,7 @@ class ConstraintAfterPrologue(Bug):
     """A constraint on a size that arises after the prologue was made, which therefore does not check it."""
 
     def __init__(self, condition: object) -> None:
-        super().__init__(f"{condition} is decided when the prologue has been made, which does not check it", fix=REPORT)
+        super().__init__(f"{condition} is decided after the prologue was made, so no guard checks it", fix=REPORT)
 
 
 class Guards(list[ShapeGuard]):

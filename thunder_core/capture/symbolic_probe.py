@@ -95,7 +95,7 @@ def run_twice(
         output, call = run(with_stand_ins(arguments, one))
     forget_constants(arguments, output, call.written)
     if any(map(counts, call.subsymbols)) or appearance(like) != appearance(output):
-        raise ValueError("the values of numbers decide what the result looks like")
+        raise ValueError("the structure of the result depends on the values of numbers")
     return output, call, twin
 
 

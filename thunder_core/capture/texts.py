@@ -62,7 +62,7 @@ class SymbolicText:
         return other + self.concretize()
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("a text with values that a trace does not know has no copy")
+        raise TypeError("a string with values that are not known while tracing cannot be copied")
 
 
 def _method(name: str) -> Callable[..., Any]:

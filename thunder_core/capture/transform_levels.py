@@ -159,9 +159,9 @@ class TransformLevels:
         args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked)
         if has_own_derivative(function) or function in TEXTS:
             raise self._refuse(
-                f"`{symbol_of(function).name}` is called inside a function transform, where the trace has "
-                "operations beneath it only",
-                "call it outside of the transform, or write the batch into it",
+                f"`{symbol_of(function).name}` is called inside a function transform, where only its "
+                "inner operations can be traced",
+                "call it outside the transform, or pass the batch explicitly",
             )
         with torch._C.DisableTorchFunction(), self._in_grad_mode() if is_indexing(function, args) else nullcontext():
             return self._tensors.to_real(function(*args, **kwargs))

@@ -181,7 +181,7 @@ class Evaluation:
             return
         unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in self._values_by_name]
         if unknown:
-            raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
+            raise Unknowable(f"`{unknown[0]}`, which it depends on, is not known before the call")
         with nullcontext() if call_of(bsym) is None else without_recording():
             evaluate([bsym], self._values_by_name)
 

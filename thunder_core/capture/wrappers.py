@@ -48,8 +48,8 @@ def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     if followed:
         kind = type(wrappers_in((args, kwargs))[0]).__name__
         raise OperationFailed(
-            f"a {kind}, a subclass of Tensor that wraps others, is used where gradients are asked for: what its "
-            "operations do beneath autograd does not tell their derivatives",
-            fix="run it under torch.no_grad(), or leave the part that uses it uncompiled",
+            f"a {kind}, a subclass of Tensor that wraps other tensors, is used where gradients are needed, and the "
+            "derivatives of its operations are not known",
+            fix="run this part under torch.no_grad(), or leave it uncompiled",
         )
     return function(*args, **kwargs)

@@ -18,8 +18,8 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
-UNINITIALIZED = "it makes memory that nothing is written to"
-FIX = "leave the executor {0!r} out, or its claim to this operation, and report it to its author"
+UNINITIALIZED = "it returns uninitialized memory"
+FIX = "leave out the executor {0!r}, or its claim to this operation, and report the error to its author"
 Values = dict[str, Any]
 
 
@@ -93,7 +93,7 @@ class Check:
         same_draws = drawn.equal(RandomStates.now(inputs))
         drawn.restore()
         if not same_draws:
-            text = "drawn are others, or more or fewer, than in eager PyTorch"
+            text = "drawn differ from eager PyTorch"
             self.judge.refuse(self, "the random numbers", Difference(text))
         try:
             outputs = {proxy.name: value for proxy, value in bindings(self._output(), result)}
@@ -142,7 +142,7 @@ class Check:
         """Refuse a result that lies in the memory of an input where eager PyTorch's does not."""
         for other, value in inputs.items():
             if shares_memory(actual, value) and not shares_memory(expected[name], expected[other]):
-                self.judge.refuse(self, f"`{name}`", Difference(f"lies in the memory of the input `{other}`"), name)
+                self.judge.refuse(self, f"`{name}`", Difference(f"shares memory with the input `{other}`"), name)
 
 
 @dataclass(eq=False)
@@ -218,7 +218,7 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
     operations = ", ".join(dict.fromkeys(one.symbol.name for one in check.reference))
     module = f" in `{check.claimed.module}`" if check.claimed.module else ""
     return WrongResult(
-        f"the executor {check.claimed.executor} computes {operations:.200}{module} wrongly: "
+        f"the executor {check.claimed.executor} computes a wrong result for {operations:.200}{module}: "
         f"{what} {difference.what}".rstrip()
         + largest,
         fix=FIX.format(check.claimed.executor),
@@ -282,7 +282,7 @@ class RandomStates:
 def not_copied(value: Any) -> str | None:
     """The reason why what an input is cannot be copied for a second computation; None for all others."""
     if isinstance(value, torch.Generator):
-        return "it takes a generator of random numbers"
+        return "it takes a random number generator"
     if isinstance(value, torch.Tensor):
         kind = type(value)
         if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):

@@ -20,7 +20,7 @@ from thunder_core.ir.trace import RefusedOperations, Trace, nested_bound_symbols
 from thunder_core.patterns.match import apply_patterns
 
 EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
-NEEDS_CONSTANT_SIZES = "it takes constant sizes alone, and those of the program are symbolic"
+NEEDS_CONSTANT_SIZES = "it supports only constant sizes, but the sizes of the program are symbolic"
 
 
 def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:

@@ -15,8 +15,8 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 
-UNKNOWN = "it is not known what it consists of"
-READS_MORE = "what it consists of reads more than it is given"
+UNKNOWN = "its inner operations are not known"
+READS_MORE = "its inner operations read more than its inputs"
 WAITS = "it changes a state of the process"
 DERIVED = "it is PyTorch's own derivative of an executor's function"
 GENERATOR_STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
@@ -108,7 +108,7 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
         if written := read.intersection(part.mutates):
             return f"the input `{min(written)}`, which eager PyTorch does not write to, is written to"
         if draws(part):
-            return "the random numbers drawn are more than in eager PyTorch"
+            return "more random numbers are drawn than in eager PyTorch"
     return ""
 
 

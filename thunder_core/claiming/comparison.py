@@ -68,14 +68,14 @@ def metadata_difference(actual: object, expected: object) -> Difference | None:
         same = type(actual) is type(expected) and (actual == expected or is_nan(actual))
         return None if same else Difference(f"is {actual!r:.60}, and {expected!r:.60} in eager PyTorch")
     if not isinstance(actual, torch.Tensor):
-        return Difference(f"is a {type(actual).__name__}, and a tensor in eager PyTorch")
+        return Difference(f"is a {type(actual).__name__}, but a tensor in eager PyTorch")
     for name in ("dtype", "device", "shape", "layout"):
         one, other = getattr(actual, name), getattr(expected, name)
         if one != other:
             text = (list(one), list(other)) if name == "shape" else (one, other)
-            return Difference(f"has {name} {text[0]}, and {text[1]} in eager PyTorch")
+            return Difference(f"has {name} {text[0]}, but {text[1]} in eager PyTorch")
     if expected.layout is torch.strided and strides_that_count(actual) != strides_that_count(expected):
-        return Difference(f"has strides {actual.stride()}, and {expected.stride()} in eager PyTorch")
+        return Difference(f"has strides {actual.stride()}, but {expected.stride()} in eager PyTorch")
     return None
 
 
@@ -111,7 +111,7 @@ def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact)
 def different_at(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
     """The difference of two tensors in words: where it is largest, and the values there."""
     place, one, other = worst_place(actual, expected)
-    return Difference(f"is {one} at {place}, and {other} in eager PyTorch", largest)
+    return Difference(f"is {one} at {place}, but {other} in eager PyTorch", largest)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

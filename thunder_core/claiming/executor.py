@@ -220,7 +220,7 @@ def register_executor(executor: Executor) -> Executor:
 def registered(name: str) -> Executor:
     """The executor of that name among those registered in this process; `UnknownName` otherwise."""
     if name not in _executors:
-        raise UnknownName(f"no executor is called {name!r}", fix=f"use one of: {', '.join(sorted(_executors))}")
+        raise UnknownName(f"no executor is named {name!r}", fix=f"use one of: {', '.join(sorted(_executors))}")
     return _executors[name]
 
 
@@ -237,7 +237,9 @@ def find_executor(name: str | Executor) -> Executor:
     if isinstance(name, Executor):
         return name
     if not isinstance(name, str):
-        raise WrongInputs(f"{name!r:.80} is no executor", fix="give its name, or an instance of Executor")
+        raise WrongInputs(
+            f"{name!r:.80} is not an executor", fix="pass the name of an executor, or an instance of Executor"
+        )
     if name in registered_names():
         return registered(name)
     executor: Executor = plugins.load("executors", name).EXECUTOR

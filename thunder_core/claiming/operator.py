@@ -62,7 +62,7 @@ class Operator(Executor):
             if not callable(called) and not (called is None and name in optional):
                 raise WrongInputs(
                     f"the {name} of an operator is {called!r:.60}, which cannot be called",
-                    fix="give functions: Operator(torch.nn.functional.silu, my_silu)",
+                    fix="pass functions: Operator(torch.nn.functional.silu, my_silu)",
                 )
 
     @property
@@ -99,13 +99,13 @@ class Operator(Executor):
             what = error.what if isinstance(error, ThunderError) else error
             raise BadRecipe(
                 f"the operator {self.name} fails on tensors without data: {type(error).__name__}: {what}",
-                fix="give it a `meta` function that returns tensors like its results",
+                fix="pass a `meta` function that returns tensors like its results",
                 where=bsym.source,
             ) from error
         if found != expected:
             raise BadRecipe(
-                f"the operator {self.name} returns {found}, and {self.claims} {expected}",
-                fix="return what PyTorch's function returns, or leave such calls to others: supports=",
+                f"the operator {self.name} returns {found}, but {self.claims} {expected}",
+                fix="return the same as PyTorch's function, or refuse such calls with supports=",
                 where=bsym.source,
             )
 

@@ -15,8 +15,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.retraces import warn_of
 
-NOT_FOR_THIS_CALL = "what was decided by sizes does not hold for the call"
-NEEDS_VALUES = "C code looks at numbers inside of a container"
+NOT_FOR_THIS_CALL = "a decision based on sizes does not hold for the call"
+NEEDS_VALUES = "C code reads numbers inside a container"
 
 
 class NotForThisCall(Exception):

@@ -67,7 +67,7 @@ from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
-TRACED_FOR_TARGET = "it was traced for a device that need not be here"
+TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
 CLEANUP_TRANSFORMS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
@@ -135,7 +135,7 @@ class Compiler:
                     warn_of_shortfalls(subject, named, program)
                     return program
                 attempts.drop_like(symbolic)
-        raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
+        raise Bug("a call was not compiled", fix="report this with the program that was compiled")
 
     def _named(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -357,8 +357,8 @@ def name_for_pickle(executor: Executor) -> str:
         return executor.name
     if registered is not executor:
         raise CannotReplay(
-            f"what was compiled with the executor {executor.name} cannot be pickled: that name is another executor's",
-            fix="register it with register_executor under a name of its own, or pickle the module that was compiled",
+            f"a program of the executor {executor.name} cannot be pickled: another executor has the same name",
+            fix="register the executor under a unique name with register_executor, or pickle the original module",
         )
     return executor.name
 
@@ -379,8 +379,8 @@ def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
     listed = ", ".join(
         f"{value.argument.name} {value.value}, outside of {value.argument.range_text}" for value in values
     )
-    what = f"was called with {listed}, as symbolic= has it; for such calls it is traced as if that had not been named"
-    return what, "give it a wider range, or keep such calls away from what is compiled"
+    what = f"was called with {listed}, outside the range of symbolic=; such calls are traced without this name"
+    return what, "give it a wider range, or do not make such calls to the compiled function"
 
 
 def require_all_kernels(stages: Iterable[Stage]) -> None:
@@ -399,8 +399,8 @@ def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, Symbolic
     asked = [argument for argument in named.values() if not argument.is_conditional]
     if asked and program.constant_because:
         names = ", ".join(argument.name for argument in asked)
-        what = f"is traced for the very values of {names}, which symbolic= names: {program.constant_because}"
-        warn_of(subject, what, "leave out of what is compiled what needs the values", SpecializationWarning)
+        what = f"is traced for the exact values of {names}, although symbolic= names them: {program.constant_because}"
+        warn_of(subject, what, "leave the code that needs the values uncompiled", SpecializationWarning)
     for shortfall in program.shortfalls:
         warn_of(subject, shortfall.what, shortfall.fix, SpecializationWarning)
 

@@ -85,7 +85,7 @@ def jit(
     for two lookasides for one function.
     """
     if isinstance(executors, str | Executor):
-        raise WrongInputs(f"executors={executors!r:.80} is one, not several", fix="write executors=[...]")
+        raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
     if not callable(subject):
         raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
     options = CompileOptions(

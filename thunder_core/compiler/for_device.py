@@ -24,7 +24,7 @@ def trace_for(
     """
     cache = specializations_of(compiled)
     if not isinstance(cache.compiler, Compiler):
-        raise WrongInputs("this was loaded from an artifact", fix="pass what jit or compile returned")
+        raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
     compiler = replace(cache.compiler, device=device)
     with COMPILING, targeting(target):
         program = compiler(cache.subject, args, kwargs)

@@ -18,13 +18,13 @@ def specializations_of(compiled: Any) -> Specializations:
     specializations = getattr(compiled, "_thunder", None)
     if isinstance(specializations, CapturedSubject):
         raise WrongInputs(
-            f"this was acquired through Dynamo, as {len(specializations.graphs)} graphs with programs of their own",
-            fix="ask each of thunder_core.graphs(compiled); what needs the whole program takes what jit returned",
+            f"this function was traced by Dynamo into {len(specializations.graphs)} graphs, each with its own programs",
+            fix="use each of thunder_core.graphs(compiled), or compile with jit for a single program",
         )
     if isinstance(specializations, Original):
         return specializations.compiled
     if not isinstance(specializations, Specializations):
-        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
+        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass the result of jit or compile")
     return specializations
 
 

@@ -131,7 +131,7 @@ class Call:
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for what cannot be kept as a call."""
         raise CannotReplay(
-            f"the compiled function `{self.name}`, which is called by a line of its own, {what}",
+            f"the compiled function `{self.name}`, which the program calls as a whole, {what}",
             fix=fix,
             where=self.line,
         )
@@ -189,7 +189,7 @@ class Call:
             return kind(self._line_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
             return {key: self._line_arguments(item) for key, item in tree.items()}
-        return self.refuse(f"is given a {kind.__name__} that the program makes")
+        return self.refuse(f"gets a {kind.__name__} that the program makes")
 
     def _with_stand_ins(self, tree: Any) -> Any:
         """The arguments with a stand-in for each tensor."""
@@ -222,7 +222,7 @@ class Call:
                 try:
                     value = self.recorder.data_dependent.evaluation.value(self.recorder.proxy_of(tensor))
                 except Unknowable as reason:
-                    self.refuse(f"asks for the value of a tensor, and {reason}")
+                    self.refuse(f"reads the value of a tensor, and {reason}")
                 self.stand_ins.give(tensor, value)
 
     def _traced(self, *, evaluates: bool) -> tuple[Run, Acquired]:
@@ -256,7 +256,7 @@ class Call:
     def _require_modes_kept(self, trace: Trace) -> None:
         enabled = torch.is_grad_enabled()
         if [enabled, *grad_modes(trace.bound_symbols, enabled)][-1] is not enabled:
-            self.refuse("leaves autograd switched to another mode")
+            self.refuse("leaves autograd in another mode")
 
     def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
         """The tensors that the function reads past its arguments, and the names of all that it writes to."""
@@ -267,7 +267,7 @@ class Call:
             behind = self.stand_ins.behind(tensor)
             if behind is None:
                 if isinstance(tensor, FakeTensor):
-                    self.refuse("reads a tensor of the program that calls it past its arguments")
+                    self.refuse("reads a tensor of the calling program that is not an argument")
                 if self.acquisition.outside.path_of(tensor) is None and not self.recorder.knows(tensor):
                     self._require_unseen(tensor, proxy, written)
                     continue
@@ -281,9 +281,9 @@ class Call:
     def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
         """Refuse a tensor without a path that requires a gradient or is written to, which the caller would not see."""
         if tensor.requires_grad and torch.is_grad_enabled():
-            self.refuse("has bound a tensor that requires a gradient")
+            self.refuse("contains a tensor that requires a gradient")
         if proxy.name in written:
-            self.refuse("writes to a tensor that no path leads to")
+            self.refuse("writes to a tensor that cannot be found again")
 
     def _require_shape_kept(self, probe: Run, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         fake = probe.recorder.tensors.fake(tensor)
@@ -313,7 +313,7 @@ class Call:
             return Same(torch.Tensor), real
         if id(leaf) in probe.recorder.inputs or not probe.recorder.knows(leaf):
             if self.acquisition.outside.path_of(leaf) is None:
-                self.refuse("returns a tensor that no path leads to")
+                self.refuse("returns a tensor that cannot be found again")
             return Same(type(leaf)), leaf
         before = probe.recorder.proxy_of(leaf)
         proxy = proxies[before.name]
@@ -326,7 +326,7 @@ class Call:
 
     def _require_repeatable(self, call: CompiledCall) -> None:
         if call.valued and (before := acts_before(self.recorder.bound_symbols)):
-            self.refuse(f"decides by values, and is called behind `{before}`, whose effects cannot be taken back")
+            self.refuse(f"branches on values, and is called after `{before}`, whose effects cannot be undone")
 
 
 def tensors_of(tree: Any, acquisition: Run) -> Iterator[torch.Tensor]:

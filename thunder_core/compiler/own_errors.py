@@ -27,4 +27,4 @@ def is_own_error(error: Exception) -> bool:
 def of_own_error(error: Exception) -> tuple[str, str]:
     """The warning of an error of Thunder's own, and what to do."""
     told = f"{type(error).__name__}: {first_line(error)}"
-    return f"is compiled for constant sizes, for Thunder failed with symbolic ones ({told})", REPORT
+    return f"is compiled for constant sizes, because Thunder failed with symbolic sizes ({told})", REPORT

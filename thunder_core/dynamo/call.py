@@ -14,8 +14,8 @@ from thunder_core.dynamo.graph_places import line_of_stack
 from thunder_core.dynamo.report import CaptureLog, in_a_line
 from thunder_core.errors import DynamoRefuses, ThunderError
 
-TOGETHER = "write the line otherwise, or leave fullgraph=True out: thunder_core.splits(compiled) then tells of splits"
-FEWER = "call it with inputs of fewer kinds, raise max_programs, or name changing sizes by dynamic=True"
+TOGETHER = "rewrite the line, or leave out fullgraph=True; thunder_core.splits(compiled) then lists the splits"
+FEWER = "call it with fewer kinds of inputs, raise max_programs, or use dynamic=True for changing sizes"
 
 
 # Held while Dynamo captures with other settings, which are those of the process.
@@ -72,7 +72,7 @@ def told(error: Exception) -> Exception:
         inner = error.inner_exception
         return inner if isinstance(inner, ThunderError) else error
     if isinstance(error, exceptions.FailOnRecompileLimitHit):
-        return DynamoRefuses("it is called with inputs of more kinds than max_programs allows", fix=FEWER)
+        return DynamoRefuses("the function is called with more kinds of inputs than max_programs allows", fix=FEWER)
     if isinstance(error, exceptions.Unsupported):
         where = line_of_stack(error.real_stack or ())
         return DynamoRefuses(f"Dynamo would split the program: {in_a_line(str(error))}", fix=TOGETHER, where=where)

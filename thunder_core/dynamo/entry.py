@@ -66,7 +66,7 @@ def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
     """Return a compiler that can compile graphs of a subject; raises `BadOption` for one whose options cannot be."""
     if compiler.options.symbolic or compiler.options.cache == "symbolic values":
         raise BadOption(
-            "symbolic sizes are Dynamo's where it acquires the program",
+            "symbolic= has no effect with thunderfx, because Dynamo chooses the symbolic sizes",
             fix="use dynamic=True, or torch._dynamo.mark_dynamic(tensor, dimension, min=..., max=...)",
         )
     for lookaside in compiler.lookasides:
@@ -74,8 +74,8 @@ def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
     for transform in compiler.transforms:
         if isinstance(subject, torch.nn.Module) and transform.methods(subject):
             raise BadOption(
-                f"the transform {transform.name} changes methods of the model, which Dynamo does not acquire",
-                fix="compile with jit, or leave it out",
+                f"the transform {transform.name} changes methods of the model, which Dynamo does not trace",
+                fix="compile with jit, or leave out the transform",
             )
     return compiler
 
@@ -85,8 +85,8 @@ def require_pytorchs(lookaside: Lookaside) -> None:
     home = str(getattr(lookaside.function, "__module__", None) or getattr(lookaside.function, "__objclass__", ""))
     if "torch" not in home:
         raise BadOption(
-            f"a lookaside for `{lookaside.name}`, which Dynamo looks into: no graph of its calls it",
-            fix="compile with jit, or replace a function of PyTorch's that it calls",
+            f"a lookaside replaces `{lookaside.name}`, but Dynamo traces into this function, so no graph calls it",
+            fix="compile with jit, or replace a PyTorch function that it calls",
         )
 
 

@@ -64,7 +64,7 @@ def captured_of(compiled: Any) -> CapturedSubject:
     """The graphs and splits of a function or module that `thunderfx` returned; `WrongInputs` for anything else."""
     captured = getattr(compiled, "_thunder", None)
     if not isinstance(captured, CapturedSubject):
-        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunderfx", fix="pass what thunderfx returned")
+        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunderfx", fix="pass the result of thunderfx")
     return captured
 
 

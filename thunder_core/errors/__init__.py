@@ -1,19 +1,19 @@
-"""Every error that Thunder raises for a cause that a user can mend, as one tree.
+"""The tree of all errors that Thunder raises for a cause that a user can fix.
 
 ThunderError
-├── Finding              exit 1    a gate that was asked for did not hold
-├── UsageError           exit 2    the command, the options or the configuration are wrong
-├── MissingRequirement   exit 3    the environment lacks something that was required (--strict)
-├── ValidationError      exit 4    the optimized model is not the eager model; nothing was published
-├── BaselineError        exit 5    slower than the baseline, or the speed-up that is required, allows
+├── Finding              exit 1    a requested check failed
+├── UsageError           exit 2    the command, its options or the configuration are wrong
+├── MissingRequirement   exit 3    the machine or the environment lacks a requirement (--strict)
+├── ValidationError      exit 4    the optimized model differs from eager PyTorch; nothing was published
+├── BaselineError        exit 5    the benchmark is worse than the baseline allows, or misses the required speed-up
 ├── ArtifactError        exit 6    an artifact was rejected
-├── ResourceError        exit 7    out of memory, disk or time
-├── UnsupportedError     exit 8    the model or an operation is not supported
-├── InternalError        exit 70   a bug of ours
+├── ResourceError        exit 7    the machine ran out of memory, disk or time
+├── UnsupportedError     exit 8    Thunder cannot compile the model or one of its operations
+├── InternalError        exit 70   an internal error of Thunder (a bug)
 └── Interrupted          exit 130  the user pressed Ctrl-C
 
-A leaf is one cause. Its code is `TH`, two digits of its exit status and two of its own, and never changes
-its meaning; its docstring is what `thunder explain CODE` prints. Each exit status has a file.
+Each leaf of the tree is one cause. Its code is `TH`, two digits for its exit status and two of its own; the meaning of
+a code never changes. `thunder explain CODE` prints the docstring of a leaf. Each exit status has a file.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ __all__ = [
 
 
 def all_errors() -> Iterator[type[ThunderError]]:
-    """Every leaf of the tree, in the order of its code."""
+    """Yield every leaf of the tree, in the order of the codes."""
     members = [c for c in globals().values() if inspect.isclass(c) and issubclass(c, ThunderError)]
     yield from sorted((c for c in members if c.code != ThunderError.code), key=lambda c: c.code)
 

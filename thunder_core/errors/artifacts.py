@@ -1,4 +1,4 @@
-"""Errors of exit status 6: an artifact was rejected, and nothing of it was used."""
+"""Errors of exit status 6: an artifact was rejected, and no part of it was used."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from thunder_core.errors.tree import ArtifactError
 
 
 class NotAnArtifact(ArtifactError):
-    """The folder holds no readable `manifest.json` of Thunder."""
+    """The folder has no readable Thunder manifest (`manifest.json`)."""
 
     code = "TH0601"
 
 
 class ArtifactDamaged(ArtifactError):
-    """A file of the artifact is missing, has another digest than the manifest says, or lies outside the folder."""
+    """A file of the artifact is missing, lies outside the folder, or does not match its digest in the manifest."""
 
     code = "TH0602"
 
@@ -26,40 +26,44 @@ class ArtifactTooNew(ArtifactError):
 class ArtifactForeign(ArtifactError):
     """The artifact was made for another model, other code, another version of PyTorch, or another machine.
 
-    Of machines it tells the device, the system, the family of processors and the version of Python that compiled
-    regions need, and the CPU's instruction sets that they use; the message names what is lacking.
+    For the machine, Thunder checks the device, the operating system, the processor family, the Python version that
+    compiled regions need, and the CPU instruction sets that they use. The message names what does not match.
     """
 
     code = "TH0604"
 
 
 class ImportRefused(ArtifactError):
-    """The artifact refers to an object of a module that nobody trusts, so that the module was not imported.
+    """The artifact refers to an object in a module that is not trusted, so Thunder did not import the module.
 
-    Importing runs a module's code. For an artifact that is done only with PyTorch, transformers and what they import,
-    Thunder and its plug-ins, where these were installed (or where `PYTHONPATH` leads), with the packages of the classes
-    of the model (or of the function) that is loaded, and with what the user names:
-    `load(..., trusted_modules=("package",))`, or `--trust-module package`.
+    Importing a module runs its code. While an artifact is loaded, Thunder imports only these modules, from where they
+    were installed or from `PYTHONPATH`:
+
+    - PyTorch, transformers and the packages that they import;
+    - Thunder and its plug-ins;
+    - the packages of the classes of the model (or of the function) that is being loaded;
+    - modules that the user names: `load(..., trusted_modules=("package",))`, or `--trust-module package`.
     """
 
     code = "TH0605"
 
 
 class BadSignature(ArtifactError):
-    """The artifact has a signature that does not hold: it is of something else, or is damaged.
+    """A signature of the artifact is not valid: it was made for other contents, or it is damaged.
 
-    A signature is of the manifest's last line, the digest that covers all files. What changes an artifact, as
-    `thunder validate` does for one whose validation was pending, takes its signatures away; it has to be signed anew.
+    A signature signs the last line of the manifest, the digest that covers all files. Any change to the artifact
+    removes its signatures, so sign the artifact again. `thunder validate` changes an artifact whose validation was
+    pending.
     """
 
     code = "TH0606"
 
 
 class NotSigned(ArtifactError):
-    """A signature was required, and the artifact has none by a key that is trusted.
+    """A signature was required, and no trusted key has signed the artifact.
 
-    Trusted are the keys that were named, by `trusted_keys` or `--key`, or else those of the user's own list, which
-    `thunder keys trust FILE` adds to and `thunder keys list` shows.
+    `trusted_keys` or `--key` name the trusted keys. Without them, the keys in the user's list are trusted: `thunder
+    keys trust FILE` adds a key to this list, and `thunder keys list` shows it.
     """
 
     code = "TH0607"

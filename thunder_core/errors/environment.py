@@ -1,4 +1,4 @@
-"""Errors of exit status 3: the environment lacks something that was required."""
+"""Errors of exit status 3: the machine or the environment lacks a requirement."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from thunder_core.errors.tree import MissingRequirement
 class EnvironmentLacks(MissingRequirement):
     """The recipe needs hardware or a package that this machine lacks, and `--strict` was given.
 
-    Without `--strict` the recipe does everything that does not need it, and the report is marked as degraded.
+    Without `--strict`, the recipe skips the parts that need it, and the report is marked as degraded.
     """
 
     code = "TH0301"
 
 
 class DeviceNotAvailable(MissingRequirement):
-    """The device that was asked for is not there, or this build of PyTorch cannot use it."""
+    """The requested device does not exist, or this build of PyTorch cannot use it."""
 
     code = "TH0302"
 
 
 class PackageMissing(MissingRequirement):
-    """The model that was given cannot be loaded without a package that is not installed; the message names it."""
+    """The model needs a package that is not installed; the message names the package."""
 
     code = "TH0303"
 
 
 class CompilerFailed(MissingRequirement):
-    """The C++ compiler that Inductor's kernels need is missing, or fails; the message holds its first error."""
+    """The C++ compiler that Inductor's kernels need is missing or fails; the message quotes its first error."""
 
     code = "TH0304"
 
 
 class PythonNotSupported(MissingRequirement):
-    """The version of Python is not one whose bytecode is known, or its build lays out objects in another way.
+    """Thunder does not support this version or build of Python.
 
-    Programs are read from the bytecode of CPython, which is another one in each minor version. So a version that is
-    newer than those that the message names is refused, not guessed at; and so are PyPy, 32-bit builds and the builds
-    without the global interpreter lock.
+    Thunder traces programs by interpreting CPython bytecode, which changes with every minor version. Thunder therefore
+    refuses versions that are newer than those in the message. It also refuses PyPy, 32-bit builds and free-threaded
+    builds (without the global interpreter lock), because they lay out objects differently.
     """
 
     code = "TH0305"

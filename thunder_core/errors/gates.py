@@ -1,4 +1,4 @@
-"""Errors of exit statuses 1 and 5: a gate that was asked for did not hold, or a measurement is worse than allowed."""
+"""Errors of exit statuses 1 and 5: a requested check failed, or a measurement is worse than allowed."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from thunder_core.errors.tree import BaselineError, Finding
 
 
 class CacheDamaged(Finding):
-    """`thunder cache verify` found entries that are not as they were written.
+    """`thunder cache verify` found damaged entries: their contents have changed since they were written.
 
-    They have been dropped: nothing of them was used, and they are built again when they are next needed. A flipped bit
-    once in a while is the hardware's; many of them are a reason to look at the disk or the memory.
+    Thunder has removed the damaged entries and builds them again when they are next needed. A rare flipped bit is a
+    hardware error. If many entries are damaged, check the disk and the memory.
     """
 
     code = "TH0101"
-    rows: tuple[object, ...] = ()  # the records of the damaged entries, for whoever catches the error
+    rows: tuple[object, ...] = ()  # the records of the damaged entries, for code that catches the error
 
 
 class SlowerThanBaseline(BaselineError):
     """`thunder bench --baseline FILE --fail-above P%` found a configuration that is slower than allowed."""
 
     code = "TH0501"
-    rows: tuple[object, ...] = ()  # every comparison that was made, for whoever catches the error
+    rows: tuple[object, ...] = ()  # all comparisons, for code that catches the error
 
 
 class SpeedupMissed(BaselineError):
-    """`--require-speedup X` was given, and the measurement does not show that speed-up over the first contender.
+    """`--require-speedup X` was given, and the benchmark does not show this speed-up over the first contender.
 
-    It is shown where the whole 95% interval of the speed-up lies at or above X, after six rounds or more, and the
-    measurement is not unstable. `thunder optimize` writes no artifact then; `thunder bench` writes what `--out` and
-    `--plot` ask for.
+    The speed-up counts as shown if its whole 95% confidence interval is at or above X, after at least six rounds, and
+    the measurement is stable. Otherwise `thunder optimize` writes no artifact. `thunder bench` still writes the files
+    of `--out` and `--plot`.
     """
 
     code = "TH0502"
-    report: object = None  # the BenchmarkSuite or BenchmarkReport, for whoever catches the error
+    report: object = None  # the BenchmarkSuite or BenchmarkReport, for code that catches the error

@@ -6,25 +6,23 @@ from thunder_core.errors.tree import ResourceError
 
 
 class OutOfDisk(ResourceError):
-    """The disk filled up while an artifact was being written, or a file would have been larger than `ulimit -f` allows.
+    """The disk is full, or a file would be larger than `ulimit -f` allows.
 
-    The unfinished copy was removed. A full disk under the cache of compiled kernels is no error: they are not kept.
-
-    Weights that are to be included are weighed against the room on the disk before anything is written.
-
-    `thunder cache prune` makes room where the cache is what fills it.
+    Thunder has removed the unfinished artifact. If an artifact includes weights, Thunder compares their size with the
+    free space before it writes anything. If the disk of the kernel cache is full, Thunder does not cache the kernels,
+    and that is not an error. `thunder cache prune` frees space if the cache fills the disk.
     """
 
     code = "TH0701"
 
 
 class OutOfMemory(ResourceError):
-    """The model, its optimized twin or a call of one of them does not fit into the device's memory.
+    """The model, the optimized model, or a call of one of them does not fit into the device's memory.
 
-    The memory of each stage is planned from the config before anything is loaded, against what is free, control groups
-    and limits of the process (`prlimit --as`) included; `--dry-run` prints the plan. What a call takes is estimated
-    again on tensors without data before any of it is allocated. What cannot be estimated is refused by the system,
-    within a limit on the private memory of the process, so that the kernel does not kill it.
+    Before Thunder loads anything, it plans the memory of each stage from the config and compares the plan with the free
+    memory. Free memory takes control groups and process limits (`prlimit --as`) into account. `--dry-run` prints the
+    plan. Before a call, Thunder estimates its memory again with fake tensors. A limit on the private memory of the
+    process catches what cannot be estimated, so that the kernel does not kill the process.
     """
 
     code = "TH0702"

@@ -1,4 +1,4 @@
-"""The root of the tree of errors, its branches, one for each exit status, and the line that an error names."""
+"""The root of the tree of errors, one branch for each exit status, and the source line that an error names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.printable import printable
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of somebody's source: file, 1-based line number and the function that holds it."""
+    """A source line: file, 1-based line number and the function around it."""
 
     filename: str
     lineno: int
@@ -22,18 +22,18 @@ class SourceLine:
 
 
 def message_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none."""
+    """The first line of an error's message, or the name of its class if the message is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class ThunderError(Exception):
-    """An error that says what is wrong, what to do about it and, where there is one, the user's line."""
+    """An error with a message, a fix and, if known, the source line of the user's program."""
 
     code: ClassVar[str] = "TH0000"
     status: ClassVar[int] = 70
 
     def __init__(self, what: str, *, fix: str, where: SourceLine | None = None) -> None:
-        self.what, self.fix = printable(what), printable(fix)  # they name what others have written
+        self.what, self.fix = printable(what), printable(fix)  # they quote strings that others wrote
         super().__init__(self.what)
         self.where = where
 
@@ -50,19 +50,19 @@ class ThunderError(Exception):
 
 
 class Finding(ThunderError):
-    """A gate that was asked for did not hold."""
+    """A requested check failed."""
 
     status = 1
 
 
 class UsageError(ThunderError):
-    """The command, the options or the configuration are wrong."""
+    """The command, its options or the configuration are wrong."""
 
     status = 2
 
 
 class MissingRequirement(ThunderError):
-    """The environment lacks something that was required."""
+    """The machine or the environment lacks a requirement."""
 
     status = 3
 
@@ -74,13 +74,13 @@ class ValidationError(ThunderError):
 
 
 class BaselineError(ThunderError):
-    """A measurement is worse than the baseline, or the speed-up that was required, allows."""
+    """The benchmark is worse than the baseline allows, or misses the required speed-up."""
 
     status = 5
 
 
 class ArtifactError(ThunderError):
-    """An artifact was rejected: nothing of it was used."""
+    """The artifact was rejected: no part of it was used."""
 
     status = 6
 
@@ -92,12 +92,12 @@ class ResourceError(ThunderError):
 
 
 class UnsupportedError(ThunderError):
-    """The model or one of its operations cannot be compiled."""
+    """Thunder cannot compile the model or one of its operations."""
 
     status = 8
 
 
 class InternalError(ThunderError):
-    """A bug of ours."""
+    """An internal error of Thunder (a bug)."""
 
     status = 70

@@ -1,4 +1,4 @@
-"""Errors of exit status 2: the command, the options or the configuration are wrong."""
+"""Errors of exit status 2: the command, its options or the configuration are wrong."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from thunder_core.errors.tree import UsageError
 
 
 class BadOption(UsageError):
-    """An option has a value that it cannot take, or two options contradict each other.
+    """An option has an invalid value, or two options contradict each other.
 
-    The message names the option, the value and what would be accepted.
+    The message names the option, its value and the accepted values.
     """
 
     code = "TH0201"
 
 
 class UnknownName(UsageError):
-    """A recipe, executor, transform, stage, dtype, device, task or error code of that name does not exist.
+    """No recipe, executor, transform, stage, dtype, device, task or error code has this name.
 
-    The message suggests the nearest names that do; `thunder recipes` and `thunder executors` list them all.
+    The message suggests the nearest names. `thunder recipes` and `thunder executors` list all names.
     """
 
     code = "TH0202"
 
 
 class BadConfigFile(UsageError):
-    """The file given with `--config` cannot be read as TOML, or holds a key that is not known.
+    """The file of `--config` is not valid TOML, or has an unknown key.
 
-    Keys are the long options without their dashes (`recipe`, `batch`, `seq`, ...) and a table `set` for the
+    The keys are the long options without their dashes (`recipe`, `batch`, `seq`, ...), and a table `set` with the
     recipe's own options.
     """
 
@@ -34,46 +34,46 @@ class BadConfigFile(UsageError):
 
 
 class ModelNotFound(UsageError):
-    """MODEL is neither a folder in Hugging Face layout nor a hub name that is in the local cache.
+    """MODEL is neither a folder in Hugging Face layout nor the name of a Hub model in the local cache.
 
-    While `HF_HUB_OFFLINE=1` is set nothing is downloaded. `hf download NAME` on a machine with a
-    network puts the model into the cache that `HF_HOME` names.
+    While `HF_HUB_OFFLINE=1` is set, Thunder downloads nothing. On a machine with network access, `hf download NAME`
+    puts the model into the cache set by `HF_HOME`.
     """
 
     code = "TH0204"
 
 
 class BadModelFolder(UsageError):
-    """The model's folder lacks a file, or holds one that is damaged.
+    """The model's folder lacks a file, or a file in it is damaged.
 
-    A truncated safetensors file, a shard that its index names and that is not there, a config that is not JSON.
-    Weights are read from safetensors only: pickled ones (`pytorch_model.bin`) can run code when they are read.
-    With `--random-weights` a config alone is enough.
+    Examples: a truncated safetensors file, a missing shard, a config that is not JSON. Thunder reads weights from
+    safetensors files only, because pickled weights (`pytorch_model.bin`) can run code when they are read. With
+    `--random-weights`, a config alone is enough.
     """
 
     code = "TH0205"
 
 
 class OutputExists(UsageError):
-    """The output folder exists. It is kept unless `--force` is given, which replaces it as a whole at the end.
+    """The output folder or file exists. An artifact is replaced only if `--force` is given, and only at the end.
 
-    Only an empty folder is replaced, and an artifact in which there is nothing else: its manifest has to be one that
-    Thunder wrote, with its digest, and every file has to be one that the manifest lists. The message names others.
+    `--force` replaces an empty folder, or a folder that holds an artifact and nothing else. Thunder must have written
+    the manifest, its digest must match, and the manifest must list every file. The message names the other files.
     """
 
     code = "TH0206"
 
 
 class OutputNotWritable(UsageError):
-    """The output folder, or the folder that it would be created in, cannot be written."""
+    """The output folder, or its parent folder, is not writable."""
 
     code = "TH0207"
 
 
 class RecipeMismatch(UsageError):
-    """The recipe is for another family of models than the one that was given.
+    """The recipe is for another family of models.
 
-    Each recipe's `validate(model)` says which models it takes. `hf-transformers` takes every model of the
+    Each recipe's `validate(model)` decides which models it takes. `hf-transformers` takes every model of the
     transformers library, `default` every `torch.nn.Module`.
     """
 
@@ -81,70 +81,71 @@ class RecipeMismatch(UsageError):
 
 
 class SequenceTooLong(UsageError):
-    """The sequence length is greater than the number of positions that the model was built for."""
+    """The sequence length exceeds the number of positions that the model supports."""
 
     code = "TH0209"
 
 
 class RemoteCodeRefused(UsageError):
-    """The model's folder asks to run Python code of its own, which is refused unless `--trust-remote-code` is given."""
+    """The model's folder asks to run its own Python code. Thunder refuses unless `--trust-remote-code` is given."""
 
     code = "TH0210"
 
 
 class RecipeConflict(UsageError):
-    """Two transforms of the composed recipe exclude each other, or must each come before the other; or two of its
-    executors have one name.
+    """The parts of the combined recipe contradict each other.
+
+    Two transforms exclude each other, or each must run before the other, or two executors have the same name.
     """
 
     code = "TH0211"
 
 
 class NoSuchTrace(UsageError):
-    """The trace or the stage that was asked for does not exist; `thunder inspect-trace --list` names those that do."""
+    """The requested trace or stage does not exist; `thunder inspect-trace --list` lists the available ones."""
 
     code = "TH0212"
 
 
 class WrongInputs(UsageError):
-    """A compiled program was called with inputs that it cannot take."""
+    """A compiled program was called with inputs that it does not accept."""
 
     code = "TH0213"
 
 
 class SharpEdgeError(UsageError):
-    """The program does something that can be neither guarded nor replayed, and `sharp_edges="error"` was asked for."""
+    """The program does something that Thunder can neither guard nor replay, and `sharp_edges="error"` was given."""
 
     code = "TH0214"
 
 
 class CacheNotUsable(UsageError):
-    """The cache folder cannot be read or written, or others than its user can write to it.
+    """The cache folder cannot be read or written, or other users can write to it.
 
-    What is in the cache is machine code, so that whoever can write there can run code as the user. The folder has to be
-    the user's own, and no one else's to write (`chmod 700`). `THUNDER_CACHE_DIR` names another folder.
+    The cache holds machine code, so any user with write access can run code as the owner of the folder. The folder has
+    to belong to you, and nobody else may be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR` sets another folder.
     """
 
     code = "TH0216"
 
 
 class BadPattern(UsageError):
-    """A function that was given as a pattern cannot be one, or its replacement cannot stand for it.
+    """A function cannot be used as a pattern, or as the replacement of a pattern.
 
-    A pattern is an ordinary function of tensors and numbers that computes new tensors with PyTorch. It writes to no
-    tensor, draws no random numbers, does not look at the values of tensors, and reads each of its parameters. Its
-    replacement takes the same arguments and returns tensors of the same shape, stride, dtype and device.
+    A pattern is an ordinary function of tensors and numbers that computes new tensors with PyTorch. It reads each of
+    its parameters, writes to no tensor, uses no random numbers, and does not read tensor values. Its replacement takes
+    the same arguments and returns tensors of the same shape, strides, dtype and device.
     """
 
     code = "TH0215"
 
 
 class NoLoss(UsageError):
-    """`--train` was given for a model that gives no loss: its task has no labels, or its forward makes none of them.
+    """`--train` was given for a model that computes no loss: its task has no labels, or its forward ignores them.
 
-    A step of training is a forward, its loss and the backward of that. `--task` names what the model is to be trained
-    for, where its config does not say it. In Python, a loss of one's own can be compiled with the model:
-    `thunder_core.jit` of a function that computes it.
+    A training step is a forward, its loss and the backward of this loss. `--task` names the task to train for, if the
+    config does not. In Python, `thunder_core.jit` can compile a function that calls the model and computes its own
+    loss.
     """
 
     code = "TH0217"
@@ -157,64 +158,68 @@ class NothingToTrain(UsageError):
 
 
 class BadRecipe(UsageError):
-    """A recipe, a plug-in or a transform declares what Thunder does not read, or gives what it cannot use.
+    """A recipe, plug-in or transform has an unknown attribute, or a value of the wrong type.
 
-    A method `setup_...` that is never called, a misspelled attribute, a text in the place of a tuple, a class in the
-    place of an instance, a sum with something else: each would do nothing, or something else than was meant.
+    Without this error, each of these mistakes would silently do nothing, or do something unintended:
+
+    - a method `setup_...` that is never called, or a misspelled attribute;
+    - a string instead of a tuple, or a class instead of an instance;
+    - a recipe that is added to something else than a recipe.
     """
 
     code = "TH0219"
 
 
 class BadKey(UsageError):
-    """A file of a key, or the list of trusted keys, cannot be read or used.
+    """A key file, or the list of trusted keys, cannot be read or used.
 
-    Artifacts are signed with Ed25519 keys, as `thunder keys new FILE` makes them; those of `ssh-keygen -t ed25519` do
-    as well. Nobody but its user may read a private key, and nobody else may write the list of trusted keys. A private
-    key may be protected by a passphrase, which is taken from `THUNDER_KEY_PASSPHRASE`.
+    Artifacts are signed with Ed25519 keys. `thunder keys new FILE` makes them, and keys of `ssh-keygen -t ed25519` work
+    as well. Only its user may be able to read a private key, and only the user may be able to write the list of trusted
+    keys. A private key may have a passphrase, which Thunder reads from `THUNDER_KEY_PASSPHRASE`.
     """
 
     code = "TH0220"
 
 
 class BadData(UsageError):
-    """A file of real inputs, of `--input` or `--eval`, cannot be read, or is not for this model.
+    """A data file of `--input` or `--eval` cannot be read, or does not fit the model.
 
-    `.safetensors` and `.npz` hold arrays that begin with the batch, named as the model's forward names them; `.jsonl`
-    holds an object for each sample: `input_ids` and whatever else the forward takes, or `text` where a tokenizer lies
-    beside the model. The message names the line or the sample, what is wrong with it, and what the model takes.
+    `.safetensors` and `.npz` files hold arrays whose first dimension is the batch, named like the parameters of the
+    model's forward. `.jsonl` files hold one object for each sample: `input_ids` and other parameters of the forward, or
+    `text` if the model's folder has a tokenizer. The message names the line or the sample, the problem, and the inputs
+    that the model takes.
     """
 
     code = "TH0221"
 
 
 class BadSymbolicArgument(UsageError):
-    """A name or a range in `symbolic=` or `--dynamic` cannot be, or the call has nothing of that name.
+    """A name or a range of `symbolic=` or `--dynamic` is invalid, or the call has no such argument.
 
-    A name is that of a parameter for a number (`scale`), and ends in a dimension for a size of a tensor
-    (`input_ids.size(1)`); items of lists, tuples and dicts may stand in between (`batch['input_ids'].size(1)`). A range
-    is the least and the greatest value, both included: two different integers, of a size from 1 on, and None for no
-    bound. Only `int` and `float` can be symbolic, and only integers have a range.
+    A name is a parameter for a number (`scale`), or a dimension of a tensor (`input_ids.size(1)`). Items of lists,
+    tuples and dicts are allowed (`batch['input_ids'].size(1)`). A range is a minimum and a maximum, both included: two
+    different integers, or None for no bound. The minimum of a size is at least 1. Only `int` and `float` values can be
+    symbolic, and only integers have a range.
     """
 
     code = "TH0222"
 
 
 class AmbiguousName(UsageError):
-    """Two installed packages have an executor, a recipe or a transform of one name.
+    """Two installed packages have an executor, a recipe or a transform of the same name.
 
-    Neither is chosen in silence, not even where one of them is Thunder's own. The message has the full names of both,
-    each of which can be given in place of the short one.
+    Thunder does not choose one silently, even if one of them is Thunder's own. Use one of the full names in the message
+    instead of the short name.
     """
 
     code = "TH0223"
 
 
 class BadQuantization(UsageError):
-    """A model cannot be quantized as it was asked: the layers, the groups or the calibration data do not fit it.
+    """The model cannot be quantized as requested: the layers, the groups or the calibration data do not fit.
 
-    The message names what does not: a pattern that no layer's name matches, a group size that does not divide the
-    columns of a layer's weight, or calibration data of other names or shapes than the model's inputs.
+    The message names the problem. Examples: a pattern that matches no layer, a group size that does not divide the
+    columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
     """
 
     code = "TH0224"

@@ -1,43 +1,44 @@
-"""The warnings that Thunder gives, for `warnings.filterwarnings`."""
+"""The warnings that Thunder gives, as classes for `warnings.filterwarnings`."""
 
 from __future__ import annotations
 
 
 class RecompileWarning(UserWarning):
-    """A compiled function is traced again and again, has more programs than are kept, or is called out of a range.
+    """A compiled function is traced too often, has more programs than are kept, or is called outside a range.
 
-    The message says for what it is traced and what can be done. Python's `warnings` say it once for each place.
+    The message names the cause and what to do. Python's `warnings` module shows the warning once for each place.
     """
 
 
 class SharpEdgeWarning(UserWarning):
-    """A program was traced that reads or does something which later calls will not do again."""
+    """The traced program reads or does something that later calls will not repeat."""
 
 
 class DegradedWarning(UserWarning):
-    """A model was compiled by a recipe of which the machine, or the model's device, lacks a part: which, and why."""
+    """A recipe skipped a part, because the machine or the model's device lacks what it needs. The message says why."""
 
 
 class UnsignedWarning(UserWarning):
-    """An artifact was loaded that nobody has signed whose key is trusted, though there is a list of trusted keys."""
+    """The user has a list of trusted keys, and none of them has signed the artifact that was loaded."""
 
 
 class SpecializationWarning(UserWarning):
-    """A size or number that was named as symbolic is a constant in a program, or not all of its range is served by it.
+    """A symbolic size or number became a constant in a program, or the program does not cover its whole range.
 
-    The message names the line that decided by it and what to write. Other values are traced as further programs.
+    The message names the source line that fixed the value, and how to change it. Thunder traces other values as
+    additional programs.
     """
 
 
 class EagerMethodWarning(UserWarning):
-    """A method of a compiled module ran in eager PyTorch from beginning to end, though its work is the model's.
+    """A method of a compiled module ran entirely in eager PyTorch, although it does the model's work.
 
-    The message says which, and what to compile instead.
+    The message names the method, and what to compile instead.
     """
 
 
 class SymbolicAttemptWarning(UserWarning):
-    """A program is compiled for constant sizes, since Thunder failed with symbolic ones by an error of its own.
+    """A program was compiled for constant sizes, because Thunder failed to compile it with symbolic sizes.
 
-    What is computed is right. The message has the error, which is a bug: please report it with the program.
+    The results are right. The failure is a bug in Thunder: please report the error in the message, with the program.
     """

@@ -116,7 +116,7 @@ class Arrangement(Generic[Kind]):
         first, second = (self.members[place].part.title for place in cycle[:2])
         return RecipeConflict(
             f"{first} and {second} must each come before the other: {'; '.join(dict.fromkeys(steps))}",
-            fix="leave one of them out, or change what says so",
+            fix="leave out one of them, or change the declared order",
         )
 
     def _edges_of_stated_orders(self) -> Iterator[tuple[Edge, str]]:

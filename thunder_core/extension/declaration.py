@@ -33,14 +33,14 @@ def vet_class(
         if name.startswith(SETUP) and name not in read:
             raise BadRecipe(
                 f"{kind.__name__} defines {name}, which this version of Thunder never calls",
-                fix=f"{plugins.meant(name, read)}leave it out; what is called: {', '.join(sorted(read)) or 'nothing'}",
+                fix=f"{plugins.meant(name, read)}remove it; Thunder calls: {', '.join(sorted(read)) or 'nothing'}",
             )
         if name in dir(base) or name in but or name.startswith("_"):
             continue
         near = (others or {}).get(name) or next(iter(difflib.get_close_matches(name, attributes, 1, LIKE)), None)
         if near is not None:
             raise BadRecipe(
-                f"{kind.__name__} declares {name}, which nobody reads", fix=f"did you mean {near}? Else {OWN}"
+                f"{kind.__name__} declares {name}, which Thunder does not read", fix=f"did you mean {near}? Else {OWN}"
             )
 
 
@@ -75,9 +75,11 @@ def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[typ
         wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
         if isinstance(one, type) and issubclass(one, kinds):
             raise BadRecipe(
-                f"{owner}: {name} has the class {one.__name__}, where {wanted} is wanted", fix=f"write {one.__name__}()"
+                f"{owner}: {name} has the class {one.__name__} instead of {wanted}", fix=f"write {one.__name__}()"
             )
-        raise BadRecipe(f"{owner}: {name} has {one!r:.80}, which is not {wanted}", fix="leave it out, or give one")
+        raise BadRecipe(
+            f"{owner}: {name} has {one!r:.80}, which is not {wanted}", fix=f"replace it by {wanted}, or leave it out"
+        )
 
 
 def returned(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:
@@ -96,8 +98,8 @@ def require_traits(owner: str, part: object, *others: str) -> None:
         row = getattr(part, trait)
         if trait == "needs" and isinstance(row, tuple | list) and any(isinstance(one, Requirement) for one in row):
             raise BadRecipe(
-                f"{owner}: needs has {row!r:.80}, and names other parts",
-                fix="call what it wants of the machine `requirements`",
+                f"{owner}: needs has {row!r:.80}, but it may only name other parts",
+                fix="declare requirements of the machine as `requirements`",
             )
         require_row(owner, trait, row, (str,))
     require_row(owner, "requirements", part.requirements, (Requirement,))  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ def require_parts(
         for name in part.needs:
             if called(name, gone) and not called(name, left):
                 raise RecipeConflict(
-                    f"{part.title} needs {name}, which is left out by --without",
+                    f"{part.title} needs {name}, but --without leaves it out",
                     fix=f"leave out {part.title} too, or keep {name}",
                 )
 
@@ -47,18 +47,21 @@ def require_parts(
 def require_part(one: LeftOut, transforms: Sequence[Part], executors: Sequence[Part]) -> None:
     """Raise as `require_parts` does where one thing cannot be left out."""
     if one.name == FALLBACK:
-        raise BadOption(f"--without {one}: {FALLBACK} runs what nobody else claims", fix="name another executor")
+        raise BadOption(
+            f"--without {one}: {FALLBACK} runs the operations that no other executor claims",
+            fix="name another executor",
+        )
     if called(one.name, executors):
         return
     if not called(one.name, transforms):
         known = sorted({label for part in (*transforms, *executors) for label in part.labels} - {FALLBACK})
         raise UnknownName(
-            f"--without {one}: no executor or transform of the recipe is called {one.name!r:.60}",
+            f"--without {one}: no executor or transform of the recipe is named {one.name!r:.60}",
             fix=f"{plugins.meant(one.name, known)}known: {', '.join(known)}",
         )
     if one.pattern:
         raise BadOption(
-            f"--without {one}: {one.name} is a transform, which is left out of the whole program or not at all",
+            f"--without {one}: {one.name} is a transform, which can only be left out of the whole program",
             fix=f"write --without {one.name}, or name an executor",
         )
 
@@ -70,6 +73,6 @@ def require_modules(without: Sequence[str], model: torch.nn.Module) -> None:
         if one.pattern and not any(covers(one.pattern, path) for path in ("", *paths)):
             shown = ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
             raise UnknownName(
-                f"--without {one}: no module of this {type(model).__name__} is called {one.pattern!r:.60}",
+                f"--without {one}: no module of this {type(model).__name__} matches {one.pattern!r:.60}",
                 fix=f"{plugins.meant(one.pattern, paths)}its modules: {shown or 'none'}",
             )

@@ -36,11 +36,11 @@ class Lookaside:
             if not callable(called) and not (role == "when" and called is None):
                 raise WrongInputs(
                     f"the {role} of a lookaside is {called!r:.60}, which cannot be called",
-                    fix="give functions: Lookaside(module.function, my_function)",
+                    fix="pass functions: Lookaside(module.function, my_function)",
                 )
         if not isinstance(self.function, Hashable):
             raise WrongInputs(
-                f"a lookaside is for {self.function!r:.60}, which has no hash, so that calls of it are not found",
+                f"a lookaside names {self.function!r:.60}, which is not hashable, so its calls cannot be found",
                 fix="name the method of its class: Lookaside(Kind.__call__, my_function)",
             )
 
@@ -72,11 +72,11 @@ def require_distinct(lookasides: Sequence[object]) -> tuple[Lookaside, ...]:
     for lookaside in lookasides:
         if not isinstance(lookaside, Lookaside):
             raise WrongInputs(
-                f"{lookaside!r:.60} was given as a lookaside", fix="write Lookaside(module.function, my_function)"
+                f"{lookaside!r:.60} is not a lookaside", fix="write Lookaside(module.function, my_function)"
             )
         other = by_function.setdefault(lookaside.function, lookaside)
         if other != lookaside:
             raise RecipeConflict(
-                f"two lookasides are for {lookaside.name}, of which only one could run", fix="leave one of them out"
+                f"two lookasides replace {lookaside.name}, but only one can run", fix="leave out one of them"
             )
     return tuple(sorted(by_function.values(), key=lambda one: one.name))

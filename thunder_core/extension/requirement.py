@@ -1,4 +1,4 @@
-"""Requirements of recipes, transforms and executors, and what to do where they are not met."""
+"""Requirements of recipes, transforms and executors, and the fixes for requirements that are not met."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import subprocess
 import sysconfig
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -20,15 +22,39 @@ from thunder_core.options.target import TARGETS
 
 @dataclass(frozen=True)
 class Degradation:
-    """A part of a recipe that this machine cannot do: which part, why not, and what would help."""
+    """A part of a recipe that this machine cannot run, with the reason and a fix."""
 
     part: str
     reason: str
     fix: str
 
 
+class LostPart(Protocol):
+    """A part that was lost, of a recipe or of a report."""
+
+    @property
+    def part(self) -> str:
+        """The name of the part."""
+
+    @property
+    def reason(self) -> str:
+        """The reason why it was lost."""
+
+    @property
+    def fix(self) -> str:
+        """The change that would bring it back."""
+
+
+def by_reason(lost: Iterable[LostPart]) -> list[Degradation]:
+    """Join the parts that have the same reason and fix, so that each reason is printed once."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    for one in lost:
+        parts.setdefault((one.reason, one.fix), []).append(one.part)
+    return [Degradation(", ".join(names), reason, fix) for (reason, fix), names in parts.items()]
+
+
 class Requirement(ABC):
-    """Something that a machine has or lacks."""
+    """A property that a machine has or lacks."""
 
     @property
     @abstractmethod
@@ -187,7 +213,7 @@ class CxxCompiler(Requirement):
     @property
     def fix(self) -> str:
         """The advice on what installs or names one."""
-        return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or name a compiler in CXX"
+        return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or set CXX to a compiler"
 
     def missing(self) -> str | None:
         """The reason where it is not there, or what it says of three lines; they are compiled once in a process."""
@@ -216,11 +242,11 @@ def problem_of_cxx(name: str) -> str:
                 return ""
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{path} does not run: {error}"
-    said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, and no file"
+    said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, without an output file"
     return f"{path} does not compile three lines of C++: {said}"
 
 
 def first_error(told: str) -> str:
     """The line of a compiler's output that names the error."""
-    lines = told.splitlines() or ["it said nothing"]
+    lines = told.splitlines() or ["it printed nothing"]
     return next((line for line in lines if "error" in line.lower()), lines[-1])

@@ -131,8 +131,8 @@ def arranged_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> 
         twin = members.get(key)
         if twin is not None and (type(twin.part) is not type(transform) or twin.part != transform):
             raise RecipeConflict(
-                f"{twin.part} and {transform} are one transform with different options",
-                fix=f"leave out {transform.title}, or the other one",
+                f"{twin.part} and {transform} are the same transform with different options",
+                fix=f"leave out one {transform.title}",
             )
         owning = () if twin is None else twin.owners
         members[key] = Member(transform, key, tuple(dict.fromkeys((*owning, *owners))))
@@ -147,7 +147,7 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
                 continue
             known = {*known_names(), *(label for other in others for label in other.labels)}
             raise UnknownName(
-                f"{part.title}: {trait} names {name!r}, and nothing is called that",
+                f"{part.title}: {trait} names {name!r}, but no transform or executor has this name",
                 fix=f"{plugins.meant(name, known)}known: {', '.join(sorted(known))}",
             )
 

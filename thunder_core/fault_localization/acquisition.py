@@ -147,7 +147,7 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Dif
     result is further away where the line is another one.
     """
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return Difference(f"is {ours.dtype}{list(ours.shape)}, and {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
+        return Difference(f"is {ours.dtype}{list(ours.shape)}, but {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
     measured = rounding_difference(theirs, ours, exact)
     return None if measured.difference is None else different_at(ours, theirs, measured.largest)
 

@@ -81,7 +81,7 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     if value.is_floating_point():
         other = torch.float64 if value.dtype != torch.float64 else torch.float32
         yield f"of {other}", value.detach().to(other).requires_grad_(value.requires_grad)
-        yield "with another requirement of a gradient", value.detach().clone().requires_grad_(not value.requires_grad)
+        yield "with another requires_grad", value.detach().clone().requires_grad_(not value.requires_grad)
     elif value.dtype in (torch.int64, torch.int32):
         yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)
     if value.ndim > 1 and value.numel() > 1:

@@ -125,7 +125,7 @@ def wrong_gradient(
         if value is None or reference is None:
             continue
         if value.shape != reference.shape or value.dtype != reference.dtype:
-            return name, Difference(f"is {describe(value)}, and {describe(reference)} in eager PyTorch")
+            return name, Difference(f"is {describe(value)}, but {describe(reference)} in eager PyTorch")
         if allowance.is_strict and in_double is not None and expected.exact is not None and name in expected.exact:
             noise = noise_in_double(reference, expected.exact[name])
             difference = difference_in_double(expected.exact[name], in_double.values[cotangent], noise)

@@ -16,10 +16,10 @@ from thunder_core.validation.inside import Fault
 from thunder_core.validation.leaves import ROOT, Leaves, dtype_name, leaves_of
 from thunder_core.validation.report import AFTER_CALL
 
-ANOTHER = "`{path}` is `{ours}`, and `{right}` has the value that eager PyTorch has there"
-DIFFERENT = "`{path}` is {ours}, and {theirs} in eager PyTorch"
+ANOTHER = "`{path}` is `{ours}`, but eager PyTorch has the value of `{right}` there"
+DIFFERENT = "`{path}` is {ours}, but {theirs} in eager PyTorch"
 OTHER_VALUES = "`{}` has other values than in eager PyTorch"
-UNWRITTEN = "`{path}` is the tensor of before the call, and a new one in eager PyTorch"
+UNWRITTEN = "`{path}` is the tensor from before the call, but a new tensor in eager PyTorch"
 INPUT = "input "  # begins the paths of what inputs hold behind a call
 ATTRIBUTE = "attribute "  # begins the paths of what a returned dict has among its attributes
 MUCH_NEARER = 10.0  # times nearer is the result that belongs to a path, however much a program amplifies rounding

@@ -63,7 +63,7 @@ def wrong_guards(
         if difference:
             yield Fault(
                 kind="guard",
-                by="acquire",
+                by="trace",
                 trace="prologue",
                 line=probe.guard(program),
                 result=probe.path,
@@ -89,11 +89,11 @@ def difference_of(
     with call.undone():
         theirs = outcome(lambda: call.subject(*again[0], **again[1]), seed)
     if isinstance(theirs, str):
-        return "" if isinstance(ours, str) else f"it is served, and eager PyTorch raises {theirs}"
+        return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
     if not isinstance(ours, str):
         return unlike_structure(ours, theirs) or unlike_values(program, call, arguments, seed, ours, theirs)
     is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
-    return "" if is_right else f"it raises {ours}, and eager PyTorch does not"
+    return "" if is_right else f"it raises {ours}, but eager PyTorch does not"
 
 
 def serves_ranges(program: Program) -> bool:

@@ -16,7 +16,7 @@ from thunder_core.ir.printer import bound_symbol_text
 from thunder_core.ir.trace import Trace
 from thunder_core.validation.inside import CheckedLines, Fault, NotCompared
 
-OUT_OF_TIME = "the time for comparing was over"
+OUT_OF_TIME = "the time limit was reached"
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Stored programs: what an artifact holds, run line by line beside the same program as it is compiled now."""
+"""Stored programs: what an artifact holds, run line by line beside the same program when it is compiled now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from thunder_core.validation.leaves import ROOT, Leaves
 COMPUTATION, BACKWARD = "computation", "backward"
 GENERATED = "<thunder {} "  # begins the names of the files of generated functions
 RESULT = "result "  # begins the names of what is returned
-MORE_RESULTS = "returns {} tensors, and {} as it is compiled now"
+MORE_RESULTS = "returns {} tensors, but {} when it is compiled now"
 
 
 @dataclass(frozen=True)
@@ -248,4 +248,4 @@ def unlike(ours: Leaves, theirs: Leaves) -> tuple[str, str] | None:
 
 def as_compiled(told: str) -> str:
     """A sentence about eager PyTorch as one about what is compiled now."""
-    return told.replace("in eager PyTorch", "as it is compiled now")
+    return told.replace("in eager PyTorch", "when it is compiled now")

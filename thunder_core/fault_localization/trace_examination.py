@@ -30,10 +30,10 @@ from thunder_core.validation.inside import CheckedLines, Fault, InsideReport, No
 
 FREED = "free after last use"
 NOT_ALONE = "it does not run line by line ({})"
-OUT_OF_MEMORY = "its values would not fit into the memory that is free"
+OUT_OF_MEMORY = "its values would not fit into the free memory"
 COPIES = 6  # of all values: of two stages, each in its own dtypes and in float64, which takes twice as much
 ROOM = 0.5  # of the free memory
-CHANGES_DTYPES = "it gives values other dtypes, whose rounding decides"
+CHANGES_DTYPES = "it changes dtypes, so the results differ by rounding"
 
 
 @dataclass

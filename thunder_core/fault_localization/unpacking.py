@@ -52,7 +52,7 @@ def value_at(node: ast.expr, roots: Mapping[str, object]) -> Any:
     if isinstance(node, ast.Subscript):
         owner: Any = value_at(node.value, roots)
         return owner[ast.literal_eval(node.slice)]
-    raise ValueError(f"{ast.unparse(node)} is no path")
+    raise ValueError(f"{ast.unparse(node)} is not a path")
 
 
 def is_same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -125,11 +125,11 @@ class Functionalizer:
         if operator in NOT_RECORDED:
             return operator(*args, **kwargs)
         if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
-            raise NotFunctionalizable(f"{operator} has no form that does not write")
+            raise NotFunctionalizable(f"{operator} has no out-of-place form")
         if operator._schema.name in WRONG_DERIVATIVES:
-            raise NotFunctionalizable(f"PyTorch's derivative of {operator} is not that of the one that writes")
+            raise NotFunctionalizable(f"PyTorch's derivative of {operator} differs from that of its in-place form")
         if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
-            raise NotFunctionalizable("PyTorch's functionalization loses what no window of `unfold` covers")
+            raise NotFunctionalizable("PyTorch's functionalization loses elements that no window of `unfold` covers")
         if operator in NOT_COMPLEX and args[0].is_complex() and self._proxy(args[0]).name in self._followed:
             raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
         if operator is ATEN.copy.default:
@@ -225,11 +225,11 @@ class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         every = [leaf for leaf in leaves(list(written_values(func, args, kwargs or {}))) if leaf is not None]
         for written in every:
             if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in tensors) > 1:
-                raise NotFunctionalizable(f"{func} writes to several tensors, and to memory that is there twice")
+                raise NotFunctionalizable(f"{func} writes to several tensors, and to memory that overlaps")
             if any(not stride and size > 1 for size, stride in zip(written.shape, written.stride(), strict=True)):
-                raise NotFunctionalizable(f"{func} writes to one place more than once")
+                raise NotFunctionalizable(f"{func} writes to an element more than once")
             if any(_partially_overlap(written, other) for other in tensors):
-                raise NotFunctionalizable(f"{func} reads a part of what it writes")
+                raise NotFunctionalizable(f"{func} reads memory that it writes to")
         return func(*args, **(kwargs or {}))
 
 
@@ -263,7 +263,7 @@ def _with_exact_schema(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(function, torch._ops.OpOverload) or not updates_statistics(function):
         return function
     if function._schema.name not in WITH_EXACT_SCHEMA:
-        raise NotFunctionalizable(f"{function} writes what its schema does not say")
+        raise NotFunctionalizable(f"{function} writes to an argument that its schema does not declare as written")
     return WITH_EXACT_SCHEMA[function._schema.name]
 
 

@@ -17,7 +17,7 @@ from thunder_core.ir.trace import RefusedOperations, Trace
 
 OPERATOR = Symbol("torch.ops.higher_order.flex_attention", torch.ops.higher_order.flex_attention)
 COPY = "torch.Tensor.copy_"
-ENTANGLED = "of flex attention more than the result is read, and the kernel computes nothing else"
+ENTANGLED = "the program reads more results of flex attention than the kernel computes"
 
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:

@@ -74,7 +74,7 @@ def _value(node: ast.expr, sizes: SizesByName) -> Any:
             return value
         case ast.Name(id=name):
             if name not in sizes:
-                raise NameError(f"{name} is no size")
+                raise NameError(f"{name} is not a size")
             return sizes[name]
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return tuple(_value(item, sizes) for item in items)
@@ -92,12 +92,12 @@ def _value(node: ast.expr, sizes: SizesByName) -> Any:
             return all(_operator(symbol)(one, other) for symbol, one, other in pairs)
         case ast.Call(func=function, args=arguments, keywords=[]) if ast.unparse(function) in FUNCTIONS:
             return FUNCTIONS[ast.unparse(function)](*(_value(argument, sizes) for argument in arguments))
-    raise ValueError(f"`{ast.unparse(node)}` is no expression of sizes")
+    raise ValueError(f"`{ast.unparse(node)}` is not an expression of sizes")
 
 
 def _operator(symbol: ast.AST) -> Callable[..., Any]:
     if type(symbol) not in OPERATORS:
-        raise ValueError(f"{type(symbol).__name__} is no operator of sizes")
+        raise ValueError(f"{type(symbol).__name__} is not an operator for sizes")
     return OPERATORS[type(symbol)]
 
 

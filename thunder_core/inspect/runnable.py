@@ -81,8 +81,8 @@ def _tensor(subject: Subject, stage: InspectedStage, name: str, facts: ConstantF
         return _from_artifact(subject, stage, name)
     if facts.text not in subject.tensors:
         raise CannotReplay(
-            f"the trace holds the tensor `{name}`, which is too large to be written into a Python file",
-            fix="save an artifact with `thunder optimize`, and inspect that: the file then reads the tensor from there",
+            f"the trace contains the tensor `{name}`, which is too large for a Python file",
+            fix="save an artifact with `thunder optimize` and inspect it: the file then reads the tensor from there",
         )
     return ["import torch", f"{name} = {subject.tensors[facts.text]}"]
 
@@ -94,7 +94,7 @@ def _way(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFact
 def _lost(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     raise CannotReplay(
         f"the trace refers to `{name}` ({facts.text}), which has no name in another process",
-        fix="inspect the stage that runs, or define it at the top of a module that can be imported",
+        fix="inspect the stage that runs, or define the object at the top level of an importable module",
     )
 
 
@@ -140,14 +140,14 @@ def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Ite
 def obstacle(subject: Subject, listing: Listing) -> str:
     """The reason why a trace cannot be called from a file of its own; empty where it can."""
     if not subject.source:
-        return "where the model comes from is not known: import the function and call it yourself"
+        return "the origin of the model is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:
-        return "no example inputs of it are kept: import the function and call it yourself"
+        return "there are no example inputs: import the function and call it yourself"
     if listing.name in BEHIND_FORWARD and subject.folder is None:
         return f"a {listing.name} takes what the computation returns: import both functions and call them yourself"
     origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
     hard = [origin for origin in origins if not is_expression(origin)]
-    return f"there is no way from the model and its inputs to: {', '.join(hard)}" if hard else ""
+    return f"these values cannot be reached from the model and its inputs: {', '.join(hard)}" if hard else ""
 
 
 def is_expression(origin: str) -> bool:

@@ -43,7 +43,7 @@ def matches(
         expression = re.compile(pattern)
     except re.error as error:
         raise BadOption(
-            f"--grep {pattern!r} is no regular expression: {error}", fix="escape what is literal"
+            f"--grep {pattern!r} is not a regular expression: {error}", fix="escape special characters"
         ) from error
     for number, statement in enumerate(listing.lines, start=1):
         yield from matching(
@@ -146,8 +146,8 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
         paths = modules(stage.read())
         if any(map(belonging_to(module, paths), paths)):
             return NoSuchTrace(
-                f"no line of {stripped(module)!r} is left in the {listing.name} trace at this stage",
-                fix=f"--stage {stage.facts.number} ({stage.made_by}) is the last that has some",
+                f"the {listing.name} trace has no line of {stripped(module)!r} at this stage",
+                fix=f"use --stage {stage.facts.number} ({stage.made_by}), the last stage with such lines",
             )
     return None
 

@@ -13,7 +13,7 @@ from thunder_core.errors import NoSuchTrace
 from thunder_core.ir.listing import Listing
 from thunder_core.runtime.constraint import StatedConstraint
 
-UNKNOWN = "a version of Thunder made it that generated none"
+UNKNOWN = "an earlier version of Thunder made it, which generated none"
 GRAD = "torch.is_grad_enabled(): was True"
 
 
@@ -90,7 +90,7 @@ class Subject:
         else:
             matching = stages_named(stages, wanted)
         if len(matching) != 1:
-            problem = f"{wanted!r} fits {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
+            problem = f"{wanted!r} matches {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
             known = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
             raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {known}")
         return matching[0]
@@ -107,10 +107,10 @@ class Subject:
     def absent(self, trace: str) -> str:
         """The reason why there is no trace of that name."""
         if trace == "tail" and "backward" in self.traces:
-            return "there is no tail trace: the program returns no views that autograd has to know of"
+            return "there is no tail trace: the program returns no views that autograd needs to know"
         if trace in ("tail", "backward"):
             why = self.recorded or UNKNOWN
-            return f"there is no {trace} trace, for the program has no backward of its own: {why}"
+            return f"there is no {trace} trace, because the program has no compiled backward: {why}"
         return f"there is no trace called {trace!r}"
 
 
@@ -127,7 +127,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
     if not 0 <= program < len(manifest.programs):
         raise NoSuchTrace(
             f"there is no program {program} in {artifact.folder}",
-            fix=f"it has {len(manifest.programs)}: name one of {', '.join(map(str, range(len(manifest.programs))))}",
+            fix=f"use one of its programs: {', '.join(map(str, range(len(manifest.programs))))}",
         )
     facts = manifest.programs[program]
     stages = (InspectedStage(one, _reader(artifact, one)) for one in facts.stages)

@@ -70,4 +70,4 @@ def _fill_defaults(function: FunctionType, slots: list[Any], positional: int, na
 def _refuse(function: FunctionType, arguments: Sequence[Any], keywords: dict[str, Any]) -> None:
     """Let CPython say what is wrong: the call fails before the first instruction."""
     function(*arguments, **keywords)
-    raise SystemError(f"{function.__qualname__} takes arguments that the interpreter could not bind")
+    raise SystemError(f"the interpreter could not bind the arguments of {function.__qualname__}")

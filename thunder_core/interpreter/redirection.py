@@ -35,7 +35,7 @@ class Way:
         """Call the function on the machine; natively where some other thread calls it."""
         function, redirection = self._function(), self.redirection
         if function is None or redirection is None:
-            raise SystemError("a function was redirected and there is nowhere to go")
+            raise SystemError("a function was redirected without a target")
         if redirection.thread == get_ident():
             return redirection.call(function, arguments, keywords)
         return redirection.original(function)(*arguments, **keywords)

@@ -28,7 +28,7 @@ class Build:
     def problem(self) -> str:
         """The part of this Python that is not as the interpreter knows it; empty where there is none."""
         problems = {
-            f"{platform.python_implementation()} in the place of CPython": self.implementation != "cpython",
+            f"{platform.python_implementation()} instead of CPython": self.implementation != "cpython",
             f"pointers of {8 * self.pointer} bits": self.pointer != 8,
             "the build without the global interpreter lock": self.free_threaded,
             "a build that traces references": self.traces_references,
@@ -48,8 +48,8 @@ def refusal(found: str) -> PythonNotSupported:
     """The error for a Python that is not known, which says which are."""
     known = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
     return PythonNotSupported(
-        f"programs are read from the bytecode of CPython {known}, and {found}",
-        fix=f"use the usual 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}",
+        f"Thunder supports the bytecode of CPython {known}, but {found}",
+        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}",
     )
 
 

@@ -15,7 +15,7 @@ from thunder_core.ir.proxy import NumberProxy, Proxy, symbolic_sizes_of
 from thunder_core.ir.trace import Trace, numbers_of
 from thunder_core.ir.tree import leaves
 
-REPORT = "report this with the program that was compiled: no input should lead here"
+REPORT = "this is a bug in Thunder: please report it with the program that was compiled"
 UNPACKING = "python.code"  # the statements by which a trace that is run takes its inputs out of a list
 
 
@@ -57,7 +57,7 @@ def _check_symbols(trace: Trace) -> None:
             known |= symbols
         elif unknown := sorted(map(str, symbols - known)):
             raise Bug(
-                f"{trace.made_by}: line {number} of {trace.name} makes a tensor with {unknown} in its sizes, which no "
+                f"{trace.made_by}: line {number} of {trace.name} makes a tensor with the size {unknown}, which no "
                 "input has",
                 fix=REPORT,
             )
@@ -78,5 +78,5 @@ def check_takes_numbers(trace: Trace) -> Trace:
     unpacked = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
     lacking = [proxy.name for proxy in numbers_of(trace) if proxy.name not in unpacked]
     if lacking:
-        raise Bug(f"{trace.made_by}: {trace.name} reads {lacking}, which it does not take", fix=REPORT)
+        raise Bug(f"{trace.made_by}: {trace.name} reads {lacking}, which is not one of its inputs", fix=REPORT)
     return trace

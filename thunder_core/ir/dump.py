@@ -102,7 +102,7 @@ def asked_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:
     if not isinstance(folder, str | os.PathLike) or not str(folder):
-        raise BadOption(f"dump={folder!r:.80} is no folder", fix='name one: dump="traces"')
+        raise BadOption(f"dump={folder!r:.80} is not a folder", fix='name a folder: dump="traces"')
     return Path(folder)
 
 
@@ -138,5 +138,5 @@ def writing(folder: Path) -> Iterator[None]:
         reason = os.strerror(error.errno or errno.EIO)
         raise OutputNotWritable(
             f"the traces cannot be written to {folder}: {reason}",
-            fix=f"name another folder with `dump` or {VARIABLE_TO}, or leave it out: nothing else needs it",
+            fix=f"name another folder with `dump` or {VARIABLE_TO}, or leave out `dump`",
         ) from error

@@ -48,7 +48,7 @@ class Trace(Definition):
     inputs: tuple[Proxy, ...]
     bound_symbols: tuple[BoundSymbol, ...]
     output: Any
-    made_by: str = "acquire"
+    made_by: str = "trace"
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)

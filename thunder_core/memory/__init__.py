@@ -15,7 +15,7 @@ from thunder_core.memory.sizes import at_upper_ends
 from thunder_core.memory.use import MemoryUse, Meter, memory_use
 from thunder_core.runtime.program import Program
 
-RECORDED = "what PyTorch's autograd keeps for the backward is not in it: the program has no backward of its own ({why})"
+RECORDED = "this does not include the tensors that autograd saves: the program has no compiled backward ({why})"
 
 UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 

@@ -59,7 +59,7 @@ class Batches:
         """Raise `BadData` for samples that the model cannot take, before any of them is used."""
         if len(self.dataset) < self.batch:
             raise BadData(
-                f"{self.dataset.file} holds {len(self.dataset)} samples, and a batch has {self.batch}",
+                f"{self.dataset.file} has {len(self.dataset)} samples, but a batch has {self.batch}",
                 fix=f"use --batch {len(self.dataset)}, or a file with more samples",
             )
         use = (id(self.loaded.model), self.seq, self.cut, self.labels)
@@ -174,11 +174,11 @@ class Batches:
         missing = [name for name in wanted if name not in names]
         for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
             if problem:
-                follows = f"give `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
+                follows = f"add `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
                 raise BadData(
-                    f"{self.dataset.file} is not for {kind}: `{'`, `'.join(problem)}`, {said}",
+                    f"{self.dataset.file} does not fit {kind}: `{'`, `'.join(problem)}`, {said}",
                     fix=(follows if DECODER_IDS in problem else "")
-                    + f"name the arrays as its forward does: {', '.join(sorted(known))}",
+                    + f"use the names of the parameters of its forward: {', '.join(sorted(known))}",
                 )
 
     def _require_row(self, number: int, row: Row) -> None:
@@ -186,7 +186,7 @@ class Batches:
         if row.keys() != first.keys():
             differing = ", ".join(sorted(row.keys() ^ first.keys()))
             raise self.dataset.wrong(
-                number, f"has not the names of the first sample ({differing})", "give all the same"
+                number, f"has other names than the first sample ({differing})", "give all the same"
             )
         for problem, fix in self._problems(row, first):
             raise self.dataset.wrong(number, problem, fix)
@@ -201,11 +201,11 @@ class Batches:
                 shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
                 yield (
                     f"`{name}` is of shape {shapes}",
-                    f"give equal shapes; what has a number for each of the `{IDS}` in every sample is padded",
+                    f"use equal shapes; Thunder pads only inputs with one number for each of the `{IDS}`",
                 )
             if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
                 shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
-                yield f"`{name}` is of shape {shapes}", "give a number for each token"
+                yield f"`{name}` is of shape {shapes}", "write a number for each token"
             if name == LABELS:
                 yield from self._label_problems(tensor)
             if name in FLOATS and not tensor.is_floating_point():
@@ -221,7 +221,7 @@ class Batches:
             longest = longest_sequence(self.loaded.config)
             yield (
                 f"{length} tokens, more than {self.seq}",
-                f"give --seq, up to {longest or 'any number'}, to cut longer samples, or shorten them",
+                f"use --seq, up to {longest or 'any number'}, to truncate longer samples, or shorten the samples",
             )
 
     def _label_problems(self, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
@@ -232,21 +232,21 @@ class Batches:
         if wrong.numel():
             found = int(wrong.flatten()[0])
             yield (
-                f"`{LABELS}` holds {found}, and there are {count} to choose from",
+                f"`{LABELS}` has {found}, but there are {count} classes",
                 f"use 0 to {count - 1}, or {IGNORED}",
             )
 
     def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
         vocabulary = self._draw.vocabulary
         if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool or not tensor.ndim:
-            yield f"`{name}` is of dtype {tensor.dtype}, and tokens are lists of integers", "give integers"
+            yield f"`{name}` has the dtype {tensor.dtype}, but tokens are lists of integers", "give integers"
         elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
-            yield f"`{name}` is of shape {list(tensor.shape)}, and a sample is one list of tokens", "give one list"
+            yield f"`{name}` has the shape {list(tensor.shape)}, but a sample is one list of tokens", "give one list"
         elif not tensor.numel():
-            yield f"`{name}` is empty", "give at least one token, or leave the sample out"
+            yield f"`{name}` is empty", "add at least one token, or leave out the sample"
         elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
             found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
             yield (
-                f"`{name}` holds the token {found}, and the vocabulary has {vocabulary}",
+                f"`{name}` has the token {found}, but the vocabulary has {vocabulary}",
                 "use the model's own tokenizer",
             )

@@ -27,13 +27,13 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
         return check_shards(folder, shards_of(folder / INDEX))
     if any((folder / name).is_file() for name in PICKLED):
         raise BadModelFolder(
-            f"{folder} holds its weights as pickled Python (pytorch_model.bin), which can run code when it is read",
-            fix="convert it where you trust it: `AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)` "
+            f"{folder} has its weights as a Python pickle (pytorch_model.bin), which can run code when it is read",
+            fix="if you trust the file, convert it: `AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)` "
             "writes safetensors (use the Auto class of the model's task)",
         )
     raise BadModelFolder(
-        f"{folder} holds no weights: neither {SINGLE} nor {INDEX}",
-        fix="add them, or give --random-weights to build the model from its config alone",
+        f"{folder} has no weights: neither {SINGLE} nor {INDEX}",
+        fix="add the weights, or use --random-weights to build the model from its config alone",
     )
 
 
@@ -41,11 +41,11 @@ def shards_of(index: Path) -> dict[str, set[str]]:
     """The shards that an index names, with the weights that each should hold; raises `BadModelFolder`."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, Mapping) or not weight_map:
-        raise BadModelFolder(f"{index} has no weight_map, which says where each weight is", fix=AGAIN)
+        raise BadModelFolder(f"{index} has no weight_map with the file of each weight", fix=AGAIN)
     shards: dict[str, set[str]] = {}
     for weight, shard in weight_map.items():
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise BadModelFolder(f"{index} names {shard!r}, which is no file of its own folder", fix=AGAIN)
+            raise BadModelFolder(f"{index} names {shard!r}, which is not a file in the same folder", fix=AGAIN)
         shards.setdefault(shard, set()).add(weight)
     return shards
 
@@ -56,14 +56,14 @@ def check_shards(folder: Path, shards: Mapping[str, set[str]]) -> tuple[Path, ..
     if missing:
         raise BadModelFolder(
             f"{folder} lacks {len(missing)} of the {len(shards)} shards that {INDEX} names: {', '.join(missing[:3])}",
-            fix="fetch the missing files",
+            fix="download the missing files",
         )
     for shard, weights in sorted(shards.items()):
         lacking = sorted(weights - check_file(folder / shard))
         if lacking:
             raise BadModelFolder(
-                f"{folder / shard} lacks {len(lacking)} weights that {INDEX} says it holds, {lacking[0]} among them",
-                fix="fetch the shards and the index again, all from the same version of the model",
+                f"{folder / shard} lacks {len(lacking)} weights that {INDEX} lists for it, such as {lacking[0]}",
+                fix="download the shards and the index again, all from the same version of the model",
             )
     return tuple(folder / shard for shard in sorted(shards))
 
@@ -76,7 +76,7 @@ def check_file(path: Path) -> set[str]:
     except SafetensorError as error:
         raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=AGAIN) from error
     except OSError as error:
-        raise BadModelFolder(f"{path} cannot be read: {error}", fix="look at its permissions") from error
+        raise BadModelFolder(f"{path} cannot be read: {error}", fix="check the permissions of the file") from error
 
 
 def diagnose(path: Path) -> str | None:
@@ -85,20 +85,20 @@ def diagnose(path: Path) -> str | None:
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))
         if start == LFS_POINTER:
-            return "is a Git LFS pointer, not the weights: `git lfs pull` fetches them"
+            return "is a Git LFS pointer, not the weights: `git lfs pull` downloads them"
         header_size = int.from_bytes(start[:8], "little")
         if size < 8:
-            return f"is truncated: it holds {size} bytes, less than a safetensors header"
+            return f"is truncated: it has {size} bytes, less than a safetensors header"
         if header_size > size - 8:
-            return f"is truncated or no safetensors file: its header should take {header_size} bytes, it holds {size}"
+            return f"is truncated or not a safetensors file: the file has {size} bytes, its header {header_size}"
         if header_size > MOST_HEADER:
-            return f"is no safetensors file: its header should take {header_size} bytes"
+            return f"is not a safetensors file: its header should have {header_size} bytes"
         file.seek(8)
         needed = _bytes_needed(file.read(header_size))
     if needed is None:
-        return "is no safetensors file: its header is not JSON"
+        return "is not a safetensors file: its header is not JSON"
     expected = 8 + header_size + needed
-    return None if expected <= size else f"is truncated: it holds {size} bytes of {expected}"
+    return None if expected <= size else f"is truncated: it has {size} bytes of {expected}"
 
 
 def _bytes_needed(header: bytes) -> int | None:

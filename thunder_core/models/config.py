@@ -28,7 +28,7 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
     with loading_errors(folder / CONFIG_FILE, "is not a valid config of its family"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     if not isinstance(config, PretrainedConfig):
-        raise BadModelFolder(f"{folder / CONFIG_FILE} does not describe a model", fix="name a model's own folder")
+        raise BadModelFolder(f"{folder / CONFIG_FILE} does not describe a model", fix="name the folder of a model")
     return config
 
 
@@ -50,14 +50,14 @@ def refuse_remote_code(folder: Path, content: Mapping[str, Any]) -> None:
         family = content.get("model_type")
         named = architecture_of(content) if family in CONFIG_MAPPING else f"the family {family!r}"
         raise RemoteCodeRefused(
-            f"{folder / CONFIG_FILE} asks to run Python code of its own for {named}, "
+            f"{folder / CONFIG_FILE} asks to run the folder's own Python code for {named}, "
             f"which transformers {transformers.__version__} does not have",
-            fix="read that code, and give --trust-remote-code if you trust it",
+            fix="read the code, and use --trust-remote-code if you trust it",
         )
     if (named := code_of_the_hub(content)) is not None:
         raise RemoteCodeRefused(
-            f"{folder / CONFIG_FILE} asks to fetch and run code of the hub, {named!r}",
-            fix="read that code, and give --trust-remote-code if you trust it",
+            f"{folder / CONFIG_FILE} asks to download and run code from the Hub, {named!r}",
+            fix="read the code, and use --trust-remote-code if you trust it",
         )
 
 
@@ -66,7 +66,7 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
     family = content.get("model_type")
     if not isinstance(family, str):
         raise BadModelFolder(
-            f"{folder / CONFIG_FILE} has no model_type, so nothing says which architecture the model has",
+            f"{folder / CONFIG_FILE} has no model_type, so the architecture of the model is not known",
             fix="use the config.json that `model.save_pretrained(FOLDER)` writes",
         )
     if family not in CONFIG_MAPPING:
@@ -78,11 +78,11 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
 
 def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArchitecture:
     near, version = nearest(name, known), transformers.__version__
-    meant = f"if {' or '.join(near)} was meant, mend the config; " if near else ""
-    otherwise = "" if kind == "family" else ", or say with --task what the model is for"
+    meant = f"if {' or '.join(near)} was meant, correct the config; " if near else ""
+    otherwise = "" if kind == "family" else ", or set --task"
     return UnknownArchitecture(
         f"{folder / CONFIG_FILE} names the {kind} {name!r}, which transformers {version} does not have",
-        fix=f"{meant}a newer transformers may have it: `pip install --upgrade transformers`{otherwise}",
+        fix=f"{meant}a newer version may support it: `pip install --upgrade transformers`{otherwise}",
     )
 
 

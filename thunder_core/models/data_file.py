@@ -18,11 +18,11 @@ def require_data_file(option: str, file: Path | None) -> None:
     if file is None:
         return
     if file.suffix.lower() not in SUFFIXES:
-        raise BadData(f"{option} {file} is of no kind that can be read", fix=f"give {FORMATS}")
+        raise BadData(f"{option} {file} has an unknown format", fix=f"use {FORMATS}")
     if not file.is_file():
-        raise BadData(f"{option} {file} is no file", fix=f"name {FORMATS}, that exists")
+        raise BadData(f"{option} {file} is not a file", fix=f"use {FORMATS}, that exists")
     if not os.access(file, os.R_OK):
-        raise BadData(f"{option} {file} cannot be read: permission denied", fix="look at its permissions")
+        raise BadData(f"{option} {file} cannot be read: permission denied", fix="check the permissions of the file")
 
 
 def require_metric(name: str) -> None:

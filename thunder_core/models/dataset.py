@@ -64,12 +64,12 @@ def read_dataset(option: str, file: Path) -> Dataset:
     try:
         rows, texts, places = READERS[file.suffix.lower()](file)
         if not rows:
-            raise BadData(f"{file} holds no samples", fix=f"give {FORMATS}")
+            raise BadData(f"{file} has no samples", fix=f"use {FORMATS}")
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
         return Dataset(file, digest, tuple(rows), tuple(texts), tuple(places))
     except OSError as error:
-        raise BadData(f"{file} cannot be read: {error.strerror or error}", fix="look at the file") from error
+        raise BadData(f"{file} cannot be read: {error.strerror or error}", fix="check the file") from error
 
 
 Read = tuple[Sequence[Row], Sequence[str], Sequence[str]]
@@ -79,7 +79,9 @@ def _safetensors(file: Path) -> Read:
     try:
         return _rows_of(file, load_file(file))
     except SafetensorError as error:
-        raise BadData(f"{file} is no safetensors file, or damaged: {error}", fix="write it again") from error
+        raise BadData(
+            f"{file} is not a safetensors file, or it is damaged: {error}", fix="write the file again"
+        ) from error
 
 
 def _npz(file: Path) -> Read:
@@ -89,7 +91,7 @@ def _npz(file: Path) -> Read:
             return _rows_of(file, {name: _from_numpy(file, name, arrays[name]) for name in arrays.files})
     except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise BadData(
-            f"{file} is no file of numpy.savez, or damaged, or holds objects: {error}",
+            f"{file} is not a file of numpy.savez, is damaged, or contains objects: {error}",
             fix="write arrays of numbers with numpy.savez",
         ) from error
 
@@ -101,14 +103,16 @@ def _require_room(file: Path) -> None:
     free = free_memory(torch.device("cpu"))
     if free is not None and needed > free:
         raise OutOfMemory(
-            f"{file} holds {needed / 2**30:.1f} GiB of arrays, and {free / 2**30:.1f} GiB are free",
-            fix="give a file with fewer samples",
+            f"{file} has {needed / 2**30:.1f} GiB of arrays, but only {free / 2**30:.1f} GiB of memory are free",
+            fix="use a file with fewer samples",
         )
 
 
 def _from_numpy(file: Path, name: str, array: np.ndarray) -> torch.Tensor:
     if array.dtype.kind not in NUMBERS:
-        raise BadData(f"{file}: `{name}` is of dtype {array.dtype}, which are no numbers", fix="give numbers")
+        raise BadData(
+            f"{file}: `{name}` has the dtype {array.dtype}, which is not numeric", fix="use arrays of numbers"
+        )
     plain = array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array
     return torch.from_numpy(np.ascontiguousarray(plain, dtype=plain.dtype.newbyteorder("=")))
 
@@ -118,7 +122,10 @@ def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
     sizes = {name: tensor.shape[0] if tensor.ndim else -1 for name, tensor in columns.items()}
     if len(set(sizes.values())) > 1 or -1 in sizes.values():
         told = ", ".join(f"`{name}` is {list(tensor.shape)}" for name, tensor in columns.items())
-        raise BadData(f"{file} holds arrays of different numbers of samples: {told}", fix="begin each with the batch")
+        raise BadData(
+            f"{file} has arrays with different numbers of samples: {told}",
+            fix="make the batch the first dimension of each array",
+        )
     count = next(iter(sizes.values()), 0)
     rows = [{name: tensor[number] for name, tensor in columns.items()} for number in range(count)]
     return rows, [""] * count, [f"sample {number}" for number in range(count)]
@@ -139,7 +146,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
         with file.open(encoding="utf-8") as opened:
             yield from ((number, line) for number, line in enumerate(opened, start=1) if line.strip())
     except UnicodeDecodeError as error:
-        raise BadData(f"{file} is not UTF-8: {error}", fix="write it as UTF-8") from error
+        raise BadData(f"{file} is not UTF-8: {error}", fix="write the file as UTF-8") from error
 
 
 def _parsed(file: Path, number: int, line: str) -> tuple[Row, str]:
@@ -149,11 +156,11 @@ def _parsed(file: Path, number: int, line: str) -> tuple[Row, str]:
         raise BadData(f"{file}, line {number} is not JSON: {error}", fix="write one object on each line") from error
     if not isinstance(content, dict) or not content:
         raise BadData(
-            f"{file}, line {number} holds no object", fix='write it as {"input_ids": [...]} or {"text": "..."}'
+            f"{file}, line {number} is not an object", fix='write it as {"input_ids": [...]} or {"text": "..."}'
         )
     text = content.pop(TEXT, "")
     if not isinstance(text, str) or (TEXT not in content and not text and not content):
-        raise BadData(f"{file}, line {number}: `{TEXT}` is no text, or an empty one", fix="give each sample a text")
+        raise BadData(f"{file}, line {number}: `{TEXT}` is empty or not a string", fix="write a string for each sample")
     return {name: _tensor(file, number, name, value) for name, value in content.items()}, text
 
 
@@ -162,8 +169,8 @@ def _tensor(file: Path, number: int, name: str, value: object) -> torch.Tensor:
         return torch.tensor(value)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise BadData(
-            f"{file}, line {number}: `{name}` is no array of numbers: {error}",
-            fix="give a number, or lists of numbers that are equally long",
+            f"{file}, line {number}: `{name}` is not an array of numbers: {error}",
+            fix="write a number, or lists of numbers of equal length",
         ) from error
 
 

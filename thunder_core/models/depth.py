@@ -24,9 +24,9 @@ def require_depth(file: Path, content: Mapping[str, object]) -> None:
     if free is None or deepest * LAYER_BYTES <= free:
         return
     raise OutOfMemory(
-        f"{file} describes {deepest:,} layers, whose modules and traces alone take about "
-        f"{deepest * LAYER_BYTES / 2**30:,.0f} GiB, and {free / 2**30:.0f} GiB are free; nothing was built",
-        fix="mend the number of layers in that file, or use a machine with more memory",
+        f"{file} describes {deepest:,} layers, whose modules and traces alone need about "
+        f"{deepest * LAYER_BYTES / 2**30:,.0f} GiB, but only {free / 2**30:.0f} GiB are free; nothing was built",
+        fix="correct the number of layers in this file, or use a machine with more memory",
     )
 
 

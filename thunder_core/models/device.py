@@ -41,17 +41,17 @@ def require_cuda(device: torch.device) -> None:
     """Raise `DeviceNotAvailable` unless PyTorch can use that GPU."""
     if torch.version.cuda is None and torch.version.hip is None:
         raise DeviceNotAvailable(
-            f"{device} was asked for, but this build of PyTorch ({torch.__version__}) has no CUDA",
+            f"{device} was requested, but this build of PyTorch ({torch.__version__}) has no CUDA",
             fix="use --device cpu, or install a CUDA build of PyTorch",
         )
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count == 0:
         raise DeviceNotAvailable(
-            f"{device} was asked for, but PyTorch sees no GPU",
-            fix="use --device cpu, or look at the driver and at CUDA_VISIBLE_DEVICES (`thunder doctor` tells more)",
+            f"{device} was requested, but PyTorch finds no GPU",
+            fix="use --device cpu, or check the driver and CUDA_VISIBLE_DEVICES (`thunder doctor` shows details)",
         )
     if (device.index or 0) >= count:
         raise DeviceNotAvailable(
-            f"{device} was asked for, but PyTorch sees {count} GPU{'s' if count > 1 else ''}",
+            f"{device} was requested, but PyTorch finds {count} GPU{'s' if count > 1 else ''}",
             fix=f"use cuda:0{f' to cuda:{count - 1}' if count > 1 else ''}",
         )

@@ -96,7 +96,7 @@ def build_empty_model(
     """
     kind: Any = library_class(path)
     with (
-        loading_errors(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"),
+        loading_errors(f"the model {kind.__name__}", "cannot be built from the artifact's config"),
         quiet_transformers(),
     ):
         content = json.loads(config)
@@ -119,8 +119,8 @@ def refuse_code_of_the_hub(config: dict[str, Any]) -> None:
     """Raise `RemoteCodeRefused` for a config that names code of the hub."""
     if (named := code_of_the_hub(config)) is not None:
         raise RemoteCodeRefused(
-            f"the model of the artifact asks to fetch and run code of the hub, {named!r}",
-            fix="read that code; if you trust it, load with trust_remote_code=True or --trust-remote-code",
+            f"the model of the artifact asks to download and run code from the Hub, {named!r}",
+            fix="read the code; if you trust it, load with trust_remote_code=True or --trust-remote-code",
         )
 
 
@@ -138,8 +138,8 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 def library_class(path: str) -> type:
     """A class of the transformers library; raises ImportError, AttributeError, and TypeError for any other object."""
     if not path.startswith(LIBRARY):
-        raise TypeError(f"{path} is not of the transformers library")
+        raise TypeError(f"{path} is not part of the transformers library")
     kind = plugins.imported(path)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
-        raise TypeError(f"{path} is no model")
+        raise TypeError(f"{path} is not a model")
     return kind

@@ -22,15 +22,17 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadModelFolder(
-            f"{path.parent} holds no {path.name}",
-            fix="name a folder in Hugging Face layout, as `model.save_pretrained(FOLDER)` writes it",
+            f"{path.parent} has no {path.name}",
+            fix="name a folder in Hugging Face layout, as written by `model.save_pretrained(FOLDER)`",
         ) from None
     except OSError as error:
-        raise BadModelFolder(f"{path} cannot be read: {error.strerror}", fix="look at its permissions") from error
+        raise BadModelFolder(
+            f"{path} cannot be read: {error.strerror}", fix="check the permissions of the file"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise BadModelFolder(f"{path} is not JSON: {error}", fix="fetch the file again or mend it") from error
+        raise BadModelFolder(f"{path} is not JSON: {error}", fix="download the file again, or correct it") from error
     if not isinstance(content, dict):
-        raise BadModelFolder(f"{path} holds no JSON object", fix="fetch the file again or mend it")
+        raise BadModelFolder(f"{path} is not a JSON object", fix="download the file again, or correct it")
     return content
 
 
@@ -38,9 +40,9 @@ def require_plain(path: Path) -> None:
     """Raise `BadModelFolder` for a pipe or a device, which might never end, and for a file that is too large."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise BadModelFolder(f"{path} is no plain file", fix="fetch the file again")
+        raise BadModelFolder(f"{path} is not a regular file", fix="download the file again")
     if found.st_size > MOST:
-        raise BadModelFolder(f"{path} has {found.st_size} bytes, more than any config", fix="fetch the file again")
+        raise BadModelFolder(f"{path} has {found.st_size} bytes, too many for a config", fix="download the file again")
 
 
 def code_of_the_hub(config: Mapping[str, Any]) -> str | None:

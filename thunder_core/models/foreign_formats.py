@@ -72,7 +72,8 @@ def require_config(folder: Path) -> dict[str, Any]:
         inner = folders_with(folder, CONFIG_FILE)
         if inner:
             raise BadModelFolder(
-                f"{folder} holds no {CONFIG_FILE}; folders in it do", fix=f"name one of them: {', '.join(inner[:3])}"
+                f"{folder} has no {CONFIG_FILE}, but folders in it have one",
+                fix=f"name one of these folders: {', '.join(inner[:3])}",
             )
     return read_json(folder / CONFIG_FILE)
 
@@ -109,8 +110,8 @@ def adapter(folder: Path) -> Answer | None:
     merge = f'PeftModel.from_pretrained({load}, "{folder}").merge_and_unload().save_pretrained("MERGED")'
     how = f"{called} by PEFT" if called else "by PEFT"
     return Answer(
-        f"an adapter ({how}) for {base or 'a base model that it does not name'}, not a whole model",
-        f"merge it into its base model and name the result: `{merge}`; or name the base model alone"
+        f"an adapter ({how}) for {base or 'an unnamed base model'}, not a whole model",
+        f"merge it into its base model and name the result: `{merge}`; or name only the base model"
         + (f": {base}" if base else ""),
     )
 
@@ -151,8 +152,8 @@ def quantized(folder: Path) -> Answer | None:
     bits = settings.get("bits") or next((n for n in (4, 8) if settings.get(f"load_in_{n}bit")), None)
     how = f"{method}, {bits} bits" if bits else method
     return Answer(
-        f"weights that are quantized ({how}), which this version of Thunder does not take",
-        "name the folder of the weights from before; or, where the library of that format is installed, unpack them: "
+        f"quantized weights ({how}), which this version of Thunder does not support",
+        "name the folder of the original weights; or, with the library of this format installed, dequantize them: "
         '`model.dequantize()`, then `model.save_pretrained("NEW_FOLDER")`',
     )
 
@@ -181,7 +182,7 @@ def distributed(folder: Path) -> Answer | None:
         return None
     return Answer(
         "a distributed checkpoint, whose metadata is pickled",
-        "load it where you trust it and save it with `model.save_pretrained(NEW_FOLDER)`",
+        "if you trust it, load it and save it with `model.save_pretrained(NEW_FOLDER)`",
     )
 
 
@@ -202,13 +203,13 @@ def other_format(suffix: str, format_: str, fix: str) -> None:
 other_format(
     ".gguf",
     "GGUF, the format of llama.cpp",
-    "name the folder of the weights that it was made from; or unpack it, with the package gguf: "
+    "name the folder of the original weights; or convert it, with the package gguf: "
     '`AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="{file}").save_pretrained("NEW_FOLDER")`',
 )
 other_format(
     ".onnx",
     "ONNX",
-    "name the folder of the PyTorch weights that it was exported from; ONNX Runtime runs the exported one",
+    "name the folder of the original PyTorch weights; ONNX Runtime runs the exported model",
 )
 other_format(".h5", "TensorFlow's format", "name a folder with safetensors; transformers 4 can convert these")
 other_format(".msgpack", "Flax's format", "name a folder with safetensors; transformers 4 can convert these")
@@ -232,7 +233,7 @@ def hub_cache(folder: Path) -> Answer | None:
     named = HUB_CACHE.fullmatch(folder.name)
     if named is None or not (folder / "snapshots").is_dir():
         return None
-    return Answer("the hub's cache of a model", f"name the model as the hub does: {named[1]}/{named[2]}")
+    return Answer("the Hub cache of a model", f"use the Hub name of the model: {named[1]}/{named[2]}")
 
 
 @kind
@@ -242,7 +243,8 @@ def training(folder: Path) -> Answer | None:
     if not steps or (folder / CONFIG_FILE).exists():
         return None
     return Answer(
-        "the checkpoints of a training", f"name one of them: {folder / f'checkpoint-{steps[-1]}'} is the last"
+        "the checkpoints of a training",
+        f"name one of the checkpoints: {folder / f'checkpoint-{steps[-1]}'} is the last",
     )
 
 

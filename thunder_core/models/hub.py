@@ -88,7 +88,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
         refuse_other_repositories(name, revision or constants.DEFAULT_REVISION)
-        raise ModelNotFound(f"{name} on the hub holds no {CONFIG_FILE}", fix="name a model of the transformers library")
+        raise ModelNotFound(f"{name} on the Hub has no {CONFIG_FILE}", fix="name a model of the transformers library")
     return _of_config(name, config)
 
 
@@ -162,14 +162,14 @@ def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderErro
     fetch = f"run `hf download {name}{_revision_option(name, revision)}` on a machine with a network, and set HF_HOME"
     if CONFIG_FILE in missing:
         return ModelNotFound(
-            f"there is no folder {name!r}, and the hub's model of that name is not in {cache}, {while_}",
-            fix=f"{fetch} to the cache that it filled",
+            f"there is no folder {name!r}, and the Hub model of this name is not in {cache}, {while_}",
+            fix=f"{fetch} to that cache",
         )
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return ModelNotFound(
-        f"the hub's model {name} is not whole in {cache}, {while_}: it lacks {', '.join(missing[:3])}{more}"
+        f"the Hub model {name} is incomplete in {cache}, {while_}: it lacks {', '.join(missing[:3])}{more}"
         f"{_held_pickled(name, revision)}",
-        fix=f"{fetch} to the cache that it filled; --random-weights builds the model from its config alone",
+        fix=f"{fetch} to that cache; --random-weights builds the model from its config alone",
     )
 
 
@@ -183,13 +183,13 @@ def _revision_option(name: str, revision: str) -> str:
 def _held_pickled(name: str, revision: str) -> str:
     """A remark on pickled weights that the local cache has of a model, as the end of a sentence."""
     pickled = [file for file in PICKLED if _cached(name, file, revision) is not None]
-    return f" ({pickled[0]} is there, which is pickled Python and not read)" if pickled else ""
+    return f" ({pickled[0]} exists, but Thunder does not read pickled weights)" if pickled else ""
 
 
 REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
-    (GatedRepoError, "is gated", "accept its terms on the hub, then run `hf auth login`"),
-    (RepositoryNotFoundError, "does not exist on the hub, or is private", "check the name, or run `hf auth login`"),
-    (RevisionNotFoundError, "has no revision {revision!r}", "name a branch, tag or commit that it has"),
+    (GatedRepoError, "is gated", "accept its terms on the Hub, then run `hf auth login`"),
+    (RepositoryNotFoundError, "does not exist on the Hub, or is private", "check the name, or run `hf auth login`"),
+    (RevisionNotFoundError, "has no revision {revision!r}", "use an existing branch, tag or commit"),
 )
 
 

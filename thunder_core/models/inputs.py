@@ -71,7 +71,7 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> 
     """Raise where a model cannot take inputs of these sizes, behind a cache of so many tokens."""
     for option, value in (("--batch", batch), ("--seq", seq)):
         if value < 1:
-            raise BadOption(f"{option} is {value}", fix=f"give {option} a number of 1 or more")
+            raise BadOption(f"{option} is {value}", fix=f"use a number of 1 or more for {option}")
     if "input_ids" in modalities(loaded):
         check_sequence_length(loaded.config, seq + cache)
     if loaded.task == "sequence-classification" and batch > 1 and loaded.config.pad_token_id is None:
@@ -87,7 +87,7 @@ def modalities(loaded: LoadedModel) -> tuple[str, ...]:
     for name in found:
         if name not in BUILDERS:
             raise NoExampleInputs(
-                f"{type(loaded.model).__name__} takes {name!r} as its main input, for which there is no example",
+                f"{type(loaded.model).__name__} takes {name!r} as its main input, but there is no example of it",
                 fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
             )
     return found
@@ -116,7 +116,7 @@ def text(draw: RandomInputs) -> Tensors:
 def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
     """The inputs behind a cache of so many tokens, of which all samples but the first begin with padding."""
     if IDS not in inputs:
-        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no cache of them", fix=NO_CACHE)
+        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=NO_CACHE)
     ids = draw.tokens(draw.seq)
     mask = torch.ones(draw.batch, length + draw.seq, dtype=torch.int64)
     for row in range(1, draw.batch):
@@ -132,7 +132,7 @@ def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
     if "pixel_values" not in inputs:
         raise BadOption(
             f"{type(loaded.model).__name__} reads no images, so they have no height and width",
-            fix="leave --height and --width out, here and in --dynamic",
+            fix="leave out --height and --width, also in --dynamic",
         )
     return {INTERPOLATE: True} if INTERPOLATE in inspect.signature(type(loaded.model).forward).parameters else {}
 

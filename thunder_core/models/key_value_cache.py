@@ -16,7 +16,7 @@ from thunder_core.models.random_inputs import RandomInputs
 CACHE = "past_key_values"
 Shapes = list[tuple[torch.Size, torch.Size]]
 _SHAPES: WeakKeyDictionary[PreTrainedModel, Shapes] = WeakKeyDictionary()
-NO_CACHE = "leave --cache and --dynamic cache= out: such models keep something else of a text, or nothing"
+NO_CACHE = "leave out --cache and --dynamic cache=: this model has no KV cache"
 
 
 def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> DynamicCache:
@@ -51,7 +51,7 @@ def _found_shapes(model: PreTrainedModel) -> Shapes:
     cache = cache_of_a_token(model)
     layers: list[Any] = cache.layers if type(cache) is DynamicCache else []
     if not layers or not all(map(_has_keys_and_values, layers)):
-        raise BadOption(f"{type(model).__name__} takes no cache of keys and values of each token", fix=NO_CACHE)
+        raise BadOption(f"{type(model).__name__} takes no KV cache", fix=NO_CACHE)
     return [(layer.keys.shape, layer.values.shape) for layer in layers]
 
 

@@ -26,8 +26,8 @@ def require_labels(task: str) -> None:
     """Raise `NoLoss` for a task whose models have no labels, and so no loss to train by."""
     if task not in MAKERS:
         raise NoLoss(
-            f"the task {task!r} has no labels, so there is no loss to train by",
-            fix=f"name with --task what the model is trained for, if it is one of: {', '.join(sorted(MAKERS))}",
+            f"the task {task!r} has no labels, so there is no loss to train with",
+            fix=f"set --task to the task that the model is trained for: {', '.join(sorted(MAKERS))}",
         )
 
 

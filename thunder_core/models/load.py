@@ -93,8 +93,8 @@ def rebuild_model(
     request = request_of(source)
     if request.trust_remote_code and not trust_remote_code:
         raise RemoteCodeRefused(
-            f"the model {request.model} asks to run the Python code that it brings",
-            fix="read that code; if you trust it, give --trust-remote-code or trust_remote_code=True, or pass a model "
+            f"the model {request.model} asks to run its own Python code",
+            fix="read the code; if you trust it, use --trust-remote-code or trust_remote_code=True, or pass a model "
             "that you have loaded yourself: thunder_core.load(folder, model)",
         )
     loaded = load_model(request if device is None else dataclasses.replace(request, device=device))
@@ -133,9 +133,9 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
         near = nearest(sample.architecture, class_names())
         raise UnknownArchitecture(
             f"transformers {transformers.__version__} has no class {sample.architecture!r}",
-            fix=f"name one that it has{': ' if near else ''}{' or '.join(near)}",
+            fix=f"use a class that exists{': ' if near else ''}{' or '.join(near)}",
         )
-    with loading_errors(f"the sample {sample.architecture}", "has a config that its family does not take"):
+    with loading_errors(f"the sample {sample.architecture}", "has a config that is not valid for its family"):
         config: PretrainedConfig = architecture.config_class(**sample.config, architectures=[sample.architecture])
     return config
 

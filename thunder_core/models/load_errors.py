@@ -15,7 +15,7 @@ from thunder_core.models.free_memory import is_out_of_memory
 CAUSES = (MemoryError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError)
 
 SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
-MEND = "mend the model's folder, or fetch or save it again with this version of transformers"
+MEND = "correct the model's folder, or download or save it again with this version of transformers"
 
 
 @contextmanager
@@ -24,7 +24,9 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise PackageMissing(f"{path} needs a package: {_first_line(error)}", fix="install it and try again") from error
+        raise PackageMissing(
+            f"{path} needs a package: {_first_line(error)}", fix="install the package and try again"
+        ) from error
     except (*CAUSES, StrictDataclassError, SafetensorError) as error:
         if is_out_of_memory(error):
             raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error

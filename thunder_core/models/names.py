@@ -86,7 +86,7 @@ def spelled_device(name: str) -> str:
     """The device of that name, here or not, in lower case; raises `UnknownName` for nonsense."""
     short = name.strip().lower()
     if DEVICE.fullmatch(short) is None:
-        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for the GPU of number N")
+        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for GPU number N")
     return short
 
 

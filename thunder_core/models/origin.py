@@ -48,7 +48,7 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
     if request.sample is not None and request.model is None:
         return SampleOrigin(request.sample)
     if request.model is None or request.sample is not None:
-        raise BadOption("a model is either named or a sample", fix="name a folder or a hub model, or leave MODEL out")
+        raise BadOption("MODEL and a sample exclude each other", fix="name a folder or a Hub model, or leave out MODEL")
     return find_folder(request.model, request.revision)
 
 
@@ -75,13 +75,13 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
     meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
     if not is_hub_name(name):
         raise ModelNotFound(
-            f"there is no folder {name!r}, and it cannot be a hub name either",
+            f"there is no folder {name!r}, and this is not a valid Hub name either",
             fix=meant.rstrip() or "name a folder that exists",
         )
     if revision is None and is_mistyped(path, near) and not is_cached(name):
         raise ModelNotFound(
             f"there is no folder {name!r}",
-            fix=f"{meant}if the hub's model of that name is meant, fetch it first: `hf download {name}`",
+            fix=f"{meant}to use the Hub model of this name, download it first: `hf download {name}`",
         )
     return None
 
@@ -99,10 +99,10 @@ def require_folder(path: Path) -> None:
     if not path.is_dir():
         held = held_by_file(path)
         raise ModelNotFound(
-            f"{path} is a file{f' with {held}' if held else ''}; a model is a folder in Hugging Face layout",
-            fix="name the folder of the weights that it was made from, as `model.save_pretrained(FOLDER)` writes it"
+            f"{path} is a file{f' with {held}' if held else ''}, but a model is a folder in Hugging Face layout",
+            fix="name the folder of the original weights, as written by `model.save_pretrained(FOLDER)`"
             if held
-            else f"try its folder: {path.parent}",
+            else f"try the folder of the file: {path.parent}",
         )
     if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise _unreadable(path)
@@ -119,7 +119,7 @@ def _exists(path: Path) -> bool:
 
 
 def _unreadable(path: Path) -> ModelNotFound:
-    return ModelNotFound(f"{path} cannot be read: permission denied", fix="look at the folder's permissions")
+    return ModelNotFound(f"{path} cannot be read: permission denied", fix="check the permissions of the folder")
 
 
 def request_of(source: Mapping[str, object]) -> ModelRequest:
@@ -128,7 +128,7 @@ def request_of(source: Mapping[str, object]) -> ModelRequest:
         return _request_of(source)
     except (LookupError, ValueError, TypeError) as error:
         raise WrongInputs(
-            f"what is said of where the model comes from is not Thunder's: {type(error).__name__}: {error}",
+            f"the record of the model's origin is not valid: {type(error).__name__}: {error}",
             fix="pass the model: thunder_core.load(folder, model)",
         ) from error
 
@@ -151,11 +151,11 @@ def _request_of(source: Mapping[str, object]) -> ModelRequest:
 def _sample(source: Mapping[str, object]) -> SampleModel:
     config = source["config"]
     if not isinstance(config, Mapping):
-        raise TypeError("the config of a sample holds its arguments")
+        raise TypeError("the config of a sample must have its arguments")
     return SampleModel(_text(source["architecture"]), config)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a {type(value).__name__} stands where a text should")
+        raise TypeError(f"a {type(value).__name__} is used instead of a string")
     return value

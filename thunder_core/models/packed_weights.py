@@ -24,7 +24,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "torchao": ("torchao",),
 }
 REMOVE_OFFLOADING = "compressed_tensors.offload:remove_dispatch"
-UNPACKED = "compressed-tensors unpacks its weights for the CPU: the program computes with {}, and keeps no packed ones"
+UNPACKED = (
+    "compressed-tensors unpacks its weights for the CPU: the program computes with {} and keeps no packed weights"
+)
 BITNET = "bitnet"
 
 
@@ -40,8 +42,8 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
     missing = [package for package in PACKAGES.get(method, ()) if not plugins.installed(package.replace("-", "_"))]
     if missing:
         raise PackageMissing(
-            f"{what} holds weights that are quantized ({method}), which need {' and '.join(missing)} to be loaded",
-            fix=f"pip install {' '.join(missing)}; the extra `quantize` of this package has what all such weights need",
+            f"{what} has quantized weights ({method}), which need {' and '.join(missing)} to be loaded",
+            fix=f"pip install {' '.join(missing)}; the extra `quantize` of this package installs all such packages",
         )
 
 

@@ -16,13 +16,13 @@ def require_generation(loaded: LoadedModel) -> None:
     kind = type(loaded.model).__name__
     if not loaded.model.can_generate():
         raise CannotGenerate(
-            f"{kind} has no `generate`: its class is no GenerationMixin of the transformers library",
-            fix="use a model that generates, or leave `--task generate` out",
+            f"{kind} has no `generate`: its class is not a GenerationMixin of the transformers library",
+            fix="use a model that generates, or leave out `--task generate`",
         )
     if loaded.model.main_input_name != TEXT:
         raise CannotGenerate(
-            f"{kind} generates from {loaded.model.main_input_name!r}, and prompts are texts",
-            fix="leave `--task generate` out, which optimizes its single calls",
+            f"{kind} generates from {loaded.model.main_input_name!r}, but prompts are text",
+            fix="leave out `--task generate` to optimize single calls",
         )
 
 

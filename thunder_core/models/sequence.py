@@ -57,6 +57,6 @@ def check_sequence_length(config: PretrainedConfig, seq: int) -> None:
     longest = longest_sequence(config)
     if longest is not None and seq > longest:
         raise SequenceTooLong(
-            f"a sequence of {seq} tokens is longer than the {longest} that the model was built for",
+            f"a sequence of {seq} tokens is longer than the model's {longest} positions",
             fix=f"use --seq {longest} or less",
         )

@@ -43,7 +43,7 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     task = next(own, None) or next(anywhere, None)
     if task is not None:
         return task, None
-    return BASE_TASK, f"{named[0]} belongs to no task that is known, so its base model is loaded, for {BASE_TASK}"
+    return BASE_TASK, f"{named[0]} has no known task, so its base model is loaded, for {BASE_TASK}"
 
 
 def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
@@ -69,8 +69,8 @@ def generating_task(config: PretrainedConfig) -> str:
     if task not in GENERATING:
         named = (config.architectures or [f"a model of the family {config.model_type!r}"])[0]
         raise CannotGenerate(
-            f"{named} generates no text: it is for {task}",
-            fix=f"use a model that is for one of: {', '.join(GENERATING)}; or leave `--task generate` out",
+            f"{named} generates no text: its task is {task}",
+            fix=f"use a model with one of the tasks {', '.join(GENERATING)}, or leave out `--task generate`",
         )
     return task
 
@@ -86,7 +86,7 @@ def require_task(task: str, config: PretrainedConfig) -> None:
     if task not in known and config.model_type in classes_of(BASE_TASK):
         raise BadOption(
             f"there is no model of the family {config.model_type!r} for the task {task!r}",
-            fix=f"leave --task out, or use one of: {', '.join(known)}",
+            fix=f"leave out --task, or use one of: {', '.join(known)}",
         )
 
 

@@ -25,18 +25,18 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
         return dataset
     read = tokenizer_beside(
         origin,
-        f"{dataset.file} holds texts",
-        fix="give tokens (`input_ids`), or put the model's tokenizer.json into its folder",
+        f"{dataset.file} contains text",
+        fix="use tokens (`input_ids`), or put the model's tokenizer.json into its folder",
         trust_remote_code=trust_remote_code,
     )
     rows = []
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
             raise dataset.wrong(
-                number, "no text, which other samples have", "give each sample a text, or each its tokens"
+                number, "no text, which other samples have", "use text for all samples, or tokens for all samples"
             )
         if IDS in row:
-            raise dataset.wrong(number, f"both a text and `{IDS}`", "give one of the two")
+            raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
         rows.append({**row, IDS: torch.tensor(read(text)[IDS], dtype=torch.int64)})
     return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), checked=set())
 
@@ -45,7 +45,7 @@ def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str,
     """The tokenizer that lies in a model's folder; raises `BadData` with these words where there is none."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
     if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
-        raise BadData(f"{why}, and there is no tokenizer beside the model", fix=fix)
+        raise BadData(f"{why}, but the model's folder has no tokenizer", fix=fix)
     return tokenizer_of(folder, trust_remote_code=trust_remote_code)
 
 
@@ -59,5 +59,5 @@ def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
 
 def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:
     """The tokenizer of a model's folder; raises `BadModelFolder` for one that is damaged."""
-    with loading_errors(folder, "holds a tokenizer that cannot be loaded"), quiet_transformers():
+    with loading_errors(folder, "has a tokenizer that cannot be loaded"), quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)

@@ -25,7 +25,7 @@ def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any
     kind = type(model).__name__
     notes = []
     if missing:
-        notes.append(f"{_count(missing)} of {kind} not in the checkpoint, so set at random: {_few(missing)}")
+        notes.append(f"{_count(missing)} of {kind} not in the checkpoint, so initialized at random: {_few(missing)}")
     if unused:
         notes.append(f"{_count(unused)} of the checkpoint not used by {kind}: {_few(unused)}")
     return tuple(notes)
@@ -37,8 +37,8 @@ def refuse_other_shapes(folder: Path, model: PreTrainedModel, mismatched: Collec
         return
     name, found, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
     raise BadModelFolder(
-        f"{folder} holds {_count(mismatched)} of another shape than its config says: "
-        f"{name} is {_shape(found)}, {type(model).__name__} takes {_shape(expected)}",
+        f"{folder} has {_count(mismatched)} whose shape does not fit the config: "
+        f"{name} is {_shape(found)}, but {type(model).__name__} takes {_shape(expected)}",
         fix="use the config.json that was saved with these weights",
     )
 
@@ -52,7 +52,7 @@ def refuse_missing(folder: Path, model: PreTrainedModel, missing: list[str]) -> 
     if needed:
         raise BadModelFolder(
             f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few(needed)}",
-            fix="fetch the weights again, and look whether config.json belongs to them",
+            fix="download the weights again, and check that config.json belongs to them",
         )
 
 

@@ -63,7 +63,7 @@ class Option:
                 if self.most is None
                 else f"a number from {self.least} to {self.most}"
             )
-            raise BadOption(f"{self.flag} is {value}", fix=f"give {self.flag} {bounds}")
+            raise BadOption(f"{self.flag} is {value}", fix=f"set {self.flag} to {bounds}")
         if self.check is not None:
             self.check(self.flag, value)
 

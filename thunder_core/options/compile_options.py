@@ -62,24 +62,24 @@ def require_budget(budget: float) -> None:
     number = isinstance(budget, int | float) and not isinstance(budget, bool)
     if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
         raise BadOption(
-            f"memory_budget={budget!r} is neither a part nor a size",
-            fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
+            f"memory_budget={budget!r} is neither a fraction nor a number of bytes",
+            fix="use a fraction of the saved bytes from 0.0 to 1.0, or an integer number of bytes above 1",
         )
 
 
 def require_limit(limit: int) -> None:
     """Raise `BadOption` for what is no number of programs."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise BadOption(f"max_programs={limit!r:.80} is no number of programs", fix="use an integer from 1 on")
+        raise BadOption(f"max_programs={limit!r:.80} is not a number of programs", fix="use an integer of 1 or more")
 
 
 def require_names(symbolic: object) -> None:
     """Raise `BadOption` for what are no symbolic arguments; `symbolic_arguments` makes them of names and ranges."""
     if not isinstance(symbolic, tuple) or not all(isinstance(one, SymbolicArgument) for one in symbolic):
-        raise BadOption(f"symbolic={symbolic!r:.80} are no symbolic arguments", fix="use symbolic_arguments(names)")
+        raise BadOption(f"symbolic={symbolic!r:.80} are not symbolic arguments", fix="use symbolic_arguments(names)")
 
 
 def require_texts(without: object) -> None:
     """Raise `BadOption` for what does not name, in order and once each, what is left out."""
     if not isinstance(without, tuple) or left_out_texts(without) != without:
-        raise BadOption(f"without={without!r:.80} are not in order", fix="use left_out_texts(without)")
+        raise BadOption(f"without={without!r:.80} is not normalized", fix="use left_out_texts(without)")

@@ -29,7 +29,7 @@ class LeftOut:
 def parse_left_out(text: object) -> LeftOut:
     """The part that a text `NAME` or `NAME:MODULE` leaves out; raises `BadOption` for what is of neither form."""
     if not isinstance(text, str):
-        raise BadOption(f"without has {text!r:.80}, which is no text", fix=FORM)
+        raise BadOption(f"without has {text!r:.80}, which is not a string", fix=FORM)
     name, colon, pattern = (part.strip() for part in text.partition(":"))
     if not name or bool(colon) != bool(pattern):
         raise BadOption(f"without has {text!r:.80}, which names nothing", fix=FORM)
@@ -39,7 +39,7 @@ def parse_left_out(text: object) -> LeftOut:
 def left_out_texts(without: object) -> tuple[str, ...]:
     """The texts of what is left out, each once and in one order; raises `BadOption` for what cannot be."""
     if isinstance(without, str) or not isinstance(without, Iterable):
-        raise BadOption(f"without={without!r:.80} are not several", fix=f"write without=({without!r:.80},)")
+        raise BadOption(f"without={without!r:.80} is not a list", fix=f"write without=({without!r:.80},)")
     return tuple(sorted({str(parse_left_out(text)) for text in without}))
 
 

@@ -18,11 +18,11 @@ NAME = re.compile(
     r"(?: with (?P<companion>[^\W\d]\w*))?"
 )
 WRITE = (
-    'write the name of a parameter for a number ("scale"), and for a size its dimension ("input_ids.size(1)"), with '
-    "items of lists and dicts and attributes of objects in between (\"batch['input_ids'].size(1)\", "
+    'for a number, write the name of its parameter ("scale"); for a size, write its dimension ("input_ids.size(1)"); '
+    "items of lists and dicts and attributes are allowed (\"batch['input_ids'].size(1)\", "
     '"cache.layers[*].keys.size(2)" for each item)'
 )
-WRITE_RANGE = 'write the least and the greatest value, as in {"input_ids.size(1)": (1, 8192)}, or None for no range'
+WRITE_RANGE = 'write the minimum and the maximum, as in {"input_ids.size(1)": (1, 8192)}, or None for no range'
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def parse_name(name: object) -> ArgumentPath:
     try:
         items = tuple(map(_step, re.findall(ITEM, match["items"])))
     except (SyntaxError, ValueError):  # such as [007]
-        raise BadSymbolicArgument(f"{name!r:.80} has an item that is no index and no key", fix=WRITE) from None
+        raise BadSymbolicArgument(f"{name!r:.80} has an item that is neither an index nor a key", fix=WRITE) from None
     dimension = None if match["dimension"] is None else int(match["dimension"])
     return ArgumentPath(match["argument"], items, dimension, match["companion"])
 
@@ -131,23 +131,25 @@ def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
     """Raise `BadSymbolicArgument` for bounds that are no integers, or leave fewer than two values from `least` on."""
     lower, upper = bounds
     if not all(bound is None or type(bound) is int for bound in bounds):
-        raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, which are not integers", fix=WRITE_RANGE)
+        raise BadSymbolicArgument(
+            f"the range of {name} is {bounds!r:.80}, but both ends must be integers", fix=WRITE_RANGE
+        )
     if least is not None and lower is not None and lower < least:
         raise BadSymbolicArgument(
-            f"the range of {name} begins at {lower}, and a size of 0 is never symbolic: what holds for tensors that "
-            "have elements need not hold for one that has none",
-            fix=f"begin the range of {name} at {least}; a call with a size of 0 is traced as a program of its own",
+            f"the range of {name} begins at {lower}, but a size of 0 is never symbolic, because empty tensors can take "
+            "other branches",
+            fix=f"begin the range of {name} at {least}; Thunder traces a separate program for a size of 0",
         )
     lower = least if lower is None else lower
     if lower is not None and upper is not None and lower >= upper:
-        wrong = "which has but one value" if lower == upper else "which has no values"
+        wrong = "which has only one value" if lower == upper else "which has no values"
         raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=WRITE_RANGE)
 
 
 def symbolic_arguments(given: Given) -> tuple[SymbolicArgument, ...]:
     """The arguments that are symbolic, by their names alone or by names with ranges; raises `BadSymbolicArgument`."""
     if isinstance(given, str) or not isinstance(given, Mapping | Iterable):
-        raise BadSymbolicArgument(f"symbolic={given!r:.80} is no list of names", fix='write symbolic=["x.size(0)"]')
+        raise BadSymbolicArgument(f"symbolic={given!r:.80} is not a list of names", fix='write symbolic=["x.size(0)"]')
     if isinstance(given, Mapping):
         return tuple(SymbolicArgument(name, *bounds_of(name, bounds)) for name, bounds in given.items())
     arguments = [one if isinstance(one, SymbolicArgument) else SymbolicArgument(one, None, None) for one in given]
@@ -159,5 +161,5 @@ def bounds_of(name: object, given: object) -> Bounds:
     if given is None:
         return None, None
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise BadSymbolicArgument(f"the range of {name} is {given!r:.80}, which is no pair", fix=WRITE_RANGE)
+        raise BadSymbolicArgument(f"the range of {name} is {given!r:.80}, which is not a pair", fix=WRITE_RANGE)
     return given[0], given[1]

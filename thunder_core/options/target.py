@@ -21,7 +21,7 @@ def parse_target(name: str) -> str:
     """The architecture of that name; raises `BadOption`, naming those that there are."""
     if name not in TARGETS:
         raise BadOption(
-            f"--target is {name!r}, which is no architecture that kernels can be compiled for",
+            f"--target is {name!r}, but Thunder cannot compile kernels for this architecture",
             fix=f"use one of: {', '.join(TARGETS)} (sm_90 is Hopper, sm_80 Ampere)",
         )
     return name

@@ -84,14 +84,14 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
             return
         except NoMatch as error:
             lost = _is_lost_by_sizes(replacement, candidate, index, executor)
-            why = str(error) or ("the same cannot be proved for all sizes" if lost else "")
+            why = str(error) or ("equality cannot be proved for all sizes" if lost else "")
             source = index.bsym_at(max(candidate.positions)).source
             told = f"{source}: {why}" if source else why
             if why and told not in refused:
                 refused.append(told)
             if lost:
                 name = replacement.symbol.short_name
-                reason = f"{name} is called for constant sizes alone, and those of the program are symbolic: {why}"
+                reason = f"{name} is called for constant sizes only, but the sizes of the program are symbolic: {why}"
                 yield RefusedOperations(executor, reason, len(candidate.positions), by_sizes=True)
 
 
@@ -256,5 +256,5 @@ def _place(free: frozenset[int], names: set[str], candidate: MatchCandidate, ind
     inputs = [index.producer.get(leaf.name, -1) for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)]
     places = [position for position in free if max(inputs, default=-1) < position < first]
     if not places:
-        raise NoMatch("a result is read before the last input is there")
+        raise NoMatch("a result is read before the last input is computed")
     return max(places)

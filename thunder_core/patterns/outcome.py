@@ -109,7 +109,7 @@ def trace_on(
             raise TypeError(error.what) from error
     tensors = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise TypeError(f"it returns a {type(output).__name__} that holds other things than tensors")
+        raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
     # Recorded beneath autograd, proxies do not know what it will say of a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
     outcome = Outcome(
@@ -242,4 +242,4 @@ def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tu
 
 
 def _unknown_tensor(tensor: torch.Tensor) -> str:
-    raise TypeError("it uses a tensor that is none of its parameters")
+    raise TypeError("it uses a tensor that is not one of its parameters")

@@ -104,7 +104,7 @@ def _parameters(function: Callable[..., Any], where: SourceLine | None) -> tuple
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise BadPattern(f"{function!r:.80} cannot be a pattern: {error}", fix="give a Python function") from error
+        raise BadPattern(f"{function!r:.80} cannot be a pattern: {error}", fix="pass a Python function") from error
     if any(parameter.kind not in POSITIONAL for parameter in signature.parameters.values()):
         raise BadPattern(
             f"the pattern {function.__name__!r} takes a variable number of arguments",
@@ -135,8 +135,8 @@ def _check_sketch(
     read = behind(*outputs)
     if unread := [parameter.name for parameter in parameters if parameter not in read]:
         raise BadPattern(
-            f"nothing in the pattern {name!r} says what {', '.join(unread)} would be",
-            fix="use each parameter as it stands in an operation that leads to a result, or give it a default",
+            f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so a match lacks it",
+            fix="pass each parameter unchanged to an operation that leads to a result, or give it a default",
             where=where,
         )
     if all(parameter.kind in (int, float) for parameter in parameters):

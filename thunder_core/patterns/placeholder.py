@@ -217,7 +217,7 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     if is_ordered(symbol_of(function)):
         raise PatternRefused(f"it changes a state of the process (`{name}`)")
     if any(isinstance(leaf, torch.Tensor) for leaf in leaves((args, dict(kwargs)))):
-        raise PatternRefused("it uses a tensor that is none of its parameters")
+        raise PatternRefused("it uses a tensor that is not one of its parameters")
     arguments = named_arguments(function, args, kwargs)
     if _is_random(short, arguments):
         raise PatternRefused(f"it draws random numbers (`{name}`)")
@@ -260,4 +260,4 @@ def _unpacked(frame: Any) -> int:
             return operator.index(instruction.argval)
         if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_EX":
             return int(instruction.argval & 0xFF) + 1 + int(instruction.argval >> 8)
-    raise PatternRefused("it iterates over something whose length follows from the tensors that it is given")
+    raise PatternRefused("it iterates over something whose length depends on its tensors")

@@ -77,8 +77,8 @@ def replacement(
     except TypeError as error:
         names = ", ".join(parameter.name for parameter in of.parameters)
         raise BadPattern(
-            f"{function.__name__!r} cannot stand for the pattern {of.name!r}: {error}",
-            fix=f"give it the pattern's parameters that have no default, in their order: ({names})",
+            f"{function.__name__!r} cannot replace the pattern {of.name!r}: {error}",
+            fix=f"declare the pattern's parameters without a default, in the same order: ({names})",
             where=line_of(function),
         ) from error
     except ValueError:

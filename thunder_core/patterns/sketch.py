@@ -32,10 +32,10 @@ from thunder_core.patterns.placeholder import (
 
 MOST_PATHS = 16
 PLACEHOLDERS = (
-    "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) where a function takes what follows from shapes, "
+    "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) if an argument depends on shapes, "
     "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
 )
-ALLOWED = "a pattern computes new tensors from its parameters: it writes to none, reads no values, and keeps no state"
+ALLOWED = "a pattern computes new tensors from its parameters; it writes to no tensor, reads no values and has no state"
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _sketch(
             output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})
     except PatternRefused as error:
         raise BadPattern(
-            f"the pattern {function.__name__!r} cannot be one: {error}", fix=ALLOWED, where=where
+            f"the function {function.__name__!r} cannot be a pattern: {error}", fix=ALLOWED, where=where
         ) from error
     except Exception as error:
         told = str(error).partition("\n")[0]

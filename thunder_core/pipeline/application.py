@@ -61,7 +61,7 @@ def compile(  # noqa: A001 - the word of the field
     chosen.validate_all(model)
     named = candidates(chosen.all_executors(), device=device)
     for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
-        warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
+        warnings.warn(f"the recipe {chosen.name} skips {text} ({fix})", DegradedWarning, stacklevel=2)
     arguments = chosen.symbolic_arguments(() if symbolic is None and chosen.acquires_by != "jit" else symbolic)
     require_dimensions(model, chosen, symbolic or ())
     transforms = usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS)
@@ -77,8 +77,8 @@ def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> 
         names = dimensions.get(argument.name, ())
         if names and not any(parse_name(name).argument in parameters for name in names):
             raise BadSymbolicArgument(
-                f"this {type(model).__name__} takes nothing that the recipe {recipe.name} calls {argument.name}",
-                fix=f"name a size of what it takes: {', '.join(parameters)}",
+                f"this {type(model).__name__} takes no input for {argument.name} of the recipe {recipe.name}",
+                fix=f"name a size of one of its inputs: {', '.join(parameters)}",
             )
 
 

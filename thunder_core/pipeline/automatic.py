@@ -55,11 +55,11 @@ def choose_recipe(
             reasons.insert(0, f"{best} is made for {model_type}")
     if best is None:
         best = ANY_TRANSFORMER if model_type else ANY_MODULE
-        what = f"{model_type} models" if model_type else "modules that are not of transformers"
-        reasons.insert(0, f"{best} takes {what}, for which no other recipe is made")
+        what = f"{model_type} models" if model_type else "modules from other libraries than transformers"
+        reasons.insert(0, f"{best} supports {what}, and no other recipe does")
     if not generates:
         return Choice((best,), tuple(reasons))
-    return Choice((best, GENERATION), (*reasons, f"{GENERATION} is added since it is generation that is optimized"))
+    return Choice((best, GENERATION), (*reasons, f"{GENERATION} is added because the task is generation"))
 
 
 def _fitting(model_type: str | None) -> Iterator[Recipe]:

@@ -95,7 +95,7 @@ def bench_artifacts(
     artifacts = [authentic(folder, consent) for folder in (first, second)]
     if artifacts[0].manifest.train != artifacts[1].manifest.train:
         raise BadOption(
-            f"of {first} and {second} one is for training, and the other is not",
+            f"one of {first} and {second} is for training, the other is not",
             fix="compare two artifacts that were made for the same purpose",
         )
     openers = [partial(open_for_bench, artifact, device, consent, bench_request) for artifact in artifacts]
@@ -119,7 +119,10 @@ def authentic(folder: Path, consent: Consent) -> Artifact:
 def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, bench_request: BenchRequest) -> Session:
     """A session of an artifact, on drawn inputs or on those of the file that the request names; it traces nothing."""
     if artifact.manifest.generation is not None:
-        raise BadOption(f"{artifact.folder} generates, and this measures single calls", fix="give --task generate")
+        raise BadOption(
+            f"{artifact.folder} was made for generation, but this benchmark measures single calls",
+            fix="use --task generate",
+        )
     data = artifacts_samples("--input", bench_request.input, artifact, trust_remote_code=consent.trust_remote_code)
     purpose = Purpose(artifact.manifest.train, data, cut=None not in bench_request.seqs)
     return open_saved(artifact, purpose, consent, device=device, strict=True)
@@ -151,7 +154,7 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
     devices = {name: str(session.device) for name, session in sessions.items()}
     if len(set(devices.values())) > 1:
         told = ", ".join(f"{name} is on {device}" for name, device in devices.items())
-        raise BadOption(f"what runs on different devices is not compared: {told}", fix="give --device")
+        raise BadOption(f"contenders on different devices cannot be compared: {told}", fix="set --device")
 
 
 def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
@@ -186,7 +189,7 @@ def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
         without = [subject for subject, made in traced.items() if name not in made.stated]
         if without:
             raise BadOption(
-                f"artifacts that were made with and without a {name} are not compared: {', '.join(without)} has none",
+                f"artifacts with and without a {name} cannot be compared: {', '.join(without)} has none",
                 fix=f"make both with --{name}, or both without",
             )
     return found | {name: size for name in found if (size := artifacts_own(name, sessions)) is not None}
@@ -216,8 +219,8 @@ def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
     if len(set(own.values())) > 1:
         made = ", ".join(f"{subject} for {name} {size}" for subject, size in own.items())
         raise BadOption(
-            f"artifacts that were made for inputs of different sizes are not compared: {made}",
-            fix=f"make both with the same --{name}, or with a range that holds the other's: --dynamic {name}=a:b",
+            f"artifacts for inputs of different sizes cannot be compared: {made}",
+            fix=f"make both with the same --{name}, or with a range that covers both sizes: --dynamic {name}=a:b",
         )
     return next(iter(own.values()), None)
 
@@ -260,10 +263,10 @@ def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
         if made is None or made == size:
             raise
         raise WrongInputs(
-            f"{error.what}; what is measured is the artifact, so nothing is traced anew for inputs of "
+            f"{error.what}; the benchmark measures the artifact, so nothing is traced for inputs of "
             f"{session.size_in_words(size)}",
-            fix=f"leave --batch and --seq out, which measures {session.size_in_words(made)}, or make an artifact for "
-            "that size, or for a range of sizes: thunder optimize --dynamic seq=a:b",
+            fix=f"leave out --batch and --seq to measure {session.size_in_words(made)}, or make an artifact for "
+            "this size or for a range of sizes: thunder optimize --dynamic seq=a:b",
         ) from error
 
 
@@ -290,9 +293,13 @@ def model_against(session: Session, contender: str) -> torch.nn.Module:
     if contender != PREPARED:
         return session.original
     if session.purpose.train or not session.has_original:
-        trained = "is what a step of training is measured against in any case"
-        why = trained if session.purpose.train else f"is no other model: {session.names['recipe']} prepares none"
-        raise BadOption(f"--against {PREPARED} {why}", fix="give --against eager")
+        trained = "is always a contender of a training step"
+        why = (
+            trained
+            if session.purpose.train
+            else f"is the same as eager: {session.names['recipe']} does not prepare the model"
+        )
+        raise BadOption(f"--against {PREPARED} {why}", fix="use --against eager")
     return session.model
 
 

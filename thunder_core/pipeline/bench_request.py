@@ -14,14 +14,14 @@ OURS = "thunder"
 # Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
 PREPARED = "prepared"
 AGAINST: dict[str, str] = {
-    "eager": "eager PyTorch, the model as it was loaded",
-    PREPARED: "eager PyTorch, the model as the recipe prepares it",
+    "eager": "eager PyTorch with the loaded model",
+    PREPARED: "eager PyTorch with the model that the recipe prepares",
     "inductor": "torch.compile",
 }
 # And whom where `generate` is measured; `generation_contenders.py` says how each is made.
 GENERATION_AGAINST: dict[str, str] = {
     **AGAINST,
-    "inductor-static": "torch.compile with a static cache, as transformers has it",
+    "inductor-static": "torch.compile with the static cache of transformers",
 }
 USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
 
@@ -41,7 +41,7 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
     """The numbers in a list such as `1,4,16`; raises `BadOption`."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
-        raise BadOption(f"{option} is {text!r}, which is no list of numbers", fix=f"write it as {option} 1,4,16")
+        raise BadOption(f"{option} is {text!r}, which is not a list of numbers", fix=f"write it as {option} 1,4,16")
     return tuple(dict.fromkeys(int(word) for word in words))
 
 
@@ -102,7 +102,7 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
     require_values(bench_request)
     refuse_other_task(bench_request)
     if subjects == 1 and not bench_request.contenders(subjects):
-        raise BadOption("--against names nobody", fix=f"name one of: {', '.join(AGAINST)}")
+        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(AGAINST)}")
 
 
 def refuse_other_task(bench_request: BenchRequest) -> None:
@@ -115,10 +115,10 @@ def refuse_other_task(bench_request: BenchRequest) -> None:
         f"--against {','.join(against)}": bool(against),
     }
     refused, fix = (
-        (of_calls, "prompts are drawn: name their length by --prompt-length")
+        (of_calls, "the prompts are random: set their length with --prompt-length")
         if bench_request.generates
-        else (of_generation, "give --task generate, which measures it, or leave the option out")
+        else (of_generation, "add --task generate, or leave out the option")
     )
     for name in (name for name, is_given in refused.items() if is_given):
         kind = "calls" if bench_request.generates else "generation"
-        raise BadOption(f"{name} is for measuring {kind}", fix=fix)
+        raise BadOption(f"{name} is only for benchmarks of {kind}", fix=fix)

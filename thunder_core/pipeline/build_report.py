@@ -42,7 +42,7 @@ from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation, GenerationReport, QuantizationReport
 
-LAST_PROGRAM = "operations, memory and traces are those of the program that computes the last token"
+LAST_PROGRAM = "operations, memory and traces are for the program that computes the last token"
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,17 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         programs = "one program serves" if count == 1 else f"{count} programs serve"
         return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
     traced = cache_misses(session.compiled)
-    return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
+    return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
 
 
 def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
     """A note on the kernels for a GPU that was not there."""
     target = plan.request.target
-    return (f"{len(kernels)} kernels were compiled for {target}, and nothing was run",) if target else ()
+    return (
+        (f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} compiled for {target}; nothing was run",)
+        if target
+        else ()
+    )
 
 
 def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:

@@ -83,7 +83,7 @@ def debug_model(request: Request, debug_request: DebugRequest, progress: Progres
     if request.generates:
         raise BadOption(
             "`thunder debug` examines single calls, not --task generate",
-            fix="leave --task generate out: the prompt and a token are calls of the same model",
+            fix="leave out --task generate: the prompt and each token are calls of the same model",
         )
     clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
@@ -115,7 +115,10 @@ def debug_artifact(
         artifact = open_artifact(folder)
         require_authentic(artifact, consent)
         if artifact.manifest.generation is not None:
-            raise BadOption(f"{folder} generates", fix="debug the model and the recipe that it was made from")
+            raise BadOption(
+                f"{folder} was made for generation, which `thunder debug` does not examine",
+                fix="debug its model and its recipe instead",
+            )
         size, seed = size_of(artifact, real_inputs=False)
         session = open_saved(artifact, Purpose(artifact.manifest.train, None, cut=True), consent)
         inputs = session.inputs(size, 0, seed)
@@ -155,7 +158,7 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
         session.release()
     program = last_program(session.compiled)
     if not has_traces(program):
-        raise BadOption("there are no traces of it", fix="use a recipe that acquires programs by jit")
+        raise BadOption("the program has no traces", fix="use a recipe that traces with jit")
     return program
 
 
@@ -225,7 +228,7 @@ def reproduced(
 ) -> Iterator[ReproductionFacts]:
     """Write a folder for each fault that one can be written for; the first is `out` itself."""
     if out.exists():
-        raise OutputExists(f"{out} exists already", fix="name another folder with --out, or remove it")
+        raise OutputExists(f"{out} exists already", fix="name another folder with --out, or remove this one")
     for number, fault in enumerate(faults):
         evidence = evidence_of(program, fault, model, (), dict(inputs))
         folder = out if len(faults) == 1 else out / f"fault-{number}"

@@ -30,4 +30,4 @@ def check_debug_request(request: DebugRequest) -> None:
     """Raise `OutputExists` for a folder that is there already, before anything heavy."""
     require_values(request)
     if request.out is not None and request.out.expanduser().exists():
-        raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove it")
+        raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove this one")

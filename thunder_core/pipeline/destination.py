@@ -11,6 +11,7 @@ from pathlib import Path
 from thunder_core.artifact.place import refuse_existing
 from thunder_core.errors import OutputNotWritable
 from thunder_core.pipeline.request import Request
+from thunder_core.storage.absolute import absolute
 
 SUFFIX = ".thunder"
 
@@ -22,7 +23,7 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
     """
     named = re.sub(r"[^\w.+-]+", "-", recipe)
     stem = f"{file_stem(model)}-{named}"
-    folder = free_name(within or Path.cwd(), stem) if out is None else Path(out).expanduser().absolute()
+    folder = free_name(within or Path.cwd(), stem) if out is None else absolute(out)
     try:
         refuse_existing(folder, force=force)
         require_parent(folder)
@@ -58,6 +59,4 @@ def require_parent(folder: Path) -> None:
 
 
 def _not_writable(folder: Path, reason: str) -> OutputNotWritable:
-    return OutputNotWritable(
-        f"{folder} cannot be written: {reason}", fix="name a folder that can be written with --out"
-    )
+    return OutputNotWritable(f"{folder} cannot be written: {reason}", fix="name a writable folder with --out")

@@ -32,7 +32,7 @@ def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
     for name in ranges:
         if name not in known:
             raise BadSymbolicArgument(
-                f"--dynamic names {name!r}, which is no dimension of the recipe {recipe.name}",
+                f"--dynamic names {name!r}, which is not a dimension of the recipe {recipe.name}",
                 fix=f"{meant(name, known)}name one of: {', '.join(known)}",
             )
 
@@ -53,7 +53,7 @@ def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize)
         rest = longest - (total - upper)
         behind = f", {total} tokens in all," if len(ends) > 1 else ""
         raise SequenceTooLong(
-            f"--dynamic {name}={lower}:{upper}{behind} goes beyond the {longest} tokens that the model was built for",
+            f"--dynamic {name}={lower}:{upper}{behind} exceeds the model's {longest} positions",
             fix=f"write --dynamic {name}={max(min(lower, rest - 1), 0)}:{rest}" if rest > 1 else "name narrower ranges",
         )
 
@@ -138,14 +138,14 @@ def _requirenamed_places(
     """Raise `BadSymbolicArgument` where no size of the inputs varies with a dimension, or one that has no name."""
     if not varying:
         raise BadSymbolicArgument(
-            f"--dynamic names {dimension}, and no input of this {type(session.model).__name__} depends on it",
-            fix=f"leave it out; its inputs are: {', '.join(_described(inputs))}",
+            f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",
+            fix=f"leave out {dimension}; the inputs are: {', '.join(_described(inputs))}",
         )
     known = {place for places in named.values() for place in places}
     if unnamed := sorted(place for place in varying if place not in known):
         raise BadSymbolicArgument(
-            f"{', '.join(unnamed)} depends on {dimension}, and the recipe {recipe.name} does not name it",
-            fix=f"name it in the recipe's `dimensions`, beside {', '.join(recipe.all_dimensions()[dimension])}",
+            f"{', '.join(unnamed)} depends on {dimension}, but the recipe {recipe.name} does not name it",
+            fix=f"add it to the recipe's `dimensions`, next to {', '.join(recipe.all_dimensions()[dimension])}",
         )
 
 

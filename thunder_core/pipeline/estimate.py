@@ -93,8 +93,8 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
     """Raise `OutOfMemory` where more bytes are needed than are free."""
     if needed > free:
         raise OutOfMemory(
-            f"{what} takes about {bytes_in_words(needed)} at its peak, and {bytes_in_words(free)} are free on "
-            f"{device}; nothing was allocated",
+            f"{what} needs about {bytes_in_words(needed)} at its peak, but {device} has {bytes_in_words(free)} free; "
+            "nothing was allocated",
             fix=f"{smaller}, a narrower --dtype, or a machine with more memory",
         )
 
@@ -102,7 +102,7 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
 def smaller_size(batch: int, needed: int, free: int) -> str:
     """Advise the batch that would fit, since memory grows with it, or a shorter sequence."""
     most = batch * free // needed
-    return f"--batch {most} may fit: use it" if most else "use a smaller --seq"
+    return f"use --batch {most}, which may fit" if most else "use a smaller --seq"
 
 
 def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -> MemoryNeed | None:

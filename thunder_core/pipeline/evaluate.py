@@ -75,8 +75,8 @@ def require_judgeable(
     chosen = metric or metric_for(loaded.task)
     if chosen != "cosine" and batches.labels_of([0]) is None:
         raise BadData(
-            f"{data.file} holds no `labels`, and {chosen} is measured by them",
-            fix="give each sample its `labels`, or use --metric cosine",
+            f"{data.file} has no `labels`, which {chosen} needs",
+            fix="add `labels` to each sample, or use --metric cosine",
         )
 
 

@@ -32,8 +32,8 @@ def refuse_comparison(request: Request, prepared: Prepared) -> None:
     if request.target and (names := comparing_executors(prepared)):
         raise BadOption(
             f"--target {request.target} and the executor {names[0]} of the recipe {prepared.recipe.name} exclude each "
-            "other: it compares the others as they run, and nothing runs here",
-            fix=f"leave out --target, or what brings {names[0]}",
+            "other: it compares the other executors while they run, but nothing runs on this machine",
+            fix=f"leave out --target, or the recipe that adds {names[0]}",
         )
 
 

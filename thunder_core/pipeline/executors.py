@@ -42,7 +42,7 @@ def _candidate(name: str | Executor, target: str, device: torch.device | None) -
     except EnvironmentLacks as error:
         return NamedExecutor(str(name), None, error.what)
     except UnknownName:
-        return NamedExecutor(str(name), None, "no executor of that name is installed")
+        return NamedExecutor(str(name), None, "no executor of this name is installed")
     reason = _missing(executor, target, device)
     return NamedExecutor(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
 
@@ -59,14 +59,16 @@ def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
     if fusing and all(one.reason for one in fusing):
         named_reasons = "; ".join(f"{one.name}: {one.reason}" for one in fusing)
         reason = named_reasons if len(fusing) > 1 else str(fusing[0].reason)
-        yield Degradation(FUSED, reason, "`thunder doctor` tells what to install")
+        yield Degradation(FUSED, reason, "`thunder doctor` shows what to install")
 
 
 def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
     """The executors that take no part in programs with symbolic sizes."""
     for one in named:
         if one.executor is not None and not one.executor.symbolic_sizes:
-            yield Degradation(one.name, NEEDS_CONSTANT_SIZES, "leave --dynamic out, or use a recipe without it")
+            yield Degradation(
+                one.name, NEEDS_CONSTANT_SIZES, "leave out --dynamic, or use a recipe without this executor"
+            )
 
 
 def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
@@ -84,7 +86,7 @@ def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
         yield Degradation(
             FUSED,
             f"{executor} gave up {count} operation{'' if count == 1 else 's'}: {reasons}",
-            "`thunder doctor` tells what this machine lacks; mend it and try again",
+            "`thunder doctor` shows what this machine lacks; fix it and try again",
         )
 
 

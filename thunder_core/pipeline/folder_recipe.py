@@ -29,8 +29,8 @@ def trusted_recipe(request: Request) -> Path | None:
     path = folder_recipe(request)
     if path is None:
         raise BadOption(
-            f"--trust-recipe is given, and {request.model.model or 'the sample'} is no folder with a {FILE}",
-            fix="leave it out, or name a recipe's file: --recipe path/to/recipe.py",
+            f"--trust-recipe is given, but {request.model.model or 'the sample'} is not a folder with a {FILE}",
+            fix="leave out --trust-recipe, or name the file of a recipe: --recipe path/to/recipe.py",
         )
     return path
 

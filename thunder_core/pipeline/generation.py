@@ -37,8 +37,8 @@ from thunder_core.pipeline.run_request import PROMPT_FIX, Sampling
 
 USUAL_NEW_TOKENS = 128
 MAKE_ANEW = (
-    "make it anew by `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`: prompts of N tokens, "
-    "and M behind them"
+    "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
+    "prompts of up to N tokens and up to M new tokens"
 )
 
 
@@ -93,8 +93,8 @@ class Generator(ABC):
         origin = find_origin(request_of(self.artifact.manifest.source))
         return tokenizer_beside(
             origin,
-            "a prompt is a text",
-            fix="give the prompt as tokens (--prompt-ids 1,2,3), or put the model's tokenizer.json into its folder",
+            "the prompt is text",
+            fix="pass the prompt as tokens (--prompt-ids 1,2,3), or put the model's tokenizer.json into its folder",
             trust_remote_code=self.trust_remote_code,
         )
 
@@ -105,14 +105,15 @@ class Generator(ABC):
             raise BadOption("the prompt has no tokens", fix=PROMPT_FIX)
         if max(prompt) >= vocabulary:
             raise BadOption(
-                f"the prompt holds token {max(prompt)}", fix=f"the model's tokens are 0 to {vocabulary - 1}: give these"
+                f"the prompt has the token {max(prompt)}, which is not in the model's vocabulary",
+                fix=f"use tokens from 0 to {vocabulary - 1}",
             )
         most = self.most_new_tokens(len(prompt))
         if most < (asked or 1):
             raise SequenceTooLong(
-                f"a prompt of {len(prompt)} tokens and {asked or 1} that follow are more than {self.artifact.folder} "
-                f"serves: {self.served}",
-                fix=f"ask for {most} new tokens or fewer (--new-tokens), or {MAKE_ANEW}"
+                f"a prompt of {len(prompt)} tokens and {asked or 1} new tokens exceed the lengths that "
+                f"{self.artifact.folder} serves: {self.served}",
+                fix=f"use at most {most} new tokens (--new-tokens), or {MAKE_ANEW}"
                 if most
                 else f"shorten the prompt, or {MAKE_ANEW}",
             )
@@ -274,13 +275,13 @@ def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
     """The lengths that an artifact serves; raises `CannotGenerate` where its programs go on with no text."""
     ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
-        kind = "a step of training" if manifest.train else "calls without a cache of keys and values"
-        raise CannotGenerate(f"{folder} holds programs for {kind}: they go on with no text", fix=MAKE_ANEW)
+        kind = "a step of training" if manifest.train else "calls without a KV cache"
+        raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)
     for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
         lower, upper = ranges.get(name, (1, 1))
         if not lower <= needed <= upper:
             raise CannotGenerate(
-                f"{folder} serves {name} from {lower} to {upper}, and going on with a text needs {needed}",
+                f"{folder} serves {name} from {lower} to {upper}, but generation needs {needed}",
                 fix=MAKE_ANEW,
             )
     return ServedLengths(tokens=ranges.get("seq", (1, 1))[1], cached=ranges["cache"][1])

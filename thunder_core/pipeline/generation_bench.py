@@ -98,7 +98,7 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
     """
     folder, generation = artifact.folder, artifact.manifest.generation
     if generation is None:
-        raise CannotGenerate(f"{folder} holds programs of calls, which `generate` does not make", fix=MAKE_ANEW)
+        raise CannotGenerate(f"{folder} has programs for single calls, which `generate` does not use", fix=MAKE_ANEW)
     served = generation.lengths
     prompt, new = asked.prompt_length or served.prompt_length, asked.new_tokens or served.new_tokens
     batches = named_batches(asked) or tuple(dict.fromkeys((1, served.batch)))
@@ -106,8 +106,8 @@ def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSiz
     for option, (value, most) in {**named, "--batch": (max(batches), served.batch)}.items():
         if value > most:
             raise WrongInputs(
-                f"{option} is {value}, and {folder} generates for {served}",
-                fix=f"give {option} {most} or less, or {MAKE_ANEW}",
+                f"{option} is {value}, but {folder} generates for {served}",
+                fix=f"set {option} to at most {most}, or {MAKE_ANEW}",
             )
     return GenerationSizes(prompt, new, batches)
 

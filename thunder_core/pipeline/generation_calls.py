@@ -106,7 +106,7 @@ def observed_sizes(
                 generated(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
             except (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as error:
                 raise CannotGenerate(
-                    f"`generate` of {type(session.model).__name__} fails in eager PyTorch, with prompts of {prompts}: "
+                    f"`generate` of {type(session.model).__name__} fails in eager PyTorch with prompts of {prompts}: "
                     f"{message_line(error):.300}",
                     fix="use a model that generates from text with the installed transformers",
                 ) from error

@@ -46,7 +46,7 @@ class GenerationCoverage:
         while (prompts := next((one for one in self._probes() if one not in asked), None)) is not None:
             asked.add(prompts)
             self._generate(prompts, min(STEPS, self.lengths.new_tokens))
-        return f"{len(asked)} prompts were tried: the ends, and lengths next to each number that a constraint names"
+        return f"tried {len(asked)} prompts: the ends, and the lengths next to each number in a constraint"
 
     def require_all_served(self) -> None:
         """Raise `RangeNotServed` where there are too many programs, or where a call was not served by one."""
@@ -86,5 +86,5 @@ class GenerationCoverage:
         )
         return RangeNotServed(
             f"{len(self.programs)} programs do not serve {self.lengths}: {told or 'some calls run in eager PyTorch'}",
-            fix="name shorter --prompt-length and --new-tokens, or another model: this one decides by its lengths",
+            fix="use a shorter --prompt-length and --new-tokens, or another model: this model branches on its lengths",
         )

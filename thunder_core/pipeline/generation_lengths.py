@@ -37,15 +37,15 @@ def _require_positions(config: PretrainedConfig, lengths: GenerationLengths, mos
         for name, length in (("--prompt-length", prompt), ("--new-tokens", new)):
             if length > most:
                 raise SequenceTooLong(
-                    f"{name} {length} is more than the {most} tokens that the model was built for",
-                    fix=f"give {name} {most} or less",
+                    f"{name} {length} exceeds the model's {most} positions",
+                    fix=f"set {name} to at most {most}",
                 )
     elif lengths.total > most:
         rest = (
             f"--prompt-length {most - new}" if new < most else f"--prompt-length {most // 2} --new-tokens {most // 2}"
         )
         raise SequenceTooLong(
-            f"prompts of {prompt} tokens and {new} new ones are {lengths.total} tokens, and the model was built for "
-            f"{most}",
-            fix=f"give {rest}, or fewer --new-tokens",
+            f"prompts of {prompt} tokens and {new} new tokens are {lengths.total} tokens, but the model has {most} "
+            "positions",
+            fix=f"use {rest}, or fewer --new-tokens",
         )

@@ -157,7 +157,7 @@ def require_kept_methods(plan: Plan, session: Session) -> None:
     for transform in plan.prepared.transforms:
         if "generate" in transform.methods(session.model) and part_facts(transform) is None:
             raise CannotGenerate(
-                f"{type(transform).__name__} of the recipe {plan.prepared.recipe.name} puts another method in the "
-                "place of `generate`, and it cannot be written down, so that an artifact would not have it",
-                fix="make it a dataclass in a module, whose fields are literals or what can be imported",
+                f"{type(transform).__name__} of the recipe {plan.prepared.recipe.name} replaces the method `generate`, "
+                "but the transform cannot be saved in an artifact",
+                fix="make the transform a dataclass in a module, whose fields are literals or importable objects",
             )

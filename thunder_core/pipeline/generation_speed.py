@@ -94,9 +94,8 @@ def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tupl
     )
     if len(clock.seconds) != new_tokens:
         raise CannotGenerate(
-            f"{type(contender.model).__name__}.generate gave {len(clock.seconds)} tokens one by one, "
-            f"and was asked for {new_tokens}",
-            fix="look into generation_config.json: its settings must not end a text, and must let tokens be streamed",
+            f"{type(contender.model).__name__}.generate streamed {len(clock.seconds)} tokens instead of {new_tokens}",
+            fix="check generation_config.json: its settings must not stop early, and must allow streaming",
         )
     return found[:, -new_tokens:].cpu(), clock.seconds
 

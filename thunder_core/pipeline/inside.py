@@ -32,7 +32,7 @@ from thunder_core.validation.inside import Fault, InsideReport
 from thunder_core.validation.report import GenerationReport, ValidationReport
 from thunder_core.validation.verdict import BY_HAND
 
-NOT_INSIDE = "the program could not be looked into: {}"
+NOT_INSIDE = "the internal check of the program failed: {}"
 SHARE = 0.5  # of the time that comparing outputs takes, for looking inside as well
 AT_LEAST = 0.25  # seconds
 AFTER_FAILURE = 60.0  # seconds
@@ -138,7 +138,7 @@ def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], s
     told = report.model_copy(update={"inside": found})
     if found is not None and found.faults:
         error = WrongResult(
-            f"the outputs agree, and a line inside does not: {in_words(found.faults[0])}{others(found.faults)}",
+            f"the outputs agree, but a line inside does not: {in_words(found.faults[0])}{others(found.faults)}",
             fix=advice(found.faults[0]),
         )
         error.report = told
@@ -163,10 +163,10 @@ def advice(fault: Fault) -> str:
     """The way to leave out what makes a line wrong, in words."""
     module = f":{fault.module}" if fault.module and fault.kind == "executor" else ""
     if fault.kind == "executor":
-        return f"leave it out there with --without {fault.by}{module}, and look closer with `thunder debug`"
+        return f"leave out the executor there with --without {fault.by}{module}; `thunder debug` shows details"
     if fault.kind == "transform":
-        return f"leave out the transform that says `{fault.by}`, and look closer with `thunder debug`"
-    return "look closer with `thunder debug`, which writes what reproduces it, and report it"
+        return f"leave out the transform `{fault.by}`; `thunder debug` shows details"
+    return "run `thunder debug`, which writes a reproduction, and report it"
 
 
 def timed(run: Callable[[], ReportT]) -> tuple[ReportT, float]:

@@ -24,7 +24,7 @@ from thunder_core.validation.precision import reference_bytes
 
 COMPILER_BYTES = 256 << 20  # what compiling takes, measured with Inductor on the CPU
 REFERENCE_SIZE = 2  # the size of a value of the float64 reference, as a multiple of one in float32
-RESIDENT, ON_DISK = "", "the weights are read from the disk while they are used"
+RESIDENT, ON_DISK = "", "weights are read from the disk on use"
 CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
 
@@ -66,10 +66,10 @@ class MemoryPlan:
 
     def rows(self) -> Iterator[str]:
         """The plan in words."""
-        kind = "mapped from the checkpoint" if self.mapped else "in memory of their own"
-        made = f", and {bytes_in_words(self.prepared)} of quantized ones" if self.prepared else ""
-        free = "" if self.free is None else f"; {bytes_in_words(self.free)} are free"
-        yield f"weights of {bytes_in_words(self.weights)}, {kind}{made}{free}"
+        kind = "memory-mapped from the checkpoint" if self.mapped else "loaded into memory"
+        made = f", {bytes_in_words(self.prepared)} of quantized weights" if self.prepared else ""
+        free = "" if self.free is None else f"; {bytes_in_words(self.free)} free"
+        yield f"{bytes_in_words(self.weights)} of weights, {kind}{made}{free}"
         if self.stages:
             yield ", ".join(f"{stage} {bytes_in_words(size)}" for stage, size in self.stages)
         if self.way:
@@ -167,11 +167,11 @@ def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     needed, free = (plan.peak, plan.addresses) if limited else (plan.least, plan.free)
     assert free is not None
     weights = plan.weights if limited or not plan.mapped else 0  # of those that are needed
-    of_weights = f", {bytes_in_words(weights)} of them weights," if weights else " beside its weights,"
+    of_weights = f", {bytes_in_words(weights)} of it for weights," if weights else ", without its weights,"
     left = bytes_in_words(free)
-    where = f"the limits of this process leave {left}" if limited else f"{left} are free on {prepared.loading.device}"
+    where = f"the limits of this process allow {left}" if limited else f"{prepared.loading.device} has {left} free"
     return OutOfMemory(
-        f"the model takes {bytes_in_words(needed)} at the peak{of_weights} and {where}; nothing was loaded",
+        f"the model needs {bytes_in_words(needed)} of memory at its peak{of_weights} but {where}; nothing was loaded",
         fix="; or ".join(advice(prepared, needed, weights, free, is_mapped=plan.mapped)),
     )
 
@@ -179,9 +179,9 @@ def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
 def advice(prepared: Prepared, needed: int, weights: int, free: int, *, is_mapped: bool) -> Iterator[str]:
     """The changes by which the model would fit; `weights` are the bytes of weights among those that are needed."""
     if weights and "float32" in prepared.dtype_name and needed - weights // 2 <= free:
-        yield f"--dtype bfloat16 takes {bytes_in_words(needed - weights // 2)}"
+        yield f"use --dtype bfloat16, which needs {bytes_in_words(needed - weights // 2)}"
     if not is_mapped and needed - weights <= free and prepared.loading.device.type == "cpu":
-        yield "a checkpoint on disk in this dtype is mapped, so that its weights need not fit"
+        yield "use a checkpoint on disk in this dtype: its weights are memory-mapped and need not fit"
     if needed - weights > free // 2:
         yield "use a smaller --batch or --seq"
     yield f"use a machine with {bytes_in_words(needed)} free"

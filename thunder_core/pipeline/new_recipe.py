@@ -91,7 +91,7 @@ def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
         or not words[0][0].isalpha()
         or keyword.iskeyword("_".join(words))
     ):
-        raise BadOption(f"{name!r:.80} is no name of a recipe", fix="use words, joined by hyphens: careful-llama")
+        raise BadOption(f"{name!r:.80} is not a recipe name", fix="use words joined by hyphens, such as careful-llama")
     title, file, kind = "-".join(words), f"{'_'.join(words)}.py", "".join(word.capitalize() for word in words)
     texts = {
         folder / file: RECIPE.format(title=title, file=file, kind=kind),
@@ -108,7 +108,7 @@ def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
         for path in texts:
             path.unlink(missing_ok=True)
         raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written with --out"
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder with --out"
         ) from error
     recipe, test = texts
     return recipe, test

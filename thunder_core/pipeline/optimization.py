@@ -1,4 +1,4 @@
-"""An optimization, stage by stage: load, check, acquire, transform, compile, validate, benchmark, write."""
+"""An optimization, stage by stage: load, check, trace, transform, compile, validate, benchmark, write."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     plan, session, quality = quantization.judged(quantization.opened())
     workflow = workflow_for(plan, session, clock)
     with workflow.ready():
-        clock.begin("acquire")
+        clock.begin("trace")
         program = workflow.acquire()
         if request.strict:
             require_not_degraded(plan.prepared.recipe, as_facts(given_up(running_traces(program))))

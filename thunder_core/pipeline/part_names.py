@@ -34,8 +34,8 @@ def recipe_file(given: str) -> tuple[Path, str]:
     path = Path(stem + FILE_SUFFIX).expanduser()
     if not path.is_file() or (kind and not kind.startswith(":")):
         raise UnknownName(
-            f"there is no file {path} with a recipe",
-            fix="name a file that exists, path/to/recipe.py, or path/to/recipe.py:Name where it has several",
+            f"there is no recipe file {path}",
+            fix="name a file that exists: path/to/recipe.py, or path/to/recipe.py:Name if it has several recipes",
         )
     return path, kind.removeprefix(":")
 
@@ -57,7 +57,7 @@ def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
     positional = node.args if isinstance(node, ast.Call) else []
     named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
     if not isinstance(called, ast.Name) or positional or len(named) < len(keywords):
-        raise BadOption(f"{given!r:.80} names no transform", fix=WRITE)
+        raise BadOption(f"{given!r:.80} is not the name of a transform", fix=WRITE)
     return called.id, named
 
 

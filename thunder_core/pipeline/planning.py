@@ -1,4 +1,4 @@
-"""The plan: what a request amounts to, for a dry run and to be read before each run."""
+"""The plan of a request, printed by a dry run and before each run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from thunder_core.benchmark.machine import threads_of
 from thunder_core.benchmark.machine_load import MachineLoad, observed_load
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import OutOfMemory
+from thunder_core.extension.requirement import by_reason
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
@@ -24,7 +25,7 @@ from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.memory_plan import MemoryPlan, misfit, plan_memory
-from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
+from thunder_core.pipeline.prepare import Prepared, prepare
 from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.recipes import require_keepable
@@ -40,10 +41,10 @@ ELSEWHERE = "cuda"  # the device of a target
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of what will be done, in which stages, and where the result goes.
+    """The plan of a request: its preparation, inputs, stages and destination.
 
-    `comparing` is the preparation with the executors that only compare what the others compute, which `prepared` is
-    without; None where the recipe has none of them.
+    `comparing` is the preparation that includes the executors that only compare the results of others; `prepared`
+    leaves them out. None if the recipe has no such executor.
     """
 
     request: Request
@@ -65,7 +66,7 @@ class Plan:
         return ELSEWHERE if self.request.target else str(self.prepared.loading.device)
 
     def rows(self) -> list[tuple[str, str]]:
-        """The plan as matters and what is to be said of each; a matter may come twice."""
+        """The plan as pairs of a name and a text; a name may occur twice."""
         request, prepared, loading = self.request, self.prepared, self.prepared.loading
         name = prepared.model_name if prepared.model.sample is None else f"sample {prepared.model_name}"
         architecture = (loading.config.architectures or [type(loading.config).__name__])[0]
@@ -77,11 +78,11 @@ class Plan:
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
             *([("evaluation", self._judgement)] if self.judged_by else []),
-            ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none of its own"),
+            ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none"),
             *([("lookasides", ", ".join(lookasides))] if (lookasides := lookaside_names(prepared)) else []),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *([("without", ", ".join(without))] if (without := prepared.recipe.composition.without) else []),
-            *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
+            *(("degraded", text) for text in degraded_parts(prepared)),
             *(("skipped", text) for text in skipped_executors(prepared)),
             *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
             *self.memory_rows(),
@@ -97,7 +98,7 @@ class Plan:
             return
         if self.request.target:
             weights = bytes_in_words(self.memory.prepared or self.memory.weights)
-            yield "memory", f"weights of {weights} on the target; none of them is loaded here"
+            yield "memory", f"{weights} of weights on the target; not loaded on this machine"
             return
         yield from (("memory", row) for row in self.memory.rows())
         if (lacking := self.lacking_memory) is not None:
@@ -154,13 +155,14 @@ class Plan:
         if self.data is None:
             return f"seed {self.prepared.model.seed}"
         cut = longer_than(self.data, self.size.seq)
-        return f"of {self.data.file.name}: {len(self.data)} samples{f', {cut} of them cut' if cut else ''}"
+        samples = f"{len(self.data)} sample{'' if len(self.data) == 1 else 's'}"
+        return f"{samples} from {self.data.file.name}{f', {cut} truncated' if cut else ''}"
 
     @property
     def _judgement(self) -> str:
         assert self.judged_by is not None
         metric = self.request.metric or metric_for(self.prepared.loading.task)
-        return f"{metric} before and after, on {len(self.judged_by)} samples of {self.judged_by.file.name}"
+        return f"{metric} before and after, on {len(self.judged_by)} samples from {self.judged_by.file.name}"
 
     @property
     def _labelled(self) -> str:
@@ -200,30 +202,40 @@ class Plan:
 
 
 def comparison_in_words(comparing: Prepared) -> str:
-    """The executor that compares the others, and when, in words."""
+    """The executors that compare the others, in words."""
     names = ", ".join(comparing_executors(comparing))
-    return f"{names} compares the other executors with eager PyTorch as they run; the artifact is without it"
+    return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
 
 
 def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
-    """The rows of a plan in which nothing is validated."""
+    """The rows of a plan without validation."""
     if request.target:
-        yield "target", f"{request.target}: the kernels are compiled for it, and nothing runs here"
-        yield "validation", "pending: `thunder validate` does it on the GPU; nothing is measured before"
+        yield "target", f"{request.target}: kernels are compiled for this GPU; nothing runs on this machine"
+        yield "validation", "pending: run `thunder validate` on the GPU; there is no benchmark before"
     elif not request.validate:
         yield "validation", "off: the report will say `not validated`"
 
 
+def degraded_parts(prepared: Prepared) -> Iterator[str]:
+    """Missing parts of the recipe, and the executors that are skipped for the same reason, each reason with its fix."""
+    for lost in by_reason(prepared.degraded):
+        names = [one.name for one in prepared.executors if one.reason == lost.reason]
+        skipped = f", {'executor' if len(names) == 1 else 'executors'} {', '.join(names)}" if names else ""
+        yield f"{lost.part}{skipped}: {lost.reason} ({lost.fix})"
+
+
 def skipped_executors(prepared: Prepared) -> Iterator[str]:
-    """Executors that this machine lacks; a reason that a degraded part has is not told twice."""
-    reasons = {part.reason for part in prepared.degraded}
+    """The other executors that are not available, grouped by their reason."""
+    printed = {lost.reason for lost in prepared.degraded}
+    names: dict[str, list[str]] = {}
     for one in prepared.executors:
-        if one.reason:
-            yield f"{one.name}: {'for the same reason' if one.reason in reasons else one.reason}"
+        if one.reason and one.reason not in printed:
+            names.setdefault(one.reason, []).append(one.name)
+    yield from (f"{', '.join(skipped)}: {reason}" for reason, skipped in names.items())
 
 
 def plan(request: Request) -> Plan:
-    """Plan what would be done for a request; nothing heavy is done, and nothing is written.
+    """Plan a request, without heavy work and without writing anything.
 
     The load of other processes is observed meanwhile. Raises every error that can be found this early: names, sizes,
     files of the model, the destination.
@@ -308,7 +320,7 @@ def stages_of(request: Request, *, compares: bool = False, quantizes: bool = Fal
         EVALUATE: request.evaluate is not None,
         "benchmark": request.benchmark,
     }
-    early, late = STAGES[: STAGES.index("acquire")], STAGES[STAGES.index("acquire") : STAGES.index("validate")]
+    early, late = STAGES[: STAGES.index("trace")], STAGES[STAGES.index("trace") : STAGES.index("validate")]
     stages = (*early, CALIBRATE, QUALITY, *late, COMPARE, "validate", EVALUATE, "benchmark", "write")
     return tuple(stage for stage in stages if wanted.get(stage, True))
 

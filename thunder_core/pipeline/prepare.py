@@ -11,7 +11,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.compiler import CLEANUP_TRANSFORMS
 from thunder_core.errors import EnvironmentLacks
-from thunder_core.extension.requirement import Degradation
+from thunder_core.extension.requirement import Degradation, by_reason
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.labels import require_labels
 from thunder_core.models.library_output import quiet_transformers
@@ -147,11 +147,7 @@ class _ConfigOnly(torch.nn.Module):
 
 def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
     """Yield the parts of a recipe that are missing, grouped by their reason, each group with the fix."""
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for degradation in degraded:
-        reasons.setdefault((degradation.reason, degradation.fix), []).append(degradation.part)
-    for (reason, fix), parts in reasons.items():
-        yield f"{', '.join(parts)}: {reason}", fix
+    yield from ((f"{lost.part}: {lost.reason}", lost.fix) for lost in by_reason(degraded))
 
 
 def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
@@ -165,5 +161,5 @@ def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None
         texts, fixes = zip(*degradation_texts(degraded), strict=True)
         raise EnvironmentLacks(
             f"this machine lacks what {recipe.name} needs: {'; '.join(texts)}",
-            fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave --strict out",
+            fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave out --strict",
         )

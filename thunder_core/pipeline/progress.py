@@ -6,7 +6,7 @@ from typing import Protocol
 
 CHECK_RECIPE = "check the recipe"
 FIRST_CALLS = "first calls"  # of what is compiled: not for a target, nor in training, whose first call compiles more
-STAGES = ("load", CHECK_RECIPE, "acquire", "transform", "compile", FIRST_CALLS, "validate", "benchmark", "write")
+STAGES = ("load", CHECK_RECIPE, "trace", "transform", "compile", FIRST_CALLS, "validate", "benchmark", "write")
 COMPARE = "compare executors"  # a stage that is there where an executor of the recipe only compares the others
 CALIBRATE = "calibrate"  # a stage that is there where a recipe that quantizes is to be calibrated
 QUALITY = "quality"  # a stage that is there where a recipe quantizes, and is validated

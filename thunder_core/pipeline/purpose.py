@@ -86,7 +86,7 @@ class Purpose:
         if self.train and not any(parameter.requires_grad for parameter in model.parameters()):
             raise NothingToTrain(
                 f"all parameters of this {type(model).__name__} are frozen, so there is nothing to train",
-                fix="unfreeze those that are to be trained (`requires_grad_(True)`), or leave --train out",
+                fix="unfreeze the parameters to train (`requires_grad_(True)`), or leave out --train",
             )
         put_into_mode(model, train=self.train)
         with buffers_kept(model), gradients_kept(model):

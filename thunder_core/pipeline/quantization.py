@@ -72,15 +72,15 @@ class Quantization:
         given = {"--calibrate": request.calibrate, "--skip-layers": request.skip_layers}
         for option in (option for option, value in given.items() if value and prepared.quantize is None):
             raise BadOption(
-                f"{option} is for recipes that quantize, and {prepared.recipe.name} does not",
-                fix=f"add one that does (--recipe int4-weight-only), or leave {option} out",
+                f"{option} is for recipes that quantize, but {prepared.recipe.name} does not",
+                fix=f"add a recipe that quantizes (--recipe int4-weight-only), or leave out {option}",
             )
         quantize = prepared.quantize
         if request.calibrate and quantize is not None and not quantize.is_calibrated:
             raise BadOption(
-                f"--calibrate is of no use for {quantize.scheme}: its scales are those of the weights, and of inputs "
-                "as they come",
-                fix="leave --calibrate out, or use the recipe int4-weight-only",
+                f"--calibrate has no effect for {quantize.scheme}: its scales come from the weights and from each "
+                "call's inputs",
+                fix="leave out --calibrate, or use the recipe int4-weight-only",
             )
 
     def _prepared(self, loaded: LoadedModel) -> torch.nn.Module:
@@ -131,7 +131,7 @@ class Quantization:
         request = self.plan.request
         if not request.calibrate:
             return ""
-        drawn = f"{request.calibrate} drawn input{'' if request.calibrate == '1' else 's'}"
+        drawn = f"{request.calibrate} random input{'' if request.calibrate == '1' else 's'}"
         return drawn if self.plan.calibration is None else self.plan.calibration.name
 
     def _with_fewer_layers(
@@ -191,10 +191,10 @@ def lost(found: QuantizationReport, prepared: Prepared) -> QualityLost:
     """The error for a model that loses more than the bound allows, with the layers that lose most."""
     layers = ", ".join(f"{one.name} ({one.error:.2g})" for one in found.ranked[:NAMED_LAYERS] if one.error is not None)
     error = QualityLost(
-        f"the model that {prepared.recipe.name} makes is further from the float one than its bound: "
-        f"{'; '.join(found.failures)}; the layers that lose most are {layers}",
-        fix="leave such layers out (--skip-layers auto, or --set skip=PATTERN), calibrate (--calibrate 16, with "
-        "int4-weight-only), or allow more (--set error=...)",
+        f"the model quantized by {prepared.recipe.name} differs from the float model by more than the bound: "
+        f"{'; '.join(found.failures)}; the layers with the largest errors are {layers}",
+        fix="keep such layers in float (--skip-layers auto, or --set skip=PATTERN), calibrate (--calibrate 16, with "
+        "int4-weight-only), or allow a larger error (--set error=...)",
     )
     error.report = found
     return error

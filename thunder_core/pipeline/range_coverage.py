@@ -65,8 +65,8 @@ class RangeCoverage:
                 raise self._not_served(missed)
             asked.clear()
         count = math.prod(map(len, self._nearby().values()))
-        drawn = f"; of {count} combinations, {MAX_PROBES} were drawn" if count > MAX_PROBES else ""
-        return f"{len(asked)} sizes were tried: the ends, and those next to each number that a constraint names{drawn}"
+        drawn = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
+        return f"tried {len(asked)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
 
     def _missed(self, asked: set[InputSize]) -> InputSize | None:
         """The first size that no program takes, of those that were not asked before."""
@@ -133,8 +133,8 @@ class RangeCoverage:
         sizes = ", ".join(f"{name} {missed.stated[name]}" for name in self.ranges)
         ranges = ranges_in_words(self.ranges)
         return RangeNotServed(
-            f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another; {told}",
-            fix="name a narrower range, or leave --dynamic out",
+            f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another program; {told}",
+            fix="use a narrower range, or leave out --dynamic",
         )
 
 

@@ -11,7 +11,7 @@ from thunder_core.plugins import meant
 
 SizeRange = tuple[int, int]
 LEAST = {"cache": 0}  # the least size of a dimension that is not one
-WRITE = "write the least and the greatest size, as in {} {}=1:64"
+WRITE = "write the minimum and the maximum, as in {} {}=1:64"
 
 
 def ranges_in(option: str, given: Mapping[str, Any]) -> dict[str, SizeRange]:
@@ -23,7 +23,7 @@ def _range(option: str, name: str, text: object) -> SizeRange:
     lower, colon, upper = str(text).partition(":")
     numbers = [word.strip() for word in (lower, upper)]
     if not colon or not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in numbers):
-        raise BadOption(f"{option} {name}={text!s:.80} is no range", fix=WRITE.format(option, name))
+        raise BadOption(f"{option} {name}={text!s:.80} is not a range", fix=WRITE.format(option, name))
     return int(numbers[0]), int(numbers[1])
 
 
@@ -35,8 +35,8 @@ def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, asked:
     lower, upper = ranges.get(name, (size, size))
     if asked and not lower <= size <= upper:
         raise BadOption(
-            f"--{name} is {size}, outside of the range {name}={lower}:{upper}",
-            fix=f"give --{name} a number from {lower} to {upper}, or leave it out",
+            f"--{name} is {size}, outside the range {name}={lower}:{upper}",
+            fix=f"set --{name} to a number from {lower} to {upper}, or leave out --{name}",
         )
     return min(max(size, lower), upper)
 
@@ -49,11 +49,11 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
     for name, given in ranges.items():
         if name not in InputSize._fields:
             raise BadSymbolicArgument(
-                f"{option} names {name!r:.80}, which is no size of an input",
+                f"{option} names {name!r:.80}, which is not a size of an input",
                 fix=f"{meant(name, InputSize._fields)}name one of: {', '.join(InputSize._fields)}",
             )
         if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
-            raise BadOption(f"{option} {name} is {given!r:.80}, which is no range", fix="give (least, greatest)")
+            raise BadOption(f"{option} {name} is {given!r:.80}, which is not a range", fix="write (minimum, maximum)")
         lower, upper = given
         told = f"{option} {name}={lower}:{upper}"
         if lower < LEAST.get(name, 1):
@@ -61,6 +61,6 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
                 f"{told} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
             )
         if lower == upper:
-            raise BadOption(f"{told} has one size alone", fix=f"leave it out, and give --{name} {lower}")
+            raise BadOption(f"{told} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")
         if lower > upper:
             raise BadOption(f"{told} has no sizes", fix=f"write {option} {name}={upper}:{lower}")

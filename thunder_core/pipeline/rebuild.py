@@ -21,8 +21,8 @@ def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_c
     manifest = artifact.manifest
     if not manifest.source:
         raise WrongInputs(
-            f"{artifact.folder} does not say where its {manifest.subject} comes from, or what it is for",
-            fix="make it with `thunder optimize`, or compare it with the model in Python",
+            f"{artifact.folder} does not record the origin or the task of its {manifest.subject}",
+            fix="make the artifact with `thunder optimize`, or compare it with the model in Python",
         )
     model = cast(PreTrainedModel, rebuilt_model(artifact, device, trust_remote_code=trust_remote_code))
     source: dict[str, object] = {**manifest.source, "device": str(model.device)}

@@ -46,8 +46,8 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
     parts = [*kinds, *(part for part in given if not isinstance(part, type))]
     if options and not kinds:
         raise BadOption(
-            f"the recipe {recipe_of(parts).name} is an instance, whose options are chosen: {', '.join(options)}",
-            fix="give the options to the recipe's class, or name it",
+            f"the recipe {recipe_of(parts).name} is an instance, so its options are already set: {', '.join(options)}",
+            fix="pass the options to the recipe's class, or pass the name of the recipe",
         )
     chosen = options_by_recipe(kinds, options)
     made = [part(**chosen[part]) if isinstance(part, type) else part for part in parts]
@@ -86,8 +86,8 @@ def recipe_of(parts: Iterable[Any]) -> Recipe:
 def no_recipe(given: object) -> BadRecipe:
     """Return the error for what is given as a recipe and is none."""
     return BadRecipe(
-        f"recipe={given!r:.80} is no recipe",
-        fix='name one recipe (recipe="default") or several, or give them with what is added: recipe=Default() + plugin',
+        f"recipe={given!r:.80} is not a recipe",
+        fix='name one recipe (recipe="default") or several, or pass instances: recipe=Default() + plugin',
     )
 
 
@@ -102,7 +102,7 @@ def options_by_recipe(
         having = [kind for kind in owners if option in kind.Options.model_fields]
         if len(having) > 1:
             titles = [f"{hyphenated(kind.__name__)}.{option}" for kind in having]
-            raise BadOption(f"the option {option} is one of several recipes", fix=f"name one: {' or '.join(titles)}")
+            raise BadOption(f"several recipes have the option {option}", fix=f"name the recipe: {' or '.join(titles)}")
         if not having and len(kinds) > 1:
             known = [f"{hyphenated(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields]
             require_option_names(" + ".join(hyphenated(kind.__name__) for kind in kinds), known, [name])
@@ -131,8 +131,8 @@ def require_keepable(recipe: Recipe) -> None:
     """Raise `BadOption` for a recipe whose programs cannot be kept in an artifact."""
     if recipe.acquires_by != "jit":
         raise BadOption(
-            f"the recipe {recipe.name} acquires programs by {recipe.acquires_by}, which lie in no artifact",
-            fix="measure it with `thunder bench`, and use it in Python by thunder_core.compile; or use a recipe of jit",
+            f"the recipe {recipe.name} traces with {recipe.acquires_by}, whose programs cannot be saved in an artifact",
+            fix="measure it with `thunder bench`, use it in thunder_core.compile, or use a recipe that traces with jit",
         )
 
 
@@ -143,8 +143,8 @@ def recipe_class(name: str) -> type[Recipe]:
     """
     if name == AUTO:
         raise BadOption(
-            "which recipe `auto` is, a model and a machine decide, and there is no model here",
-            fix="name a recipe, or let it be chosen: thunder optimize MODEL --recipe auto",
+            "`auto` chooses a recipe by the model and the machine, but there is no model",
+            fix="name a recipe, or add a model: thunder optimize MODEL --recipe auto",
         )
     if FILE_SUFFIX not in name:
         return only_recipe(plugins.load("recipes", name))
@@ -155,7 +155,7 @@ def recipe_class(name: str) -> type[Recipe]:
         raise
     except Exception as error:  # of the user's code
         raise BadRecipe(
-            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="mend the file, which is run as it stands"
+            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="correct the error in the file"
         ) from error
     return only_recipe(module, kind)
 
@@ -170,7 +170,7 @@ def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
         raise BadRecipe(
             f"{module.__name__} defines no recipe called {name}"
             if name
-            else f"{module.__name__} defines {len(classes)} recipes where one is expected",
+            else f"{module.__name__} defines {len(classes)} recipes instead of one",
             fix=f"name one of: {names}" if name and names else "define one subclass of Recipe in each file",
         )
     return chosen[0]
@@ -193,7 +193,7 @@ def named_transform(text: str) -> Transform:
         return kind(**{option: option_value(node) for option, node in options.items()})
     except (TypeError, ValueError) as error:
         known = ", ".join(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ""
-        raise BadOption(f"{text} cannot be: {error}", fix=f"its options are: {known or 'none'}") from None
+        raise BadOption(f"{text} is not valid: {error}", fix=f"the options are: {known or 'none'}") from None
 
 
 def option_value(node: ast.expr) -> object:
@@ -202,7 +202,7 @@ def option_value(node: ast.expr) -> object:
         value = getattr(torch, node.attr, None)
         if isinstance(value, torch.dtype):
             return value
-        raise ValueError(f"torch.{node.attr} is no dtype")
+        raise ValueError(f"torch.{node.attr} is not a dtype")
     return ast.literal_eval(node)
 
 

@@ -36,7 +36,9 @@ def require_calibration(option: str, value: str) -> None:
     """Raise `BadOption` for a number of inputs below one, and what `require_data_file` raises for a file."""
     if value.lstrip("-").isdigit():
         if int(value) < 1:
-            raise BadOption(f"{option} is {value}", fix=f"give {option} a number of 1 or more, or a file of samples")
+            raise BadOption(
+                f"{option} is {value}", fix=f"set {option} to a number of 1 or more, or to a file of samples"
+            )
     elif value:
         require_data_file(option, Path(value))
 
@@ -51,7 +53,8 @@ def require_threads(option: str, count: int) -> None:
     """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
     processors = os.cpu_count() or 1
     if not 1 <= count <= processors:
-        raise BadOption(f"{option} is {count}", fix=f"give {option} a number of 1 to {processors}, the processors here")
+        fix = f"set {option} to a number from 1 to {processors}, the processors of this machine"
+        raise BadOption(f"{option} is {count}", fix=fix)
 
 
 @dataclass(frozen=True)

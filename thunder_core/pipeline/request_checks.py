@@ -50,7 +50,7 @@ def require_measurable(request: Request) -> None:
     against = f"--target {request.target}" if request.target else "" if request.benchmark else "--no-benchmark"
     if against:
         raise BadOption(
-            f"--require-speedup and {against} exclude each other: nothing is measured", fix="leave one of the two out"
+            f"--require-speedup and {against} exclude each other: nothing is measured", fix="leave out one of the two"
         )
     check_gate(request.require_speedup, request.runs)
 
@@ -60,8 +60,8 @@ def refuse_evaluation(request: Request) -> None:
     against = f"--target {request.target}" if request.target else "--train" if request.train else ""
     if request.evaluate is not None and against:
         raise BadOption(
-            f"--eval and {against} exclude each other: what is judged is inference, which has to run here",
-            fix="leave one of the two out",
+            f"--eval and {against} exclude each other: --eval runs inference on this machine",
+            fix="leave out one of the two",
         )
 
 
@@ -69,9 +69,9 @@ def refuse_training(request: Request) -> None:
     """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
     if request.train and request.target:
         raise BadOption(
-            f"--train and --target {request.target} exclude each other: a backward is derived where it runs, "
-            "so what is made for a GPU that is not here is for inference",
-            fix="leave --target out, and run it on a machine with that GPU",
+            f"--train and --target {request.target} exclude each other: a backward can only be compiled on the machine "
+            "that runs it",
+            fix="leave out --target, and run the command on a machine with this GPU",
         )
 
 
@@ -80,17 +80,17 @@ def refuse_generation(request: Request) -> None:
     if not request.generates:
         lengths = {"--prompt-length": request.prompt_length, "--new-tokens": request.new_tokens}
         for option in (option for option, length in lengths.items() if length is not None):
-            raise BadOption(f"{option} is for generation", fix=f"give --task generate as well, or leave {option} out")
+            raise BadOption(f"{option} is for generation", fix=f"add --task generate, or leave out {option}")
         return
-    lengths_fix = "name the lengths by --prompt-length, --new-tokens and --batch"
+    lengths_fix = "set the lengths with --prompt-length, --new-tokens and --batch"
     refused = {
-        "--train": (request.train, "a step of training generates nothing", "leave one of the two out"),
+        "--train": (request.train, "a training step generates no text", "leave out one of the two"),
         "--seq": (request.seq is not None, "prompts of all lengths up to the longest are served", lengths_fix),
         "--cache": (request.cache is not None, "caches of all lengths are served", lengths_fix),
         "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
-        "--input": (request.input is not None, "prompts are drawn", "leave one of the two out"),
-        "--eval": (request.evaluate is not None, "samples judge single calls", "leave one of the two out"),
-        "--target": (bool(request.target), "its programs are traced by running it", "run it on that GPU"),
+        "--input": (request.input is not None, "prompts are drawn", "leave out one of the two"),
+        "--eval": (request.evaluate is not None, "samples judge single calls", "leave out one of the two"),
+        "--target": (bool(request.target), "its programs are traced by running it", "run the command on that GPU"),
     }
     for option, (is_given, why, fix) in refused.items():
         if is_given:
@@ -104,8 +104,8 @@ def refuse_ranges(request: Request) -> None:
     """
     against = f"--target {request.target}" if request.target else f"--input {request.input}" if request.input else ""
     if request.dynamic and against:
-        why = "what is made for a GPU that is not here is for one size" if request.target else "samples are of one size"
-        raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave one of the two out")
+        why = "an artifact for another GPU supports one size" if request.target else "samples have one size"
+        raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave out one of the two")
     for name in request.dynamic:
         asked = getattr(request, name)
         if asked is not None:
@@ -123,8 +123,8 @@ def refuse_sizes(request: Request) -> None:
         f"--eval {request.evaluate}": request.evaluate is not None,
     }
     for option in (option for option, is_given in against.items() if is_given and named):
-        why = "a step of training goes on with no text" if option == "--train" else "samples are as long as they are"
-        raise BadOption(f"{named[0]} and {option} exclude each other: {why}", fix="leave one of the two out")
+        why = "a training step has no KV cache" if option == "--train" else "samples have a fixed length"
+        raise BadOption(f"{named[0]} and {option} exclude each other: {why}", fix="leave out one of the two")
 
 
 def require_model(model: ModelRequest) -> None:

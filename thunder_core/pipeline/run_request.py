@@ -12,14 +12,14 @@ from thunder_core.options import option, require_values
 
 SAMPLING = "Sampling"  # under which its options stand in the help
 SEED_BITS = 32
-PROMPT_FIX = "give --prompt a text, or --prompt-ids the tokens: --prompt-ids 1,2,3"
+PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids 1,2,3"
 
 
 def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:
     """The tokens in a text of numbers with commas between them; raises `BadOption` for any other."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise BadOption(f"{option_name} is {text!r}", fix=f"give numbers with commas between them: {option_name} 1,2,3")
+        raise BadOption(f"{option_name} is {text!r}", fix=f"write numbers separated by commas: {option_name} 1,2,3")
     return tuple(map(int, parts))
 
 
@@ -28,14 +28,14 @@ def require_positive(option_name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise BadOption(
             f"{option_name} is {value:g}",
-            fix=f"give {option_name} a number above 0; without it the likeliest token is taken, as at 0",
+            fix=f"set {option_name} to a number above 0; for greedy decoding, leave out {option_name}",
         )
 
 
 def require_share(option_name: str, value: float) -> None:
     """Raise `BadOption` for a number that is no part of the probability, above 0 and at most 1."""
     if not 0 < value <= 1:
-        raise BadOption(f"{option_name} is {value:g}", fix=f"give {option_name} a number above 0 and at most 1")
+        raise BadOption(f"{option_name} is {value:g}", fix=f"set {option_name} to a number above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,6 @@ def check_run_request(request: RunRequest) -> None:
     """Raise `BadOption` for a number that cannot be, for two prompts, and for one without a character."""
     require_values(request)
     if request.prompt is not None and request.prompt_ids is not None:
-        raise BadOption("--prompt and --prompt-ids exclude each other", fix="give one of the two")
+        raise BadOption("--prompt and --prompt-ids exclude each other", fix="use one of the two")
     if request.prompt is not None and not request.prompt.strip():
         raise BadOption("the prompt is empty", fix=PROMPT_FIX)

@@ -40,7 +40,7 @@ from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
 from thunder_core.validation.report import Evaluation
 
-ONLY_TRACED = "the file of inputs holds {}, which {} traced too: nothing else was validated on"
+ONLY_TRACED = "the file of inputs has {}, which {} also traced: there were no other inputs to validate on"
 
 Advance = Callable[[int, int], None]
 
@@ -241,7 +241,7 @@ def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.M
     try:
         return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model
     except UsageError as error:
-        error.fix = f"{error.fix}; or measure against what the recipe made of the model: --against prepared"
+        error.fix = f"{error.fix}; or compare with the prepared model: --against prepared"
         raise
 
 

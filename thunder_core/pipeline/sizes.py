@@ -63,8 +63,8 @@ def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
             raise BadOption(
                 f"this {type(session.model).__name__} takes no images of "
                 f"{sizes_in_words(session.loaded.config, size)}: {said}",
-                fix=f"its config names {height} x {width} pixels: name sizes that it takes, or leave --height, --width "
-                "and their ranges out",
+                fix=f"use sizes that the model takes (its config has {height} x {width} pixels), or leave out "
+                "--height, --width and their ranges",
             ) from error
 
 

@@ -162,7 +162,10 @@ def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
     """Raise `BadOption` where an artifact that generates is to be compared on samples, which are of single calls."""
     for option, file in (("--input", request.input), ("--eval", request.evaluate)):
         if file is not None:
-            raise BadOption(f"{option} is for single calls, and {artifact.folder} generates", fix=f"leave {option} out")
+            raise BadOption(
+                f"{option} is for single calls, but {artifact.folder} was made for generation",
+                fix=f"leave out {option}",
+            )
 
 
 def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
@@ -174,8 +177,9 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     size, drawn = traced_size(artifact), artifact.manifest.drawn
     if size is None or not (drawn or real_inputs):
         raise WrongInputs(
-            f"{artifact.folder} does not say which inputs its programs take",
-            fix="name real ones with --input, make it with `thunder optimize`, or compare it with the model in Python",
+            f"{artifact.folder} does not record which inputs its programs take",
+            fix="pass real inputs with --input, make the artifact with `thunder optimize`, or compare it with the "
+            "model in Python",
         )
     return size, drawn.get("seed", 0)
 
@@ -183,15 +187,15 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
 def require_inference(artifact: Artifact, evaluate: Path | None) -> None:
     """Raise `BadOption` where a step of training is to be judged by samples."""
     if evaluate is not None and artifact.manifest.train:
-        raise BadOption(f"--eval judges inference, and {artifact.folder} is for training", fix="leave --eval out")
+        raise BadOption(f"--eval needs inference, but {artifact.folder} is for training", fix="leave out --eval")
 
 
 def require_writable(folder: Path) -> None:
     """Raise `OutputNotWritable` before anything heavy where the result could not be kept."""
     if not can_be_revised(folder):
         raise OutputNotWritable(
-            f"{folder} was not validated yet, and that it is now cannot be written there",
-            fix="give --no-write, or copy the artifact to a folder that can be written",
+            f"{folder} is not writable, so it cannot be marked as validated",
+            fix="use --no-write, or copy the artifact to a writable folder",
         )
 
 
@@ -199,7 +203,7 @@ def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
     """The note on samples that are longer than the programs take."""
     cut = 0 if data is None else longer_than(data, seq)
     if data is not None and cut:
-        yield f"{cut} of the {len(data)} samples of {data.file.name} were cut to {seq} tokens, which the programs take"
+        yield f"{cut} of the {len(data)} samples of {data.file.name} were truncated to the artifact's {seq} tokens"
 
 
 def write_validation(

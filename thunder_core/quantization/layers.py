@@ -44,7 +44,7 @@ def require_no_gradient(x: Tensor, rounded: str) -> None:
     if torch.is_grad_enabled() and x.requires_grad:
         raise NotDifferentiable(
             f"a layer whose inputs are rounded {rounded} has no derivative",
-            fix="call it under torch.no_grad(), or train with the recipe nf4-lora",
+            fix="call the model under torch.no_grad(), or train with the recipe nf4-lora",
         )
 
 

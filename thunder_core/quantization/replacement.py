@@ -121,7 +121,7 @@ def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> di
     if not candidates:
         raise BadQuantization(
             f"this {type(model).__name__} has no linear layers, so there is nothing to quantize",
-            fix="leave the recipe out; torch.nn.Linear and transformers' Conv1D are what is quantized",
+            fix="leave out the recipe; it quantizes torch.nn.Linear and transformers' Conv1D",
         )
     for kind, patterns in (("targets", settings.targets), ("skip", settings.skip)):
         for pattern in patterns:
@@ -132,8 +132,8 @@ def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> di
     chosen = {name: plan for name, plan in candidates.items() if is_chosen(name, settings)}
     if not chosen:
         raise BadQuantization(
-            f"skip={','.join(settings.skip)!r} leaves out all layers that targets={','.join(settings.targets)!r} names",
-            fix="skip fewer layers, or leave the recipe out",
+            f"skip={','.join(settings.skip)!r} skips all layers of targets={','.join(settings.targets)!r}",
+            fix="skip fewer layers, or leave out the recipe",
         )
     return {name: _grouped(name, plan, settings) for name, plan in chosen.items()}
 
@@ -147,7 +147,7 @@ def is_chosen(name: str, settings: QuantizationSettings) -> bool:
 def _names_like(pattern: str, names: Iterable[str]) -> str:
     known = list(names)
     near = get_close_matches(pattern, known, SHOWN, cutoff=0.3) or known[:SHOWN]
-    return f"write a pattern of these names, such as {', '.join(near)} (* stands for any part of a name)"
+    return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
 
 
 def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Iterator[tuple[str, LayerPlan]]:

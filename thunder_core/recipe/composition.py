@@ -121,9 +121,7 @@ class Composition:
         rows = [returned(one, "setup_executors", (str, Executor)) for one in self.components]
         objects = [one for row in rows for one in row if name_of(one) == FALLBACK and not isinstance(one, str)]
         if any(one != objects[0] for one in objects):
-            raise RecipeConflict(
-                f"two executors are called {FALLBACK}", fix="leave one of them out, or name it otherwise"
-            )
+            raise RecipeConflict(f"two executors have the name {FALLBACK}", fix="leave out one of them, or rename it")
         return (*(one.value for one in self.executors.ordered()), next(iter(objects), FALLBACK))
 
     @cached_property
@@ -168,7 +166,7 @@ def merged_member(
     name = name_of(executor)
     known = None if twin is None else twin.part.value
     if isinstance(known, Executor) and not isinstance(executor, str) and known != executor:
-        raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
+        raise RecipeConflict(f"two executors have the name {name}", fix="leave out one of them, or rename it")
     value = known if isinstance(known, Executor) else executor
     known_rank: Any = rank if twin is None else twin.key[0]
     owners = () if twin is None else twin.owners
@@ -194,4 +192,4 @@ def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterato
         yield "transform", placed.part.title, placed.reasons
     for listed in composition.executors.placements():
         yield "executor", listed.part.title, listed.reasons
-    yield "executor", FALLBACK, ("it runs what nobody else has claimed",)
+    yield "executor", FALLBACK, ("it runs all operations that no other executor has claimed",)

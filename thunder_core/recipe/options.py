@@ -24,7 +24,7 @@ def require_option_names(recipe: str, known: Collection[str], names: Iterable[st
             fix = (
                 f"{plugins.meant(name, known)}it takes: {', '.join(known)}"
                 if known
-                else "leave it out: this recipe takes no options"
+                else "leave out the option: this recipe has no options"
             )
             raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)
 
@@ -38,7 +38,7 @@ def parsed_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str,
         first = error.errors()[0]
         option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names none
         refused = f"{option}{first['input']!r}: {first['msg']}"
-        raise BadOption(f"recipe {recipe} cannot take {refused}", fix="see `thunder recipes show`") from None
+        raise BadOption(f"recipe {recipe} does not accept {refused}", fix="see `thunder recipes show`") from None
 
 
 def hyphenated(class_name: str) -> str:

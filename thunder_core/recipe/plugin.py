@@ -135,13 +135,11 @@ def composed(parts: Iterable[Composable]) -> Composable:
         if not any(one.is_same(other) for other in found):
             found.append(one)
     if not found:
-        raise BadRecipe("a sum of no parts is no recipe", fix="add a recipe or a plug-in")
+        raise BadRecipe("a combined recipe needs at least one part", fix="add a recipe or a plug-in")
     ordered = sorted(found, key=order_key)
     for one, other in pairwise(ordered):
         if order_key(one) == order_key(other):
-            raise RecipeConflict(
-                f"two plug-ins are called {one.title}", fix="name one of them otherwise: Plugin(name=)"
-            )
+            raise RecipeConflict(f"two plug-ins have the name {one.title}", fix="rename one of them: Plugin(name=)")
     first, *others = (one.combined_with(()) for one in ordered)
     return first.combined_with(others)
 
@@ -266,6 +264,6 @@ def as_composable(part: object) -> Composable:
         return part()
     kind = f"the class {part.__name__}" if isinstance(part, type) else f"{part!r:.80}, a {type(part).__name__}"
     raise BadRecipe(
-        f"a recipe was to be added to {kind}",
-        fix="add recipes, and instances of Plugin, Transform, Executor or Lookaside, one by one: recipe + plugin",
+        f"a recipe cannot be added to {kind}",
+        fix="add recipes and instances of Plugin, Transform, Executor or Lookaside one by one: recipe + plugin",
     )

@@ -110,7 +110,9 @@ class Recipe(Traits, Composable):
         require_traits(cls.__name__, cls)
         require_dimensions(cls)
         if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
-            raise BadRecipe(f"{cls.__name__}: Options is no RecipeOptions", fix="write class Options(RecipeOptions)")
+            raise BadRecipe(
+                f"{cls.__name__}: Options is not a subclass of RecipeOptions", fix="write class Options(RecipeOptions)"
+            )
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
@@ -167,7 +169,7 @@ class Recipe(Traits, Composable):
             others = " or ".join((*recipes_for(family), "hf-transformers" if family else "default"))
             raise RecipeMismatch(
                 f"recipe {self.name} is for {', '.join(self.families)}; this model is {family or type(model).__name__}",
-                fix=f"use a recipe that takes it: {others}",
+                fix=f"use a recipe for this model: {others}",
             )
 
     def setup_transforms(self) -> tuple[Transform, ...]:
@@ -207,8 +209,8 @@ class Recipe(Traits, Composable):
         mine, others = ({name: value for name, value in vars(one).items() if name != "added"} for one in (self, other))
         if mine != others:
             raise RecipeConflict(
-                f"the recipe {self.title} is given twice with different options: {self.chosen}, and others",
-                fix="give it once",
+                f"the recipe {self.title} is given twice with different options, one of them {self.chosen}",
+                fix=f"give {self.title} once",
             )
         return True
 
@@ -357,8 +359,8 @@ def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[Symbo
             found[argument.name] = (owner, argument)
         elif argument.has_range and (argument.lower, argument.upper) != (known.lower, known.upper):
             raise RecipeConflict(
-                f"{other} has {argument.name} {known.range_text}, and {owner} {argument.range_text}",
-                fix=f"leave out {other} or {owner}, or say yourself what is symbolic",
+                f"{other} has {argument.name} {known.range_text}, but {owner} has it {argument.range_text}",
+                fix=f"leave out {other} or {owner}, or pass symbolic= yourself",
             )
     return tuple(argument for _, argument in found.values())
 
@@ -375,7 +377,7 @@ def require_dimensions(kind: type[Recipe]) -> None:
     except AttributeError as error:
         raise BadRecipe(
             f"{kind.__name__}: dimensions is {kind.dimensions!r:.80}",
-            fix='give the names of each: {"seq": ("input_ids.size(1)",)}',
+            fix='write the names of each dimension: {"seq": ("input_ids.size(1)",)}',
         ) from error
 
 

@@ -36,7 +36,7 @@ def settings_of(part: object) -> Mapping[str, object]:
     for name in given:
         if name not in SETTINGS:
             raise BadRecipe(
-                f"{owner}: setup_config has {name!r:.60}, which is no setting of recipes",
+                f"{owner}: setup_config has {name!r:.60}, which is not a setting of recipes",
                 fix=f"{plugins.meant(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
             )
     symbolic_arguments(given.get(SYMBOLIC, ()))
@@ -64,7 +64,7 @@ def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mappi
             other, wanted = merged.setdefault(name, (owner, value))
             if wanted != value:
                 raise RecipeConflict(
-                    f"{other} asks for {name}={wanted!r}, and {owner} for {name}={value!r}",
+                    f"{other} sets {name}={wanted!r}, but {owner} sets {name}={value!r}",
                     fix=f"leave out {other} or {owner}",
                 )
     values = {name: value for name, (_, value) in sorted(merged.items())}

@@ -196,11 +196,12 @@ class ComparisonFacts(ReportFacts):
         left_out = sum(one.claims for one in self.operations if one.left_out)
         rest = f"; {left_out} could not be compared" if left_out else ""
         if not compared:
-            return f"nothing was compared{rest or ': eager PyTorch itself ran everything'}"
+            return f"nothing was compared{rest or ': eager PyTorch ran all operations'}"
         names = ", ".join(dict.fromkeys(one.executor for one in compared))
         largest = max(one.largest for one in compared)
         claims = sum(one.claims for one in compared)
-        return f"{claims} claims of {names} are eager PyTorch's, the largest difference is {largest:.2g}{rest}"
+        agree = f"{claims} claim{' of {} agrees' if claims == 1 else 's of {} agree'}".format(names)
+        return f"{agree} with eager PyTorch; the largest difference is {largest:.2g}{rest}"
 
 
 class Report(ReportFacts):

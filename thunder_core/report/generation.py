@@ -1,4 +1,4 @@
-"""The rows of a report on `generate`: each contender at each size, with what may be said of its speed."""
+"""The rows of a report on `generate`: each contender at each size, with the verdicts on its speed."""
 
 from __future__ import annotations
 

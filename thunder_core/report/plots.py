@@ -1,4 +1,4 @@
-"""The plots of a report as geometry: what is where. Their look is in the templates and the style sheet."""
+"""The plots of a report as geometry. The templates and the style sheet define their look."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def operation_bars(operations: Sequence[OperationCount]) -> Bars:
     """The most frequent operations."""
     ranked = sorted(operations, key=lambda operation: -operation.count)
     hidden = ranked[MOST_ROWS:]
-    rest = f"and {len(hidden)} more, {sum(o.count for o in hidden)} calls together" if hidden else ""
+    rest = f"and {len(hidden)} more, with {sum(o.count for o in hidden)} calls in total" if hidden else ""
     return _bars("Calls of each operation", [(o.name, o.count, str(o.count)) for o in ranked[:MOST_ROWS]], rest)
 
 
@@ -173,7 +173,7 @@ def layer_errors(quantization: QuantizationReport) -> Bars:
     """The quantized layers that lose most, by the error of their results."""
     found = [(layer.name, layer.error) for layer in quantization.ranked if layer.error is not None]
     hidden = found[MOST_ROWS:]
-    rest = f"and {len(hidden)} more, none of them above {hidden[0][1]:.2g}" if hidden else ""
+    rest = f"and {len(hidden)} more, at most {hidden[0][1]:.2g}" if hidden else ""
     rows = [(name, error, f"{error:.2g}") for name, error in found[:MOST_ROWS]]
     return _bars("Error of each quantized layer", rows, rest)
 
@@ -195,7 +195,7 @@ def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
-    """Bars of who runs the operations and, if measured, where the time goes; of training, forward and backward."""
+    """Bars of the operations and, if measured, the time of each executor; in training also for the backward."""
     trains = any(e.backward for e in executors)
     of_forward = " of the forward" if trains else ""
     measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [
@@ -209,7 +209,7 @@ def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
     for number, (name, values, text) in enumerate(rows):
         parts = [(e.executor, value or 0.0, text(value or 0)) for e, value in zip(executors, values, strict=True)]
         drawn.append((name, 22.0 + number * 58, _segments(parts)))
-    return Shares("Where operations went", len(rows) * 58 + 4, tuple(drawn))
+    return Shares("Operations by executor", len(rows) * 58 + 4, tuple(drawn))
 
 
 def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[Segment, ...]:
@@ -230,11 +230,11 @@ def time_strips(benchmark: BenchmarkReport) -> Strips:
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
     axis = linear((value / unit for value in shown), left, WIDTH - 8, from_zero=False)
     strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
-    return Strips(f"Time of a {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
+    return Strips(f"Time per {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
 
 
 def _fence(candidate: BenchmarkCandidate) -> float:
-    """Beyond three interquartile ranges over the third quartile a time is only counted: it would flatten the rest."""
+    """The largest time that is drawn, three interquartile ranges above the third quartile; larger times are counted."""
     return candidate.third_quartile + 3 * candidate.spread
 
 
@@ -262,14 +262,14 @@ def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> 
 
 
 def error_dumbbells(validation: ValidationReport) -> Dumbbells:
-    """The largest error of each output beside eager's own, the worst first."""
+    """The largest error of each output and eager's own error, the worst first."""
     shown, hidden = validation.ranked[:MOST_ROWS], validation.ranked[MOST_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
     left = label_room((o.name for o in shown), LONGEST_PATH)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left, WIDTH - 12)
     rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
-    rest = f"and {len(hidden)} more outputs that are further inside their tolerance" if hidden else ""
+    rest = f"and {len(hidden)} more, with smaller errors relative to their tolerance" if hidden else ""
     return Dumbbells("Largest error of each output", len(rows) * ROW + 30, rows, axis.ticks(lambda v: f"{v:.0e}"), rest)
 
 
@@ -291,21 +291,21 @@ def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dum
 
 
 def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
-    """Bytes that are alive after each bound symbol, and while it runs; a step for each, trace after trace."""
+    """The bytes that are alive after each bound symbol and while it runs, trace after trace."""
     left, top, bottom = 62.0, 26.0, 170.0
     across = Axis(1, max(len(points), 2), left, WIDTH - 10)
     upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)
     place, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
     highest = max(peak.bytes, peak.peak)
-    told = f"peak {number_format.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
-    told += f" of the {peak.trace}" if len({point.trace for point in points}) > 1 else ""
+    label = f"peak {number_format.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
+    label += f" of the {peak.trace}" if len({point.trace for point in points}) > 1 else ""
     return Curve(
         title="Memory over the lines of the trace",
         height=bottom + 26,
         bottom=bottom,
         line=_steps([upwards(max(point.bytes, point.peak)) for point in points], across),
         area=f"{_steps([upwards(point.bytes) for point in points], across)}V{bottom}H{across(1)}Z",
-        peak=(across(place), upwards(highest), told, "end" if across(place) > WIDTH * 0.6 else "start"),
+        peak=(across(place), upwards(highest), label, "end" if across(place) > WIDTH * 0.6 else "start"),
         across=across.ticks(lambda v: f"{v:g}", whole=True),
         upwards=_byte_ticks(upwards),
         begins=tuple(
@@ -322,7 +322,7 @@ def _steps(heights: Sequence[float], across: Axis) -> str:
 
 
 def token_lines(generation: GenerationBenchmark) -> TokenLines:
-    """The median time of each token behind the first, by which a cache that grows and a call that stalls are seen."""
+    """The median time of each token after the first, which shows a growing cache and stalls."""
     left, top, bottom = 44.0, 12.0, 170.0
     latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
     unit, name = number_format.time_unit(max(latest))
@@ -346,10 +346,10 @@ def token_lines(generation: GenerationBenchmark) -> TokenLines:
 def _token_line(text: GeneratedTokens, colour: int, across: Axis, upwards: Axis, unit: float) -> TokenLine:
     first, *following = text.seconds
     points = " L".join(f"{across(place)},{upwards(value / unit)}" for place, value in enumerate(following, start=2))
-    told = f"the first after {number_format.seconds(first)}"
+    times = f"first after {number_format.seconds(first)}"
     if following:
-        told += f", then one in {number_format.seconds(median(following))}"
-    return TokenLine(text.name, told, colour, f"M{points}" if points else "")
+        times += f", then {number_format.seconds(median(following))} per token"
+    return TokenLine(text.name, times, colour, f"M{points}" if points else "")
 
 
 def _byte_ticks(axis: Axis) -> tuple[Tick, ...]:

@@ -1,4 +1,4 @@
-"""The rows of a report on ranges of sizes: what was found at each point, and the constraints of the programs."""
+"""The rows of a report on ranges of sizes: the result at each size, and the constraints of the programs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _place(needed: str) -> str:
 
 
 def served(report: Report) -> str:
-    """The ranges, and by how many programs they are served, in words; empty where no range was given."""
+    """The ranges and the number of programs that serve them, in words; empty without ranges."""
     if not report.dynamic:
         return ""
     count = report.programs or len({one.program for one in report.constraints})

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.benchmark.verdict import Verdict
+from thunder_core.extension.requirement import by_reason
 from thunder_core.printable import printable
 from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
@@ -20,7 +21,7 @@ from thunder_core.validation.report import GenerationReport, ValidationReport
 
 
 def as_shown(value: object) -> object:
-    """A value as a template writes it: text without control characters, markup of our own templates as markup."""
+    """A value as a template writes it: text without control characters; markup of the templates stays markup."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -46,7 +47,7 @@ SHOWN_FIGURE: frozenset[Verdict] = frozenset({"faster", "slower"})
 
 
 def cell(text: object) -> str:
-    """Text for a cell of a Markdown table, which a line break or a bar would end; no link and no tag comes of it."""
+    """Text for a cell of a Markdown table: one line, with bars, links and tags escaped."""
     escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
     return " ".join(escaped.split())
 
@@ -56,7 +57,12 @@ def code(text: object) -> str:
     return f"`{' '.join(str(text).replace('`', chr(39)).replace('|', chr(92) + '|').split())}`"
 
 
-TEMPLATES.filters.update({name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code)
+def plural(number: int, noun: str) -> str:
+    """A number of things: `1 input`, `2 inputs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+TEMPLATES.filters.update({name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code, plural=plural)
 TEMPLATES.globals.update(generation_rows=generation_rows)
 
 
@@ -83,11 +89,12 @@ def render_html(report: Report) -> str:
 
 
 def parts_of(report: Report) -> dict[str, object]:
-    """The report, and what is made of it for every page."""
+    """The report, and the values that both pages derive from it."""
     return {
         "report": report,
         "headlines": headlines_of(report),
         "warning": warning_of(report),
+        "degraded": by_reason(report.degraded),
         "served": served(report),
         "points": points_of(report),
         "constraints": constraints_of(report),
@@ -122,37 +129,37 @@ def plots_of(report: Report) -> dict[str, object]:
 
 
 def headlines_of(report: Report) -> tuple[Headline, ...]:
-    """Verdict, speed and error: what a reader wants to know first."""
+    """The headlines: verdict, speed and error."""
     found = [_verdict(report), *_speed(report), *_error(report)]
     return tuple(found)
 
 
 def _verdict(report: Report) -> Headline:
     if report.validation_state == "pending":
-        return Headline("Verdict", "Validation pending", "`thunder validate` does it on the device", "warning")
+        return Headline("Verdict", "Validation pending", "run `thunder validate` on the target", "warning")
     if report.generation is not None:
         return _generation_verdict(report.generation)
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
-    inputs = _plural(report.validation.inputs, "input")
+    inputs = plural(report.validation.inputs, "input")
     against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_in_words}"
     if not report.validation.passed:
         return Headline("Verdict", "Out of tolerance", against, "bad")
     broken = [output.name for output in report.validation.outputs if not output.finite]
     if broken:
-        told = f"{_plural(len(broken), 'output')} with NaN or infinities, {broken[0]} among them; {against}"
-        return Headline("Verdict", "Validated, not finite", told, "warning")
+        detail = f"{plural(len(broken), 'output')} with NaN or infinities, including {broken[0]}; {against}"
+        return Headline("Verdict", "Validated, not finite", detail, "warning")
     if report.validation.vacuous:
         return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {against}", "warning")
     if report.degraded:
-        lacking = f"{_plural(len(report.degraded), 'part')} of the recipe missing here"
-        return Headline("Verdict", "Validated, degraded", f"{lacking}; {against}", "warning")
+        skipped = f"{plural(len(report.degraded), 'part')} of the recipe skipped on this machine"
+        return Headline("Verdict", "Validated, degraded", f"{skipped}; {against}", "warning")
     return Headline("Verdict", "Validated", against, "good")
 
 
 def _generation_verdict(generation: GenerationReport) -> Headline:
-    equal = f"{generation.equal} of {generation.tokens} greedy tokens are eager's"
-    detail = f"{equal}, on {_plural(len(generation.prompts), 'size')} of prompts"
+    equal = f"{generation.equal} of {generation.tokens} greedy tokens agree with eager's"
+    detail = f"{equal}, for {plural(len(generation.prompts), 'prompt size')}"
     if not generation.passed:
         return Headline("Verdict", "Out of tolerance", detail, "bad")
     if generation.notes:
@@ -161,12 +168,12 @@ def _generation_verdict(generation: GenerationReport) -> Headline:
 
 
 def _compared(validation: ValidationReport) -> str:
-    """The name of what was compared: outputs, gradients of a step of training, and side effects where there are any."""
+    """The values that were compared, in words: outputs, gradients in training, and side effects."""
     gradients = sum(output.is_gradient for output in validation.outputs)
     effects = sum(output.is_state for output in validation.outputs)
     counts = {"output": len(validation.outputs) - gradients - effects, "gradient": gradients, "side effect": effects}
-    told = [_plural(number, noun) for noun, number in counts.items() if number or noun == "output"]
-    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+    words = [plural(number, noun) for noun, number in counts.items() if number or noun == "output"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _speed(report: Report) -> list[Headline]:
@@ -179,23 +186,24 @@ def _speed(report: Report) -> list[Headline]:
     medians = (
         f"{number_format.seconds(first.median)} {first.name}, {number_format.seconds(second.median)} {second.name}"
     )
-    detail = f"{report.speed.told(second)}; {number_format.times(ratio.value)}, {between}; {medians}"
-    return [Headline(f"Speed against {first.name}", figure, detail, MOODS[verdict])]
+    words = report.speed.told(second).removeprefix(f"{verdict}: ")
+    detail = f"{words}; {number_format.times(ratio.value)}, {between}; {medians}"
+    return [Headline(f"Speed compared with {first.name}", figure, detail, MOODS[verdict])]
 
 
 def warning_of(report: Report) -> str:
-    """The warning that comes before all else: that the recipe makes the model slower; empty where it does not."""
+    """The warning at the top of the page if the recipe makes the model slower; otherwise empty."""
     if report.speed is None or len(report.speed.candidates) < 2:
         return ""
     second = report.speed.candidates[1]
     if report.speed.verdict(second) != "slower":
         return ""
-    told = f"{report.recipe.name} makes this model slower than {report.speed.first.name} PyTorch here"
-    return f"{told}: {number_format.times(second.speedup.value)} its speed."
+    slower = f"{report.recipe.name} makes this model slower than {report.speed.first.name} PyTorch on this machine"
+    return f"{slower}: {number_format.times(second.speedup.value)} the speed."
 
 
 def mood_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
-    """Good where it is faster, bad where it is slower, a warning where the measurement is unstable."""
+    """The mood of a verdict: `good` if faster, `bad` if slower, `warning` if the measurement is unstable."""
     return MOODS[report.verdict(candidate)]
 
 
@@ -204,12 +212,8 @@ def _error(report: Report) -> list[Headline]:
         return []
     worst = report.validation.ranked[0]
     mine, theirs = worst.optimized.maximum, worst.eager.maximum
-    title = "Largest error against eager's own" if theirs else "Largest error"
+    title = "Largest error relative to eager's own" if theirs else "Largest error"
     figure = number_format.times(mine / theirs) if theirs else number_format.error(mine)
     detail = f"{worst.name}: {number_format.error(mine)}, eager {number_format.error(theirs)}"
     allowed = f"allowed {number_format.error(report.validation.allowed(worst))}"
     return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -30,7 +30,7 @@ class IntervalRow:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Speed-ups on one axis, with a line where nothing is gained."""
+    """Speed-ups on one axis, with a line at 1."""
 
     title: str
     height: float
@@ -62,7 +62,7 @@ def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
 
 
 def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
-    """The facts that set a configuration apart from the others of the suite: `batch 1, seq 128`."""
+    """The part of a configuration that differs from the others of the suite: `batch 1, seq 128`."""
     others = [other.configuration for other in suite.measured]
     differing = {
         key: value for key, value in report.configuration.items() if any(other.get(key) != value for other in others)
@@ -85,7 +85,7 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
     ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
     axis = linear(ends, label_room(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
     return Intervals(
-        title=f"Speed against {suite.reports[0].first.name}" if suite.reports else "Speed",
+        title=f"Speed compared with {suite.reports[0].first.name}" if suite.reports else "Speed",
         height=len(rows) * ROW + 34,
         even=axis(EVEN),
         text_at=text_at,

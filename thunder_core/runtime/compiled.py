@@ -264,8 +264,8 @@ class Specializations:
         """The call in eager PyTorch that gives lazy parameters their shapes; refused where that is another program."""
         if self.compiler.replaces_calls:
             raise CannotReplay(
-                "lazy parameters get their shapes by a call in eager PyTorch, which the lookasides do not change",
-                fix="call the module once before it is compiled",
+                "lazy parameters get their shapes from a call in eager PyTorch, to which lookasides do not apply",
+                fix="call the module once before you compile it",
             )
         return partial(self.subject, *args, **kwargs)
 
@@ -273,8 +273,8 @@ class Specializations:
         """Raise `WrongInputs` for a call that was refused for these reasons, with `cache="same input"`."""
         if self.options.cache == "same input" and self.programs:
             raise WrongInputs(
-                f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
-                fix='call it with inputs like the first ones, or use cache="constant values"',
+                f'cache="same input" was given, but the input differs: {"; ".join(reasons)}',
+                fix='pass inputs like the first ones, or use cache="constant values"',
             )
 
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
@@ -304,9 +304,9 @@ class Specializations:
                 if threading.active_count() == 1 or attempt == ATTEMPTS - 1:
                     raise Bug(
                         f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
-                        fix="report this with the program that was compiled",
+                        fix="this is a bug in Thunder: please report it with the program that was compiled",
                     ) from None
-        raise AssertionError("a call was tried no times")
+        raise AssertionError("a call was never tried")
 
     def _run_first(
         self, program: Program, inputs: Any, outside: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -327,10 +327,10 @@ class Specializations:
             with COMPILING:
                 self._drop(program)
             raise DataDependent(
-                f"the program decides by the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch and "
-                f"{error.found!s:.40} by what was compiled",
-                fix="decide by something that rounding does not change, keep the line out of what is compiled, or do "
-                "without the executors and transforms that compute in other ways",
+                f"the program branches on the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch but "
+                f"{error.found!s:.40} in the compiled program",
+                fix="branch on a value that rounding does not change, keep the line out of the compiled program, or "
+                "leave out the executors and transforms that round differently",
                 where=program.line_of(error),
             ) from None
         except Exception as error:

@@ -67,7 +67,9 @@ def rewritten(rewriting: Rewriting) -> Iterator[None]:
     within another one.
     """
     if _rewriting:
-        raise Bug("traces are rewritten already", fix="leave the block that rewrites them first")
+        raise Bug(
+            "traces are already being rewritten", fix="leave the first block that rewrites traces before the second"
+        )
     _rewriting.append(rewriting)
     try:
         for function, trace in list(_traces.items()):

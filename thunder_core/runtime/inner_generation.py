@@ -41,8 +41,8 @@ class InnerGeneration:
         if self._calls() == before:
             kind = type(self._call.subject).__name__
             warnings.warn(
-                f"generate of {kind} ran in eager PyTorch: it calls neither the compiled module nor a model within it "
-                "that has a generate of its own; compile the module that it calls, and put that in its place",
+                f"generate of {kind} ran in eager PyTorch: it calls neither the compiled module nor an inner model "
+                "with its own generate; compile the module that it calls, and replace this module by the compiled one",
                 EagerMethodWarning,
                 stacklevel=3,
             )

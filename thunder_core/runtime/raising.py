@@ -112,7 +112,7 @@ class RaisingCalls:
         if self.is_eagers and is_repeatable(program, failure):
             take_back_draws(self.subject)
             self.subject(*args, **kwargs)
-            failure.add_note("  eager PyTorch does not fail: this call has been made in eager, and has had its effects")
+            failure.add_note("  eager PyTorch does not fail: this call has run in eager, with its side effects")
         settle_draws(self.subject)
         raise failure
 
@@ -143,9 +143,9 @@ def has_effects(program: Program) -> bool:
 def blame_tracing(raised: ProgramRaised) -> NoReturn:
     """Raise `OperationFailed` for an error that came of tracing."""
     raise OperationFailed(
-        f"`{type(raised.error).__name__}: {raised.error}` was raised while the program was traced, and not by the same "
-        "call in eager PyTorch, which has been made and has had its effects",
-        fix="keep the line out of what is compiled, and report this",
+        f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
+        "PyTorch; the eager call has run, with its side effects",
+        fix="keep the line out of the compiled program, and report this",
         where=raised.where,
     ) from raised.error
 
@@ -154,9 +154,9 @@ def tell_of_sharp_edges(raised: ProgramRaised) -> None:
     """Warn of a call that was made in eager PyTorch because the program raised while it was traced, and only then."""
     place = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
     warnings.warn_explicit(
-        f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while the program was traced, and not "
-        "by the same call in eager PyTorch, whose result this is; nothing was compiled. The program reads what no "
-        'guard can hold: sharp_edges="error" lists it',
+        f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same "
+        "call in eager PyTorch; this result is eager's, and nothing was compiled. The program reads values that no "
+        'guard can check: sharp_edges="error" lists them',
         SharpEdgeWarning,
         *place,
     )

@@ -49,10 +49,10 @@ def require_few_values(refusals: Iterable[Refusal]) -> None:
         if many or len(values) >= MAX_VALUES_OF_A_LINE:
             seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
             raise DataDependent(
-                f"the program was traced {len(errors)} times for values of a tensor at this line, and now gets yet "
-                f"another one: {seen}",
-                fix="decide by a comparison rather than by the value, use torch.where, keep the line out of what is "
-                'compiled, or have it traced for each value with data_dependent="retrace"',
+                f"the program was traced for {len(errors)} values of a tensor at this line, and this call has another "
+                f"value: {seen}",
+                fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
+                'compiled program, or trace for each value with data_dependent="retrace"',
                 where=line,
             )
 
@@ -62,9 +62,9 @@ def refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         place = "" if line is None else f" ({line})"
-        return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
+        return f"a value that the program reads from a tensor{place}: was {error.wanted}, is {error.found}"
     if not isinstance(error, GuardFailed):
-        return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
+        return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
     return f"{guard}, is {describe_value(error.found)}"
 

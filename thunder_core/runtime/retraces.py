@@ -21,13 +21,13 @@ from thunder_core.runtime.tracers import LIBRARIES
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OFTEN = 3  # times for one reason
-VALUE_FIX = "decide by a comparison rather than by a value of a tensor, or use torch.where"
+VALUE_FIX = "branch on a comparison rather than on the value of a tensor, or use torch.where"
 # For what is found now, of one of these classes, what can be done.
 FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((torch.Tensor,), 'jit(..., cache="symbolic values") makes one program for many shapes; or pad it to a few shapes'),
-    ((bool, str, type(None)), "call it with few different values, or decide by it outside of what is compiled"),
-    ((int, float), "pass it as a tensor, round it to a few values, or leave what needs its value uncompiled"),
-    ((object,), "keep it the same from call to call, or read it outside of what is compiled"),
+    ((torch.Tensor,), 'use jit(..., cache="symbolic values") for one program for many shapes, or pad to a few shapes'),
+    ((bool, str, type(None)), "use only a few different values, or branch on the value outside the compiled function"),
+    ((int, float), "pass it as a tensor, round it to a few values, or leave the code that needs its value uncompiled"),
+    ((object,), "keep it the same from call to call, or read it outside the compiled function"),
 )
 
 
@@ -47,17 +47,17 @@ class Retraces:
         fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
         self.told[place] = (reason, fix)
         if self.counts[place] == OFTEN:
-            self._warn(f"was traced again {OFTEN} times for one reason ({reason}), which takes long", fix)
+            self._warn(f"was traced again {OFTEN} times for the same reason ({reason}), which takes time", fix)
 
     def note_dropped(self, limit: int) -> None:
         """Warn, at the first time, that as many programs are kept as may be and one had to go."""
         if not self.dropped:
             self.dropped = True
-            what = f"has more than {limit} programs, of which the one that was used longest ago was dropped"
+            what = f"has more than {limit} programs; the least recently used one was dropped"
             place = max(self.counts, key=self.counts.__getitem__, default="")
-            reason, fix = self.told.get(place, ("", "make its inputs differ less"))
-            most = f"; {self.counts[place]} of them were made for one reason ({reason})" if reason else ""
-            self._warn(f"{what}{most}", f"{fix}; or allow for more: jit(..., max_programs=...)")
+            reason, fix = self.told.get(place, ("", "use inputs that differ less"))
+            most = f"; {self.counts[place]} programs were made for the same reason ({reason})" if reason else ""
+            self._warn(f"{what}{most}", f"{fix}; or allow more programs: jit(..., max_programs=...)")
 
     def _warn(self, what: str, fix: str) -> None:
         warn_of(self.subject, what, fix)
@@ -76,11 +76,11 @@ def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exc
         return ""
     constraint = program.constraints[error.number - first]
     name, is_asked = name_of(subject, constraint.number), "==" in constraint.condition
-    what = f"its value, which `{constraint.condition}` is for," if is_asked else f"`{constraint.condition}`"
-    fix = f"leave what needs {what} uncompiled, or decide it by torch.where"
+    what = f"its value (`{constraint.condition}`)" if is_asked else f"`{constraint.condition}`"
+    fix = f"leave the code that needs {what} uncompiled, or use torch.where"
     if type(error.found) is not int or not name:
         return fix
-    return f"{fix}; symbolic={{{name!r}: (LEAST, GREATEST)}} decides once what holds throughout a range"
+    return f"{fix}; symbolic={{{name!r}: (MINIMUM, MAXIMUM)}} makes one program for a whole range"
 
 
 def name_of(subject: Callable[..., Any], path: str) -> str:

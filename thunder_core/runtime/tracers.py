@@ -22,16 +22,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FX = Tracer(
     lambda: False,  # known by the arguments alone
     "torch.fx.symbolic_trace",
-    "trace the function as it was before it was compiled",
+    "trace the function before compiling it",
 )
 OWN = Tracer(
     is_recording,
     "code that runs natively in a program that is being traced, such as the forward of a torch.autograd.Function",
-    "call it from the program itself, or call the function as it was before it was compiled",
+    "call it from the program itself, or call the function before compiling it",
 )
 LEFT_ALONE = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 LIBRARIES = (package.FOLDER, torch.__path__[0])
-REASON = "thunder_core has compiled this function; it runs as it is, between two graphs of torch.compile"
+REASON = "thunder_core has compiled this function; it runs between two graphs of torch.compile"
 
 
 def left_alone_by_dynamo(function: Function) -> Function:
@@ -48,8 +48,8 @@ def left_alone_by_dynamo(function: Function) -> Function:
 def refuse_scripting(*_: object) -> NoReturn:
     """Raise `NotTraceable`: what `torch.jit.script` asks for what it may compile, which this cannot be."""
     raise NotTraceable(
-        "a compiled function was given to torch.jit.script",
-        fix="script the function as it was before it was compiled",
+        "a compiled function was passed to torch.jit.script",
+        fix="pass the function before compiling it",
         where=callers_line(),
     )
 
@@ -58,7 +58,7 @@ def require_no_tracer(arguments: Iterable[Any]) -> None:
     """Raise `NotTraceable` where a tracer or transform of PyTorch's is at work, or the arguments are of one."""
     tracer = (OWN if is_recording() else tracer_at_work()) or (FX if any(map(is_proxy, leaves([*arguments]))) else None)
     if tracer is not None:
-        raise NotTraceable(f"a compiled function was called within {tracer.name}", fix=tracer.fix, where=callers_line())
+        raise NotTraceable(f"a compiled function was called inside {tracer.name}", fix=tracer.fix, where=callers_line())
 
 
 def blame_tracer(error: BaseException) -> None:

@@ -24,7 +24,7 @@ from thunder_core.runtime.tracers import callers_line
 
 functorch: Any = torch._C._functorch
 WRITES, DRAWS = "writes to its arguments", "draws random numbers"
-FIX = "compile the function that calls the transform, or transform the function as it was before it was compiled"
+FIX = "compile the function that calls the transform, or transform the function before compiling it"
 
 
 def is_within_transforms() -> bool:
@@ -89,7 +89,7 @@ class TransformedCall:
         elif any(not torch.equal(*pair) for pair in zip(drawn, random_states(), strict=True)):
             self.refusal = DRAWS
         elif compiled.acts:
-            self.refusal = "writes to objects past its arguments"
+            self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is one for one in given) else leaf for leaf in tensors)
 
@@ -128,7 +128,7 @@ class TransformedCall:
         """Raise `NotTraceable` where the function would do something else when it is computed once more."""
         if self.refusal and of in ("", self.refusal):
             raise NotTraceable(
-                f"a compiled function that {self.refusal} was called within a transform of torch.func that repeats it",
+                f"a compiled function that {self.refusal} was called inside a torch.func transform that repeats it",
                 fix=FIX,
                 where=callers_line(),
             )

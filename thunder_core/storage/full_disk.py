@@ -17,15 +17,15 @@ class Fullness(NamedTuple):
     fix: str
 
 
-ROOM = "make room, or name a folder on another disk"
+ROOM = "free disk space, or use a folder on another disk"
 FULL: dict[int | None, Fullness] = {
     errno.ENOSPC: Fullness("the disk is full", ROOM),
-    errno.EDQUOT: Fullness("the user's share of the disk is used up", ROOM),
-    errno.EFBIG: Fullness("a file would be larger than this process may write", "raise the limit (`ulimit -f`)"),
+    errno.EDQUOT: Fullness("the user's disk quota is exhausted", ROOM),
+    errno.EFBIG: Fullness("a file would exceed this process's limit", "raise the limit (`ulimit -f`)"),
 }
 NO_FOLDER = "No usable temporary directory"  # Python's `tempfile` says so, where it could write to none
 NO_TEMPORARY = Fullness(
-    "there is no folder for temporary files that can be written", "make room, or name such a folder with TMPDIR"
+    "there is no writable folder for temporary files", "free disk space, or set TMPDIR to a writable folder"
 )
 
 

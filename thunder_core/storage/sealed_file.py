@@ -20,5 +20,5 @@ def fault_of_size(found: os.stat_result, size: int) -> str:
 
 
 def fault_of_digest(found: str, digest: str) -> str:
-    """The fault of a file that has another digest than the manifest says; empty where it has that digest."""
-    return "" if found == digest else "has another digest than the manifest says"
+    """The fault of a file that does not match its digest in the manifest; empty where it has that digest."""
+    return "" if found == digest else "does not match its digest in the manifest"

@@ -56,8 +56,8 @@ class Autocast(Transform):
         for bsym in trace.bound_symbols:
             if bsym.module.startswith(BACKWARD_OF):
                 raise OperationFailed(
-                    "Autocast cannot be applied to a program that calls backward() itself: its gradients are computed",
-                    fix="put the forward part under torch.autocast in the program, or compile that part alone",
+                    "Autocast cannot be applied to a program that calls backward() itself",
+                    fix="put the forward part under torch.autocast in the program, or compile only this part",
                     where=bsym.source,
                 )
         ambient = autocast_state()
@@ -285,6 +285,6 @@ def _without_autocast() -> Iterator[None]:
 
 def _unknown() -> float:
     raise DataDependent(
-        "Autocast cannot be applied where the value of a number decides",
-        fix="put the part under torch.autocast in the program",
+        "Autocast cannot be applied to code that branches on the value of a number",
+        fix="put this part under torch.autocast in the program",
     )

@@ -30,8 +30,8 @@ from thunder_core.validation.verdict import Measurement, judge, judge_points, re
 from thunder_core.validation.wide_weights import constant_buffers
 
 RUNS_PER_INPUT = 3
-NOT_COMPARED = "`{}` was compared by its type alone: what a {} holds cannot be looked into"
-MISMATCH = "a tensor is laid out otherwise than its bound symbol was derived, so gradients may be wrong: {}"
+NOT_COMPARED = "`{}`: only its type was compared, because the contents of a {} cannot be compared"
+MISMATCH = "the layout of a tensor differs from the traced one, so gradients may be wrong: {}"
 
 
 def say_nothing(done: int, total: int) -> None:
@@ -71,7 +71,7 @@ def validate(
     cannot be trained.
     """
     if not inputs:
-        raise Bug("validation was asked for without inputs", fix="give at least one input")
+        raise Bug("validation needs at least one input", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, train=train))
     comparison, budget, done = _Comparison(), Budget(len(inputs), seconds), 0
     with torch.no_grad(), _random_state_kept(model):
@@ -242,7 +242,7 @@ def _side_by_side(
     if not same_state(generators, random_state(run.devices)):
         raise OtherRandomNumbers(
             "the optimized model draws other random numbers than eager PyTorch from the same seed",
-            fix="leave out the executor or the transform that draws its own, or set the model's dropout to 0",
+            fix="leave out the executor or transform that uses its own random numbers, or set the model's dropout to 0",
         )
     precise = reference.observed(run.noting, start, draws).with_state_at(paths)
     trim_memory()
@@ -253,7 +253,7 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
     """Each output of one input, measured, and each tensor that the call changed."""
     mine, eager, precise = observed.mine, observed.eager, observed.precise
     if not eager.tensors:
-        raise NotComparable("the model's output holds no tensor", fix="validate a model that returns tensors")
+        raise NotComparable("the model's output contains no tensor", fix="validate a model that returns tensors")
     triples = {
         name: (mine.tensors[name], theirs, _counterpart(name, theirs, precise))
         for name, theirs in eager.tensors.items()
@@ -272,8 +272,8 @@ def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tenso
     if found is None or found.shape != eager.shape:
         shape = "missing" if found is None else f"of shape {list(found.shape)}"
         raise NotComparable(
-            f"`{name}` is {shape} in the reference run and of shape {list(eager.shape)} in eager's",
-            fix="the shapes of the model's outputs depend on its precision: it cannot be validated",
+            f"`{name}` is {shape} in the reference run, but of shape {list(eager.shape)} in eager",
+            fix="the shapes of the model's outputs depend on its precision, so the model cannot be validated",
         )
     return found
 
@@ -282,7 +282,7 @@ def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[st
     if not language_model or any(output.language for output in outputs):
         return
     has_some = any(output.name == LOGITS for output in outputs)
-    reason = f"no position of `{LOGITS}` has a distribution" if has_some else f"no output is called `{LOGITS}`"
+    reason = f"no position of `{LOGITS}` is a valid distribution" if has_some else f"no output is named `{LOGITS}`"
     yield f"{reason}, so KL divergence and top-1 agreement were not measured"
 
 
@@ -304,8 +304,8 @@ def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
     written = [name for name, parameter in model.named_parameters() if parameter._version != versions[name]]
     if written:
         raise NotComparable(
-            f"a call of the model writes to its parameter `{written[0]}`, so that no second call computes the same",
-            fix="make a buffer of what a call updates: self.register_buffer(...)",
+            f"a call of the model writes to its parameter `{written[0]}`, so a second call computes a different result",
+            fix="make a buffer of each tensor that a call updates: self.register_buffer(...)",
         )
 
 

@@ -12,7 +12,7 @@ from thunder_core.validation.report import OutputReport, ValidationReport
 
 MOST_NAMES = 4  # that a note lists
 
-ACCEPT = "give --allow-non-finite (in Python: allow_non_finite=True) if it is meant: the report says so then"
+ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_finite=True); the report records it"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
     """The notes for readers of a report on outputs that are not finite, or all zeros."""
     broken = [output for output in outputs if not output.finite]
     if broken:
-        yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only the other elements were measured"
+        yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only finite elements were compared"
     zeros = [output for output in outputs if output.all_zero]
     if zeros:
         yield f"all zeros in eager PyTorch on every input: {_listed(zeros)}"
@@ -79,9 +79,9 @@ def require_conclusive(report: ValidationReport, *, train: bool) -> None:
         kind = "gradient" if train else "output"
         raise _reported(
             AllZero(
-                f"every {kind} ({_listed(judged)}) is zero in eager PyTorch on every input, so that agreement with it "
-                "says nothing",
-                fix=f"look at the weights: an initialization with zeros, or a checkpoint without them; or {ACCEPT}",
+                f"every {kind} ({_listed(judged)}) is zero in eager PyTorch on every input, so a comparison does not "
+                "validate anything",
+                fix=f"check the weights (an initialization with zeros, or weights that were not loaded); {ACCEPT}",
             ),
             report,
         )
@@ -93,9 +93,9 @@ def _not_finite(broken: Sequence[OutputReport], report: ValidationReport) -> Not
     in_eager = not all(output.finite_in_eager for output in broken)
     where = "eager PyTorch itself" if in_eager else f"the {report.reference_dtype} reference"
     return NotFinite(
-        f"`{first.name}`{others} is infinite or not a number in {where} ({first.remark}), so nothing can be compared",
-        fix="use a --dtype of a wider range (bfloat16, float32), or look for what makes the model diverge (its "
-        f"weights, its inputs); {ACCEPT}",
+        f"`{first.name}`{others} is infinite or NaN in {where} ({first.remark}), so it cannot be compared",
+        fix="use a --dtype with a wider range (bfloat16, float32), or check the weights and inputs that make the model "
+        f"diverge; {ACCEPT}",
     )
 
 

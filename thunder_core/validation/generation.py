@@ -17,7 +17,9 @@ from thunder_core.validation.report import GenerationReport, PromptReport
 
 Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask
 EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token has to be eager's
-UNDEFINED = "{} of {} next-token distributions of eager PyTorch hold NaN or infinities; the others were compared"
+UNDEFINED = (
+    "{} of {} next-token distributions of eager PyTorch contain NaN or infinities; only the others were compared"
+)
 
 
 class TeacherForcing(LogitsProcessor):
@@ -114,7 +116,7 @@ def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequenc
     shapes = [[tuple(step.shape) for step in logits] for logits in (ours, eager)]
     if shapes[0] != shapes[1]:
         raise NotComparable(
-            f"the logits behind prompts of {size} are of the shapes {set(shapes[0])}, and eager's of {set(shapes[1])}",
+            f"the logits for prompts of {size} have the shapes {set(shapes[0])}, but eager's have {set(shapes[1])}",
             fix="leave out the executors and transforms that change shapes",
         )
 
@@ -139,8 +141,8 @@ def _judged(report: PromptReport, tolerance: Tolerance, *, exact: bool) -> Promp
     failures = [*_token_failures(report, tolerance, exact=exact)]
     if not report.mean_divergence <= tolerance.kl:  # also where it is NaN
         failures.append(
-            f"its distributions diverge from eager's by {report.mean_divergence:.3g} nats and {tolerance.kl:.3g} is "
-            "allowed"
+            f"the KL divergence of its distributions from eager's is {report.mean_divergence:.3g} nats, and at most "
+            f"{tolerance.kl:.3g} is allowed"
         )
     return report.model_copy(update={"passed": not failures, "failures": tuple(failures)})
 
@@ -149,9 +151,9 @@ def _token_failures(report: PromptReport, tolerance: Tolerance, *, exact: bool) 
     share = report.equal / report.tokens
     if share >= (1.0 if exact else tolerance.top1):
         return []
-    wanted = "all" if exact else f"{tolerance.top1:.2%}"
-    told = f"{report.equal} of its {report.tokens} tokens are eager's where {wanted} are required"
-    return [f"{told}; the first that is not follows {(report.first_difference or 1) - 1} others"]
+    wanted = "all have to agree" if exact else f"{tolerance.top1:.2%} have to agree"
+    agreement = f"{report.equal} of its {report.tokens} tokens agree with eager's, and {wanted}"
+    return [f"{agreement}; the first difference is at token {report.first_difference or 1}"]
 
 
 def _notes(found: Sequence[Compared]) -> list[str]:
@@ -164,13 +166,13 @@ def _require_conclusive(report: GenerationReport, found: Sequence[Compared]) -> 
     error: NotFinite | AllZero
     if report.notes:
         error = NotFinite(
-            f"the logits are infinite or not numbers in eager PyTorch itself: {report.notes[0]}",
-            fix=f"use a --dtype of a wider range (bfloat16, float32), or look at the weights; {ACCEPT}",
+            f"the logits are infinite or NaN in eager PyTorch: {report.notes[0]}",
+            fix=f"use a --dtype with a wider range (bfloat16, float32), or check the weights; {ACCEPT}",
         )
     elif all(zeros for _, _, zeros in found):
         error = AllZero(
-            "all logits are zero in eager PyTorch, so that agreement with it says nothing",
-            fix=f"look at the weights: an initialization with zeros, or a checkpoint without them; or {ACCEPT}",
+            "all logits are zero in eager PyTorch, so a comparison does not validate anything",
+            fix=f"check the weights (an initialization with zeros, or weights that were not loaded); {ACCEPT}",
         )
     else:
         return
@@ -185,9 +187,9 @@ def _require_passed(report: GenerationReport) -> None:
     worst = report.worst
     failed = sum(not one.passed for one in report.prompts)
     error = OutOfTolerance(
-        f"generation behind prompts of {worst.size} is not eager's: {'; '.join(worst.failures)} ({failed} of "
+        f"generation for prompts of {worst.size} differs from eager's: {'; '.join(worst.failures)} ({failed} of "
         f"{len(report.prompts)} batches of prompts failed)",
-        fix="find the stage to blame by leaving out the recipe's transforms and executors one at a time",
+        fix="leave out the recipe's transforms and executors one at a time to find the cause",
     )
     error.report = report
     raise error

@@ -57,8 +57,8 @@ def loss_of(returned: object) -> torch.Tensor:
     found = returned[0] if isinstance(returned, tuple) and returned else named
     if not isinstance(found, torch.Tensor) or found.ndim or not found.requires_grad:
         raise NoLoss(
-            "the model was given labels, and returns no loss that depends on its parameters",
-            fix="name with --task what it is trained for, or compile a step of your own: thunder_core.jit(function)",
+            "the model got labels, but returned no loss that depends on its parameters",
+            fix="set --task to the task to train for, or compile your own training step: thunder_core.jit(function)",
         )
     return found
 

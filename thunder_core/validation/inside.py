@@ -20,15 +20,15 @@ FaultKind = Literal[
     "stored",
 ]
 IN_WORDS: dict[str, str] = {
-    "executor": "the executor {by} computes it otherwise than eager PyTorch",
-    "transform": "the transform {by} changed what it computes",
-    "differentiation": "its derivative is not that of autograd",
-    "acquisition": "it was acquired otherwise than the program does it",
-    "unpacking": "the prologue unpacks something else than its origin names",
-    "guard": "the prologue takes inputs that the program is not for",
-    "epilogue": "the epilogue hands out something else than the program does",
-    "nondeterminism": "it computes something else each time",
-    "stored": "what the artifact holds computes something else than what {by} compiles now",
+    "executor": "the executor {by} computes a different result from eager PyTorch",
+    "transform": "the transform {by} changed the result",
+    "differentiation": "its derivative differs from autograd's",
+    "acquisition": "the trace differs from what the program does",
+    "unpacking": "the prologue unpacks a different value from the one that its origin names",
+    "guard": "the guards accept inputs that the program does not support",
+    "epilogue": "the epilogue returns a different value from the program's",
+    "nondeterminism": "its result differs from run to run",
+    "stored": "the stored program computes a different result from the one that {by} compiles now",
 }
 
 
@@ -162,12 +162,13 @@ class InsideReport(ReportFacts):
 
     @property
     def summary(self) -> str:
-        """The number of lines and steps that were compared, and the worst line, in words."""
-        lines = f"{self.compared} line{'' if self.compared == 1 else 's'} of executors compared"
-        steps = f", {len(self.stages)} steps" if self.stages else ""
-        worst = f"; the worst used {self.worst.used:.0%} of what rounding explains" if self.worst else ""
+        """The number of compiled regions and transforms that were compared, and the largest error, in words."""
+        regions = f"{self.compared} compiled region{'' if self.compared == 1 else 's'}"
+        transforms = f" and {len(self.stages)} transform{'' if len(self.stages) == 1 else 's'}" if self.stages else ""
+        worst = f"; the largest error is {self.worst.used:.0%} of the rounding allowance" if self.worst else ""
         left_out = sum(one.count for one in self.not_compared)
-        return f"{lines}{steps}{worst}{f'; {left_out} left out' if left_out else ''}"
+        rest = f"; {left_out} not compared" if left_out else ""
+        return f"{regions}{transforms} compared with eager{worst}{rest}"
 
     @property
     def ranked(self) -> list[CheckedLines]:

@@ -38,8 +38,8 @@ class Leaves:
         """Add what was found further down; raises `NotComparable` for a path that is taken."""
         for taken in (self.tensors.keys() | self.structure.keys()) & (other.tensors.keys() | other.structure.keys()):
             raise NotComparable(
-                f"two values of the model's output are called `{taken}`, so that one would not be compared",
-                fix="give them keys that differ when they are written with dots between them",
+                f"two values of the model's output have the name `{taken}`, so one of them would not be compared",
+                fix="use keys that also differ when they are joined with dots",
             )
         self.tensors |= other.tensors
         self.structure |= other.structure
@@ -149,7 +149,7 @@ def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
             raise NotComparable(
                 f"`{path or ROOT}` is {mine.get(path, 'missing')} in the optimized model and "
                 f"{theirs.get(path, 'missing')} in eager",
-                fix="report this as a bug, with the recipe's name: a recipe may change values, not what holds them",
+                fix="this is a bug in the recipe: please report it; a recipe must not change the output's structure",
             )
 
 

@@ -83,14 +83,14 @@ def count(metric: str, tally: Tally, batch: EvaluatedBatch) -> None:
 def result(metric: str, tally: Tally) -> tuple[float, float]:
     """The metric before and after: the mean over what was counted, for perplexity its exponential."""
     if not tally.counted:
-        raise BadData(f"no label was left to measure the {metric} by", fix=f"give labels other than {IGNORED}")
+        raise BadData(f"no label is left for the {metric}: all are ignored", fix=f"give labels other than {IGNORED}")
     finish = METRICS[metric][1]
     return finish(tally.before / tally.counted), finish(tally.after / tally.counted)
 
 
 def _labels(batch: EvaluatedBatch) -> torch.Tensor:
     if batch.labels is None or batch.labels.is_floating_point():
-        raise BadData("the file holds no classes as `labels` to measure by", fix="give integers as `labels`")
+        raise BadData("the `labels` in the file are not classes", fix="give integers as `labels`")
     return batch.labels[:, 1:] if batch.causal else batch.labels
 
 
@@ -98,15 +98,17 @@ def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
     """The logits for each label; those of a causal model are one position ahead of it."""
     found = leaves.tensors.get("logits")
     if found is None:
-        raise BadData("the model gives no `logits` to measure by", fix="use --metric cosine, or another --task")
+        raise BadData(
+            "the model returns no `logits`, which the metric needs", fix="use --metric cosine or another --task"
+        )
     return (found[:, :-1] if batch.causal else found).double()
 
 
 def _shaped(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     if logits.shape[:-1] != labels.shape:
         raise BadData(
-            f"`labels` are of shape {list(labels.shape)}, and the logits of {list(logits.shape)}",
-            fix="give a label for each sample, or for each token where the model classifies tokens",
+            f"`labels` have the shape {list(labels.shape)}, which does not fit the logits, {list(logits.shape)}",
+            fix="give a label for each sample, or for each token if the model classifies tokens",
         )
     return logits
 
@@ -120,7 +122,7 @@ def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:
     """One vector for each sample: the pooled one, or the mean over the tokens that are no padding."""
     found = next((leaves.tensors[name] for name in EMBEDDINGS if name in leaves.tensors), None)
     if found is None or found.ndim < 2:
-        raise BadData("the model gives no embeddings to compare", fix="use another --metric, or another --task")
+        raise BadData("the model returns no embeddings to compare", fix="use another --metric or another --task")
     vectors = found.double()
     if vectors.ndim == 2:
         return vectors

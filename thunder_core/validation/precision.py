@@ -46,9 +46,9 @@ def _copied(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Mo
         if is_out_of_memory(error):
             raise
         raise NotComparable(
-            f"the model cannot be copied ({error}), so there is nothing to compare with",
-            fix="keep locks, generators, open files and results of earlier calls (in lists, say) out of the module's "
-            "attributes while it is validated",
+            f"the model cannot be copied ({error}), and validation needs a copy",
+            fix="keep locks, generators, open files and lists of earlier results out of the module's attributes during "
+            "validation",
         ) from error
 
 
@@ -166,7 +166,7 @@ class Reference:
                 found, draws = run(copied, copied, self._convert)
                 if not self._lower or draws.agree_with(wanted):
                     return found
-                self._step_down(f"random numbers are others in {self.name}")
+                self._step_down(f"the random numbers differ in {self.name}")
             except Exception as error:  # whatever its code or a kernel says of a dtype that they were not made for
                 if not self._lower or is_out_of_memory(error):
                     raise

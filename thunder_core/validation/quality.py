@@ -1,4 +1,4 @@
-"""The quality of a quantized model: how far its layers and its outputs are from those of the float one."""
+"""The quality of a quantized model: the errors of its layers and outputs, compared with the float model."""
 
 from __future__ import annotations
 
@@ -121,14 +121,11 @@ def _judged(
     top1 = sum(one.top1 for one in languages) / len(languages) if languages else None
     failures = []
     if not error <= bound.error:
-        failures.append(f"the error of {worst} is {error:.3g} of its norm, and at most {bound.error:g} is allowed")
+        failures.append(f"the relative error of {worst} is {error:.3g}, and at most {bound.error:g} is allowed")
     if kl is not None and not kl <= bound.kl:
-        failures.append(f"the divergence of its logits is {kl:.3g} nats, and at most {bound.kl:g} is allowed")
+        failures.append(f"the KL divergence of its logits is {kl:.3g} nats, and at most {bound.kl:g} is allowed")
     if top1 is not None and not top1 >= bound.top1:
-        failures.append(
-            f"its most probable token is the float model's at {top1:.1%} of the positions, "
-            f"and at least {bound.top1:.1%} is required"
-        )
+        failures.append(f"its top-1 agreement is {top1:.1%}, and at least {bound.top1:.1%} is required")
     found = [
         LayerQuality(
             name=name,

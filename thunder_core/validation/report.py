@@ -224,9 +224,10 @@ class QuantizationReport(ReportFacts):
 
     @property
     def summary(self) -> str:
-        """The error of the outputs and the layers that were quantized, in words."""
-        logits = "" if self.kl is None else f", KL {self.kl:.2g} nats, top-1 {self.top1:.1%}"
-        return f"{len(self.layers)} layers quantized; error of {self.output} {self.error:.2g} of its norm{logits}"
+        """The number of quantized layers and the error of the outputs, in words."""
+        layers = f"{len(self.layers)} layer{'' if len(self.layers) == 1 else 's'} quantized"
+        logits = "" if self.kl is None else f", KL divergence {self.kl:.2g} nats, top-1 agreement {self.top1:.1%}"
+        return f"{layers}; relative error of {self.output} {self.error:.2g}{logits}"
 
 
 class ValidationReport(ReportFacts):

@@ -1,4 +1,4 @@
-"""The judgement: what was measured on every input, held against the recipe's tolerance."""
+"""The verdict of a validation: the measured errors of every input, compared with the recipe's tolerance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.validation.degenerate_outputs import Finiteness, joined
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
 
-BY_HAND = "find the stage to blame by leaving out the recipe's transforms and executors one at a time"
+BY_HAND = "leave out the recipe's transforms and executors one at a time to find the cause"
 QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
 
 
@@ -90,7 +90,7 @@ def _needed(mine: float, theirs: float, slack: float) -> float:
 def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
     """The errors that the tolerance forbids, in words, by kind."""
     if not measured.distance.exact_values_agree:
-        return {"exact values": "its integers, NaN or infinities are not those of eager"}
+        return {"exact values": "its integers, NaN or infinities differ from eager's"}
     found = _error_failure(measured.distance, tolerance)
     return found if measured.language is None else found | _language_failures(measured.language, tolerance)
 
@@ -101,7 +101,7 @@ def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
         mine, theirs = getattr(distance.optimized, quantity), getattr(distance.eager, quantity)
         if _needed(mine, theirs, slack) > tolerance.times_eager:
             allowed = tolerance.times_eager * theirs + slack
-            text = f"its {words} error is {mine:.3g} where eager's own is {theirs:.3g} and {allowed:.3g} is allowed"
+            text = f"its {words} error is {mine:.3g}; eager's own error is {theirs:.3g}, and {allowed:.3g} is allowed"
             return {"error": text}
     return {}
 
@@ -109,16 +109,15 @@ def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
 def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[str, str]:
     found = {}
     if language.kl - language.eager_kl > tolerance.kl:
-        excess = f"{language.kl:.3g} nats where eager's own is {language.eager_kl:.3g}"
-        found["kl"] = f"its KL divergence is {excess} and {tolerance.kl:.3g} more is allowed"
+        allowed = f"eager's is {language.eager_kl:.3g}, and {tolerance.kl:.3g} more is allowed"
+        found["kl"] = f"its KL divergence is {language.kl:.3g} nats; {allowed}"
     if language.top1 < tolerance.top1:
-        share = f"{language.top1:.2%} of positions where {tolerance.top1:.2%} is required"
-        found["top1"] = f"its most probable token agrees at {share}"
+        found["top1"] = f"its top-1 agreement is {language.top1:.2%}, and {tolerance.top1:.2%} is required"
     return found
 
 
 def _badness(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
-    """The order of measurements of one output: by what would have passed, and by how much they use of what may be."""
+    """The sort key of measurements: the smallest tolerance that passes, then the used share of the tolerance."""
     allowed = tolerance.times_eager * distance.eager.maximum + tolerance.floor * distance.scale
     return smallest_times_eager(distance, tolerance.floor), distance.optimized.maximum / (allowed or 1.0)
 
@@ -142,7 +141,7 @@ def require_passed(report: ValidationReport) -> None:
     points = [point.size for point in report.points if not point.passed]
     places = f", with inputs of {', '.join(points)}" if points else ""
     error = OutOfTolerance(
-        f"`{worst.name}` is further from the {report.reference_dtype} reference than the recipe allows: "
+        f"`{worst.name}` differs from the {report.reference_dtype} reference by more than the recipe allows: "
         f"{'; '.join(worst.failures)}{others}{places}",
         fix=_advice(worst, report.tolerance),
     )
@@ -155,4 +154,4 @@ def _advice(worst: OutputReport, tolerance: Tolerance) -> str:
     if math.isinf(worst.smallest_tolerance) or worst.smallest_tolerance <= tolerance.times_eager:
         return search
     enough = math.ceil(worst.smallest_tolerance * 100) / 100
-    return f"{search}; if the model may be this inexact, a tolerance of times_eager={enough:g} would have passed"
+    return f"{search}; if this error is acceptable, a tolerance of times_eager={enough:g} passes"

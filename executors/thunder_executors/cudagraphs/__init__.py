@@ -1,4 +1,4 @@
-"""CUDA graphs: what other executors run on CUDA is recorded once and then launched as a whole."""
+"""CUDA graphs: records the CUDA operations of other executors once, and launches them as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
 
 @dataclass(frozen=True)
 class CudaGraphs(WrappingExecutor):
-    """Wraps bound symbols whose tensors are all on one GPU, whichever executor has claimed them."""
+    """Wraps bound symbols whose tensors are all on one GPU, whichever executor claims them."""
 
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "nvfuser", "inductor")
     symbolic_sizes: ClassVar[bool] = True
@@ -32,7 +32,7 @@ class CudaGraphs(WrappingExecutor):
     @property
     def claims(self) -> str:
         """The operations that the executor wraps, in words."""
-        return "what the other executors run on CUDA, recorded as CUDA graphs: one launch for many kernels"
+        return "the operations of the other executors on CUDA, recorded as CUDA graphs: one launch for many kernels"
 
     def missing(self) -> str | None:
         """The reason why nothing can be recorded here: there is no GPU; None where there is one."""

@@ -119,7 +119,7 @@ class Recording:
         given = tensors[view.base]
         offset, rest = divmod(byte_offset(given) + view.offset, view.dtype.itemsize)
         if rest:
-            raise RuntimeError(f"an input lies at an offset in its storage that no view with {view.dtype} can have")
+            raise RuntimeError(f"the storage offset of an input is not a multiple of the size of {view.dtype}")
         base = given if given.dtype == view.dtype else given.as_strided((0,), (1,), 0).view(view.dtype)
         return base.as_strided(view.size, view.stride, offset)
 

@@ -1,4 +1,4 @@
-"""Inductor, PyTorch's compiler: whole regions as fused kernels for the CPU or CUDA, kept as machine code."""
+"""Inductor, PyTorch's compiler: whole regions as fused kernels for the CPU or CUDA, cached as machine code."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ OF_PLACES = tuple(
 )
 WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *OF_PLACES})
 SYMBOLIC_ON_GPU = Refusal(
-    "on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True, by_sizes=True
+    "on CUDA it supports only constant sizes, but the sizes of the program are symbolic", lasting=True, by_sizes=True
 )
 
 
 @dataclass(frozen=True)
 class Inductor(FusionExecutor):
-    """Fuses what lies on the CPU, or on one GPU, in dense tensors of the usual dtypes."""
+    """Fuses operations on dense tensors of the usual dtypes, on the CPU or on one GPU."""
 
     symbolic_sizes: ClassVar[bool] = True
     name: str = "inductor"

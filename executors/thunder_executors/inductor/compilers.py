@@ -44,7 +44,7 @@ class Compilers:
             require_room(command[0], told, process.returncode)
             raise CompilerFailed(
                 f"{command[0]} could not compile {what}: {first_error(told)}",
-                fix="check the compiler and the space in the temporary folder, or leave the executor inductor out",
+                fix="check the compiler and the space in the temporary folder, or leave out the executor inductor",
             )
 
     def _started(self, command: Sequence[str], folder: Path) -> subprocess.Popen[str]:
@@ -81,6 +81,6 @@ def require_room(compiler: str, told: str, status: int) -> None:
     reason = next((reason for reason in FULL if reason in told), "")
     if reason or status == -signal.SIGXFSZ:
         raise OutOfDisk(
-            f"{compiler} could not write what it compiled: {reason or FULL[-1]}",
-            fix="make room in the folder for temporary files, name another one with TMPDIR, or raise `ulimit -f`",
+            f"{compiler} could not write its output: {reason or FULL[-1]}",
+            fix="free space in the temporary folder, set another one with TMPDIR, or raise `ulimit -f`",
         )

@@ -53,7 +53,7 @@ def loaded(name: str, source: str, folder: Path) -> Any:
 def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> CubinLaunch:
     function, meta, setting = kernel.fn, kernel.triton_meta, kernel.configs[0]
     if not isinstance(function, JITFunction):
-        raise Unsupported("Triton's interpreter, which is on, compiles nothing")
+        raise Unsupported("Triton's interpreter is on, so nothing can be compiled")
     constants = {**meta["constants"], **setting.kwargs}
     types = {key: kind for key, kind in meta["signature"].items() if kind != "constexpr" and key not in constants}
     odd = [kind for kind in types.values() if not (kind.startswith("*") or kind in SCALARS)]
@@ -80,7 +80,7 @@ def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cub
     specialization = Specialization(name, tuple(types.items()), (), (), metadata.num_warps)
     cubin = Cubin(specialization, result.asm["cubin"], metadata.name, metadata.shared, target, VERSION)
     if odd or not is_consistent(cubin):
-        raise Unsupported(f"{name} would not be launched rightly: {odd}")
+        raise Unsupported(f"{name} cannot be launched correctly: {odd}")
     return cubin
 
 

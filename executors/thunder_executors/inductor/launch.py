@@ -76,7 +76,7 @@ def _require_gpu(targets: set[str]) -> None:
     if targets - {here}:
         raise ArtifactForeign(
             f"compiled regions are machine code for {', '.join(sorted(targets))}, and this GPU is {here}",
-            fix=f"load it on such a GPU, or make it anew with --target {here}",
+            fix=f"load the artifact on such a GPU, or make it again with --target {here}",
         )
 
 

@@ -133,7 +133,7 @@ def _command(source: Path, target: Path) -> list[str]:
         with _SETTINGS:  # Inductor's settings are the process's
             return command_for(source, target)
     except InvalidCxxCompiler as error:
-        raise CompilerFailed(str(error), fix="install g++, or name a C++ compiler that runs in CXX") from None
+        raise CompilerFailed(str(error), fix="install g++, or set CXX to a C++ compiler that works") from None
 
 
 def command_for(source: Path, target: Path) -> list[str]:

@@ -29,7 +29,7 @@ from thunder_executors.inductor.sizes import text_of_sizes
 CPU = torch.device("cpu")
 FLAG = TensorProxy("refused", (), (), torch.bool, CPU)  # the result that says whether PyTorch would have raised
 CHECK = "raise_as_eager"  # the function that a region calls then
-CONTRADICTION = "a region refused values of tensors that eager PyTorch takes; report this with the program"
+CONTRADICTION = "a region refused tensor values that eager PyTorch accepts; please report this with the program"
 Named = Mapping[str, Any]  # the arguments of a call by the names of the operator's schema
 
 

@@ -1,4 +1,4 @@
-"""nvFuser: whole regions as fused kernels on CUDA, written as its own definitions, which are kept as text."""
+"""nvFuser: whole regions as fused kernels on CUDA, cached as its own definitions in text form."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INSTALL = "pip install nvfuser-cu130-torch210==0.2.36.dev20260301"
 
 @dataclass(frozen=True)
 class Nvfuser(FusionExecutor):
-    """Fuses what nvFuser has on CUDA: elementwise operations, reductions, conversions, views; not products."""
+    """Fuses elementwise operations, reductions, conversions and views on CUDA, but no matrix products."""
 
     before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = "nvfuser"
@@ -37,7 +37,9 @@ class Nvfuser(FusionExecutor):
     @property
     def claims(self) -> str:
         """Regions on CUDA."""
-        return "regions of elementwise operations, reductions, conversions and views on CUDA; equal ones are built once"
+        return (
+            "regions of elementwise operations, reductions, conversions and views on CUDA; equal regions are built once"
+        )
 
     def missing(self) -> str | None:
         """A GPU, the package, or the version of Python that there are wheels for."""
@@ -74,7 +76,7 @@ def lacking() -> Iterator[str]:
     try:
         plugins.imported(LIBRARY)
     except (ImportError, OSError) as error:
-        yield f"nvfuser_direct cannot be loaded beside PyTorch {torch.__version__}: {error}"
+        yield f"nvfuser_direct cannot be loaded with PyTorch {torch.__version__}: {error}"
 
 
 def built(region: Region) -> Fused | Refusal:

@@ -79,7 +79,7 @@ def variance(definition: Definition, operation: BoundSymbol) -> str:
         raise Unsupported("var without a correction")
     correction = 1 if given["correction"] is None else given["correction"]
     if correction != int(correction):
-        raise Unsupported("var with a correction that is no integer")
+        raise Unsupported("var with a correction that is not an integer")
     x, dims = definition.wide(given["self"]), dimensions(given["dim"], given["self"])
     return in_dtype(reduced("var", x, dims, given["keepdim"], correction=int(correction)), operation)
 

@@ -1,4 +1,4 @@
-"""Triton kernels of our own on CUDA: RMSNorm, rotary embedding, SwiGLU, GeGLU, cross-entropy, quantization of rows."""
+"""Thunder's Triton kernels on CUDA: RMSNorm, rotary embedding, SwiGLU, GeGLU, cross-entropy, row quantization."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
 
 @dataclass(eq=False)
 class Triton(OperatorExecutor):
-    """Claims what PyTorch names or models of transformers write, and we have a kernel for, on CUDA tensors."""
+    """Claims functions of PyTorch, and patterns of transformers models, for which it has a kernel, on CUDA tensors."""
 
     before: ClassVar[tuple[str, ...]] = ("nvfuser", "inductor")
     name: str = "triton"
@@ -45,7 +45,7 @@ class Triton(OperatorExecutor):
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
         """Nothing: there is a compiler for every GPU, but in the interpreter's place."""
-        return "TRITON_INTERPRET is set, and Triton's interpreter compiles nothing" if INTERPRETED else None
+        return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
         """The cubins of the kernels that the executor's bound symbols of a trace launch."""

@@ -165,8 +165,8 @@ def linear_gradient_reference(
 def _check(labels: torch.Tensor, rows: int, reduction: str) -> None:
     if labels.dtype != torch.int64 or labels.shape != (rows,) or reduction not in REDUCTIONS:
         raise KernelRefuses(
-            f"cross-entropy of {rows} rows was given labels of {described(labels)}, to be reduced by {reduction!r}",
-            fix=f"give it one int64 label a row, and one of the reductions {', '.join(REDUCTIONS)}",
+            f"cross-entropy of {rows} rows got labels of {described(labels)} and the reduction {reduction!r}",
+            fix=f"pass one int64 label for each row, and one of the reductions {', '.join(REDUCTIONS)}",
         )
 
 
@@ -317,8 +317,8 @@ def _check_linear(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tens
     fit = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
     if not fit or hidden.dtype != weight.dtype:
         raise KernelRefuses(
-            f"hidden states of {described(hidden)} meet a weight of {described(weight)}",
-            fix="give it hidden states (rows, width) and a weight (words, width) of one dtype",
+            f"hidden states of {described(hidden)} do not fit a weight of {described(weight)}",
+            fix="pass hidden states (rows, width) and a weight (words, width) of the same dtype",
         )
 
 

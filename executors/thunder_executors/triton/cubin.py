@@ -73,7 +73,9 @@ def capability_of(target: str) -> int:
     """90 of `sm_90`."""
     digits = target.removeprefix("sm_")
     if digits == target or not digits.isdecimal():
-        raise BadOption(f"{target!r} is no architecture of NVIDIA's", fix="name it like sm_90 (Hopper) or sm_80")
+        raise BadOption(
+            f"{target!r} is not an NVIDIA GPU architecture", fix="use a name such as sm_90 (Hopper) or sm_80"
+        )
     return int(digits)
 
 
@@ -94,7 +96,7 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
     odd = {name: value for name, usual in UNSUPPORTED.items() if (value := getattr(metadata, name, usual)) != usual}
     if odd or not is_consistent(cubin):
         raise Bug(
-            f"Triton compiled {specialization.kernel} into something that would not be launched rightly: {odd}",
+            f"Triton compiled {specialization.kernel} into a kernel that Thunder cannot launch correctly: {odd}",
             fix="please report it, with the output of `thunder doctor --json`",
         )
     return cubin

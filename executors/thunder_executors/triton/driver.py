@@ -94,7 +94,7 @@ def driver() -> Driver:
         return Driver(ctypes.CDLL(LIBRARY))
     except OSError as error:
         raise DeviceNotAvailable(
-            f"CUDA's driver cannot be loaded: {error}", fix="run on a machine with a GPU"
+            f"the CUDA driver cannot be loaded: {error}", fix="run on a machine with a GPU"
         ) from error
 
 

@@ -114,8 +114,8 @@ def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
     rows_of(gate)
     if gate.shape != up.shape or activation not in ACTIVATIONS:
         raise KernelRefuses(
-            f"a gate of {described(gate)} and up of {described(up)} cannot be joined by {activation!r}",
-            fix=f"give both one shape, and one of the activations {', '.join(ACTIVATIONS)}",
+            f"a gate of {described(gate)} and up of {described(up)} cannot be combined by {activation!r}",
+            fix=f"pass both in the same shape, and one of the activations {', '.join(ACTIVATIONS)}",
         )
 
 

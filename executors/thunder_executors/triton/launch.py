@@ -163,8 +163,8 @@ def launch_now(launch: Launch) -> None:
     device = launch.device
     if device.type != "cuda" and not INTERPRETED:
         raise DeviceNotAvailable(
-            f"the Triton kernel {launch.kernel.fn.__name__} runs on CUDA tensors and was given tensors on {device}",
-            fix="leave the executor 'triton' out on this device; TRITON_INTERPRET=1 runs the kernels slowly on CPU",
+            f"the Triton kernel {launch.kernel.fn.__name__} needs CUDA tensors, but got tensors on {device}",
+            fix="leave out the executor 'triton' on this device; TRITON_INTERPRET=1 runs the kernels slowly on CPU",
         )
     elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
     with torch.cuda.device(device) if elsewhere else nullcontext():

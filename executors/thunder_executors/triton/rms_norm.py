@@ -194,8 +194,8 @@ def _forward(
     total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if weight is not None and weight.shape != x.shape[-1:]:
         raise KernelRefuses(
-            f"RMSNorm of {described(x)} was given a weight of {described(weight)}",
-            fix="give it one weight for each number of the last dimension, or none",
+            f"RMSNorm of {described(x)} got a weight of {described(weight)}",
+            fix="pass a weight with one element for each element of the last dimension, or none",
         )
     if is_dropping():
         return y, total
@@ -228,7 +228,8 @@ def add_rms_norm(
     """The norm of x + residual (one shape and dtype), and x + residual itself."""
     if x.shape != residual.shape or x.dtype != residual.dtype:
         raise KernelRefuses(
-            f"a residual of {described(residual)} cannot join {described(x)}", fix="give both one shape and dtype"
+            f"a residual of {described(residual)} does not fit {described(x)}",
+            fix="pass both in the same shape and dtype",
         )
     y, total = _forward(x, residual, weight, eps)
     assert total is not None

@@ -195,16 +195,16 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
     check_floats(q=q, k=k, cos=cos, sin=sin)
     if not (q.ndim == k.ndim == 4 and cos.ndim == sin.ndim == 3 and unsqueeze_dim in (1, 2) and q.shape[-1] % 2 == 0):
         raise KernelRefuses(
-            f"rotary embedding was given {described(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
-            fix="give it q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
+            f"rotary embedding got {described(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
+            fix="pass q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
         )
     _, places = _dimensions(unsqueeze_dim)
     size = (q.shape[0], q.shape[places], q.shape[3])
     fit = all(table.shape == ((1, *size[1:]) if is_certain(table.shape[0] == 1) else size) for table in (cos, sin))
     if not fit or (k.shape[0], k.shape[places], k.shape[3]) != size:
         raise KernelRefuses(
-            f"rotary embedding was given q, k, cos and sin of {described(q, k, cos, sin)}",
-            fix="give it k of the same batch, positions and width, cos and sin of (batch or 1, positions, width)",
+            f"rotary embedding got q, k, cos and sin of {described(q, k, cos, sin)}",
+            fix="pass k with the same batch, positions and width, and cos and sin of (batch or 1, positions, width)",
         )
 
 

@@ -29,7 +29,7 @@ def as_rows(tensor: torch.Tensor) -> torch.Tensor:
 def rows_of(tensor: torch.Tensor) -> int:
     """The number of rows of a tensor."""
     if tensor.ndim == 0:
-        raise KernelRefuses("a kernel over rows was given a tensor without dimensions", fix="give it one dimension")
+        raise KernelRefuses("a kernel over rows got a tensor without dimensions", fix="pass a tensor with a dimension")
     return math.prod(tensor.shape[:-1])
 
 
@@ -64,7 +64,7 @@ def check_floats(**tensors: torch.Tensor | None) -> None:
         if tensor is not None and tensor.dtype not in FLOATS:
             raise KernelRefuses(
                 f"{name} is {tensor.dtype}; the kernel takes float32, bfloat16 and float16",
-                fix=f"convert {name}, or leave the executor 'triton' out",
+                fix=f"convert {name}, or leave out the executor 'triton'",
             )
 
 

@@ -236,7 +236,8 @@ class Lengthen(Transform):
 def test_a_transform_that_changes_what_a_function_returns_is_refused() -> None:
     program = lambda x: torch.cond(x.sum() > 0, lambda x: x @ x, lambda x: x.T @ x, (x,))  # noqa: E731
     with pytest.raises(
-        OperationFailed, match="lengthen changes the dtypes or shapes of what a function given to `cond`"
+        OperationFailed,
+        match="lengthen changes the dtypes or shapes of the results of a function that is passed to `cond`",
     ):
         thunder.jit(program, transforms=[Lengthen()])(torch.eye(3))
 
@@ -318,7 +319,7 @@ def fills_a_list(x: Tensor) -> Tensor:
 
 LOG: list[int] = []
 REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
-    "identity": (lambda x: torch.cond(x.sum() > 0, lambda x: x, torch.sin, (x,)), "returns a tensor that it has not"),
+    "identity": (lambda x: torch.cond(x.sum() > 0, lambda x: x, torch.sin, (x,)), "returns a tensor from outside"),
     "view": (lambda x: torch.cond(x.sum() > 0, lambda x: x[:], torch.sin, (x,)), "returns tensors that share memory"),
     "write": (lambda x: torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, torch.sin, (x,)), "writes to a tensor"),
     "effect": (lambda x: torch.cond(x.sum() > 0, lambda x: (LOG.append(1), x + 1)[1], torch.sin, (x,)), "changes an"),

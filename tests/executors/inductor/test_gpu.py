@@ -204,7 +204,7 @@ def test_the_interpreter_compiles_nothing():
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
     with targeting("sm_90"):
         (found,) = gpu.build([region])
-    assert found == Refusal("Triton's interpreter, which is on, compiles nothing", lasting=True)
+    assert found == Refusal("Triton's interpreter is on, so nothing can be compiled", lasting=True)
 
 
 def test_what_is_known_of_this_machine_is_asked_anew():

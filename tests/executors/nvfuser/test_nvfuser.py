@@ -277,7 +277,7 @@ def test_a_package_that_does_not_load_is_told(monkeypatch):
     broken = type(sys)("nvfuser_direct")
     monkeypatch.setitem(sys.modules, "nvfuser_direct", broken)
     double.forget()
-    assert "nvfuser_direct cannot be loaded beside PyTorch" in EXECUTOR.missing()
+    assert "nvfuser_direct cannot be loaded with PyTorch" in EXECUTOR.missing()
 
 
 def test_every_rule_is_of_an_operation_that_there_is():

@@ -111,7 +111,7 @@ def test_the_loss_of_a_language_model() -> None:
 
 
 def test_what_it_cannot_take_is_refused() -> None:
-    with pytest.raises(KernelRefuses, match="one int64 label a row"):
+    with pytest.raises(KernelRefuses, match="one int64 label for each row"):
         cross_entropy(draw(2, 3), draw(2, 3))
     with pytest.raises(KernelRefuses, match="'middle'"):
         cross_entropy(draw(2, 3), torch.tensor([0, 1]), -100, "middle")

@@ -164,7 +164,7 @@ def test_arguments_that_do_not_fit_never_reach_the_driver(one_gpu: None) -> None
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driving, "LIBRARY", "libcuda_that_is_not_there.so")
     driving.driver.cache_clear()
-    with pytest.raises(DeviceNotAvailable, match="CUDA's driver cannot be loaded"):
+    with pytest.raises(DeviceNotAvailable, match="the CUDA driver cannot be loaded"):
         keep([example()[1]])
     assert example()[0].specialization not in KEPT
 

@@ -83,7 +83,7 @@ def test_kept_machine_code_is_launched_in_place_of_the_kernel(monkeypatch: pytes
 
 def test_the_cpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "INTERPRETED", False)
-    with pytest.raises(DeviceNotAvailable, match="rms_norm_forward_kernel runs on CUDA tensors") as caught:
+    with pytest.raises(DeviceNotAvailable, match="rms_norm_forward_kernel needs CUDA tensors") as caught:
         rms_norm(draw(2, 3), None, 1e-6)
     assert "TRITON_INTERPRET=1" in caught.value.fix
 

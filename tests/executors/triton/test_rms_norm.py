@@ -112,7 +112,7 @@ def test_the_gradients_are_operations_with_references() -> None:
 def test_what_it_cannot_take_is_refused() -> None:
     with pytest.raises(KernelRefuses, match="float64"):
         rms_norm(draw(2, 4).double(), None, EPS)
-    with pytest.raises(KernelRefuses, match=r"RMSNorm of \(2, 4\) float32 was given a weight of \(5,\)"):
+    with pytest.raises(KernelRefuses, match=r"RMSNorm of \(2, 4\) float32 got a weight of \(5,\)"):
         rms_norm(draw(2, 4), draw(5), EPS)
     with pytest.raises(KernelRefuses, match="residual of"):
         add_rms_norm(draw(2, 4), draw(4), None, EPS)

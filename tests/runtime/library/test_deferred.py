@@ -50,7 +50,7 @@ def test_what_is_no_plain_function_is_called():
 def test_an_error_in_the_text_comes_at_each_call():
     function, ran = made("ran.append(1)\n1 / 0\n")
     for count in (1, 2):
-        with pytest.raises(ArtifactForeign, match="`double` cannot be executed here: ZeroDivisionError"):
+        with pytest.raises(ArtifactForeign, match="`double` cannot be executed: ZeroDivisionError"):
             function(1)
         assert len(ran) == count
 

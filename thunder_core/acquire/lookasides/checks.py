@@ -73,7 +73,7 @@ def check_later(acquisition: Any, kind: Any, condition: Any, message: Any, *_: A
     written = len(acquisition.outside.effects.effects)
     text = UNTOLD if message is None else acquisition.machine.call(str, acquisition.machine.call(message))
     if len(acquisition.outside.effects.effects) != written:
-        acquisition.refuse("the message of a check changes something when it is asked for", fix="make it a text")
+        acquisition.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
     recorder, place = acquisition.recorder, acquisition.place()
     with torch._C.DisableTorchFunction():
         args = (

@@ -34,13 +34,14 @@ def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType
 def _call(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any) -> Any:
     compiled = inner.specializations
     acquisition.recorder.levels.require_none(
-        f"the compiled function `{plain.__name__}`, which has settings of its own, is called",
-        "compile both functions alike, so that one program holds them, or call the transform outside",
+        f"the compiled function `{plain.__name__}`, which has its own settings, is called",
+        "compile both functions with the same settings, so that one program contains them, or call the transform "
+        "outside",
     )
     arguments: tuple[Any, ...] = (*owner_of(function), *args)
     owner, arguments = (plain, arguments) if compiled is inner else (arguments[0], arguments[1:])
     if all(acquisition.outside.path_of(one) is None for one in (owner, compiled.derivative_of)):
-        acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has settings of its own")
+        acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has its own settings")
     acquisition.outside.root("compiled", "compiled", compiled.subject)
     return acquisition.nested(acquisition, compiled, arguments, kwargs)
 

@@ -49,7 +49,7 @@ class ContextVariables:
     def _reset(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         tokens = self._tokens_of(variable)
         if not any(token is one for one in tokens):
-            self._acquisition.refuse("the program resets a context variable to what was set before it began", RESET)
+            self._acquisition.refuse("the program resets a context variable to a value from before the program", RESET)
         place = next(place for place, one in enumerate(tokens) if one is token)
         variable.reset(token)
         if not self._acquisition.asyncio_run_depth:
@@ -68,4 +68,4 @@ class ContextVariables:
                 variable.reset(token)
 
 
-RESET = "reset it outside of what is compiled, or set it within"
+RESET = "reset the variable outside the compiled program, or set it inside"

@@ -86,7 +86,7 @@ def select_by_predicate(
         elif is_same_number(one, other):
             results.append(one)
         else:
-            raise subtraces.refuse("returns other numbers than the other branch, within `vmap`", SAME_NUMBERS)
+            raise subtraces.refuse("returns other numbers than the other branch, inside `vmap`", SAME_NUMBERS)
     return results
 
 
@@ -125,9 +125,7 @@ def check_carried(subtraces: Subtraces, results: Sequence[Any], given: Sequence[
     require_alike(fakes, others, name, of)
     pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
     if any(one.stride() != other.stride() for one, other in pairs):
-        raise subtraces.refuse(
-            "returns a carried tensor with other strides than it was given", "return `x.contiguous()`"
-        )
+        raise subtraces.refuse("returns a carried tensor with other strides than its input", "return `x.contiguous()`")
 
 
 def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name_of_others: str) -> None:

@@ -89,7 +89,7 @@ def refusal(acquisition: Any, what: str) -> OperationFailed:
     """The error, kept in case the program swallows it."""
     acquisition.recorder.failure = OperationFailed(
         f"{what}, which a trace cannot do",
-        fix="await coroutines that only compute, or compile what they compute instead of what runs them",
+        fix="await coroutines that only compute, or compile the function that they call instead of its event loop",
         where=users_line(acquisition.machine.frame),
     )
     error: OperationFailed = acquisition.recorder.failure

@@ -144,7 +144,9 @@ def replayed(acquisition: Any, function: Any, original: Any, draw: Callable[...,
     try:
         return draw(*arguments)
     except NotReplayedError:
-        acquisition.note_edge(f"randomness outside torch: {function.__qualname__}, which is not drawn anew", loud=True)
+        acquisition.note_edge(
+            f"randomness outside torch: {function.__qualname__} is not called again by later calls", loud=True
+        )
         return acquisition.machine.natively(function, *original)
 
 

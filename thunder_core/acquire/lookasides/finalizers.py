@@ -21,6 +21,6 @@ def finalize(
     if not is_users_code(acquisition.machine.frame.code):
         return function
     return lambda *args, **kwargs: acquisition.refuse(
-        "the program makes a `weakref.finalize`, which cannot be registered anew at each call",
-        fix="register it outside of what is compiled, or keep a `weakref.ref` with a callback",
+        "the program makes a `weakref.finalize`, which cannot be registered again at each call",
+        fix="register it outside the compiled program, or keep a `weakref.ref` with a callback",
     )

@@ -27,7 +27,7 @@ OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
 DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
-WRITES = "; or call the function itself: the transform Functionalize makes writes out-of-place"
+WRITES = "; or call the function itself: the transform Functionalize replaces in-place writes"
 NESTING = {  # by the function that enters a transform, its name, and what to write instead
     C._functorch._func_increment_nesting: ("torch.func.functionalize", WRITES),
     forward_ad.enter_dual_level: ("forward-mode derivatives (torch.autograd.forward_ad)", DERIVATIVES),
@@ -84,8 +84,8 @@ def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> NoReturn
 def refuse(acquisition: Any, what: str, otherwise: str = "") -> NoReturn:
     """Raise the error for what runs functions past the tracer; it is kept, in case the program swallows it."""
     acquisition.recorder.failure = OperationFailed(
-        f"the program calls {what}, which runs a function past the tracer",
-        fix=f"call it outside of the compiled program, or compile what it returns{otherwise}",
+        f"the program calls {what}, which runs a function that the tracer cannot see",
+        fix=f"call it outside the compiled program, or compile its result{otherwise}",
         where=acquisition.place().source,
     )
     raise acquisition.recorder.failure

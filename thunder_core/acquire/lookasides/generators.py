@@ -112,8 +112,8 @@ def _refusing(name: str) -> Callable[[Any, torch.Generator], Method]:
 
 def _refused(acquisition: Any, name: str) -> Any:
     acquisition.recorder.failure = DataDependent(
-        f"`torch.Generator.{name}` gives a number that a trace does not have",
-        fix="use `manual_seed` with a number of your own, or do this outside of the compiled program",
+        f"`torch.Generator.{name}` returns a number that is not known while tracing",
+        fix="use `manual_seed` with a fixed number, or call it outside the compiled program",
         where=acquisition.place().source,
     )
     raise acquisition.recorder.failure

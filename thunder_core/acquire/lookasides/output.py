@@ -41,8 +41,8 @@ OF_ROOT = {
 LOGGING = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
 STREAMING = frozenset({"write", "writelines", "flush"})  # names of methods of streams
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
-LATER_WRITES = "print of an object from outside whose tensors may be written to behind that line"
-UNKNOWN_STATE = "input and output: the text of a {}, which is not asked for again"
+LATER_WRITES = "print of an object from outside whose tensors may be written to after this line"
+UNKNOWN_STATE = "input and output: the string of a {} is not computed again"
 
 
 class NotShownError(Exception):
@@ -111,7 +111,7 @@ def log_later(
     level = OF_ROOT.get(function) or LEVELS[function]
     logger, words = (logging.root, args) if function in OF_ROOT else (args[0], args[1:])
     if kwargs or not words or type(logger) not in (logging.Logger, logging.RootLogger):
-        acquisition.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a logger of its own'}", loud=True)
+        acquisition.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a custom logger'}", loud=True)
         return None
 
     def run(*_: Any) -> None:

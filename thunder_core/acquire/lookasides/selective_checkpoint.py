@@ -21,7 +21,9 @@ from thunder_core.ir.tree import replace_leaves
 Policy = Callable[..., Any]  # of a context, an aten operation and its arguments: a CheckpointPolicy, or whether to save
 SAVING = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 TELLS_OUTPUT = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
-UNENTERED = "the second context of torch.utils.checkpoint is not entered, since a backward computes what was traced"
+UNENTERED = (
+    "the second context of torch.utils.checkpoint is not entered, because the backward runs the traced operations"
+)
 
 
 def policy_of(context: object) -> Policy | None:

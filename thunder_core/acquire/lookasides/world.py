@@ -55,9 +55,7 @@ def fresh(acquisition: Any, function: Any) -> Callable[..., Any]:
     """A function that gives something else each time, such as a clock: the prologue calls it."""
     name = getattr(function, "__name__", "")
     if name in CLOCKS_OF_SPANS and not acquisition.draws.is_first(name):
-        acquisition.note_edge(
-            f"the time: {name} is read when the call begins, so that the span that it measures is not eager's"
-        )
+        acquisition.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
     return lambda *args, **kwargs: again(acquisition, function, acquisition.draws.fresh, args, kwargs)
 
 

@@ -82,7 +82,9 @@ def jvp(
     (tensor(9.), tensor(6.))
     """
     if not (isinstance(primals, tuple) and isinstance(tangents, tuple)):
-        raise WrongInputs("jvp: the primals and the tangents are tuples, one for each argument", fix="write (x,), (t,)")
+        raise WrongInputs(
+            "jvp: the primals and the tangents must be tuples, one item for each argument", fix="write (x,), (t,)"
+        )
     return _compiled(Product, function, (has_aux,), executors)(primals, tangents)
 
 
@@ -158,7 +160,8 @@ def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors
     """The compiled subject of a kind (None for the function itself); the same for the same function and options."""
     if not callable(function):
         raise WrongInputs(
-            f"a derivative is of a function or a module, not of a {type(function).__name__}", fix="pass one"
+            f"a derivative needs a function or a module, not a {type(function).__name__}",
+            fix="pass a function or a module",
         )
     wanted = None if executors is None else tuple(executors)
     try:

@@ -22,7 +22,7 @@ from thunder_core.functionalization.local import functionalize_local
 from thunder_core.ir.proxy import TensorProxy
 
 ALIAS = torch.ops.aten.alias.default
-FIX = "write it with operations that PyTorch can differentiate, or give it a rule of its own"
+FIX = "use operations that PyTorch can differentiate, or register a rule for this operation"
 
 
 @dataclass(eq=False)

@@ -17,12 +17,12 @@ def places_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     """The places of the arguments that are differentiated, from 0 on; raises `WrongInputs` where there is none."""
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     if not numbers or not all(type(place) is int for place in numbers):
-        raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of some", fix="give argnums=0")
+        raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of numbers", fix="write argnums=0")
     outside = [place for place in numbers if not -count <= place < count]
     if outside:
         raise WrongInputs(
-            f"{name}: argnums={argnums!r} names argument {outside[0]}, and the call has {count} positional arguments",
-            fix="count from 0, and pass what is to be differentiated by position",
+            f"{name}: argnums={argnums!r} names argument {outside[0]}, but the call has {count} positional arguments",
+            fix="count from 0, and pass the arguments to differentiate by position",
         )
     places = tuple(place % count for place in numbers)
     if len(set(places)) < len(places):
@@ -34,17 +34,17 @@ def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], Tre
     """The tensors of what is differentiated, and the structure; raises `WrongInputs` where there is anything else."""
     leaves, structure = tree_flatten(tree)
     if not leaves:
-        raise WrongInputs(f"{name}: there is no tensor to differentiate by", fix="pass a tensor, or a tree of some")
+        raise WrongInputs(f"{name}: there is no tensor to differentiate", fix="pass a tensor, or a tree of tensors")
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             raise WrongInputs(
-                f"{name} differentiates by tensors, and was given a {type(leaf).__name__}",
-                fix="make it a tensor, or leave it out of argnums",
+                f"{name} needs tensors to differentiate, but got a {type(leaf).__name__}",
+                fix="convert the argument to a tensor, or leave it out of argnums",
             )
         if not (leaf.is_floating_point() or leaf.is_complex()):
             raise WrongInputs(
-                f"{name} differentiates by floating-point or complex tensors, and was given one of {leaf.dtype}",
-                fix="convert it with .to(torch.float32), or leave it out of argnums",
+                f"{name} needs floating-point or complex tensors to differentiate, but got one of {leaf.dtype}",
+                fix="convert the argument with .to(torch.float32), or leave it out of argnums",
             )
     return leaves, structure
 
@@ -73,8 +73,8 @@ def require_scalar(output: Any, name: str, where: SourceLine | None) -> torch.Te
     else:
         return output
     raise NotDifferentiable(
-        f"{name}: the function has to return a real tensor without dimensions, and returned {what}",
-        fix="reduce it (.sum(), .mean()), or use thunder_core.vjp",
+        f"{name}: the function has to return a real tensor without dimensions, but returned {what}",
+        fix="reduce the result (.sum(), .mean()), or use thunder_core.vjp",
         where=where,
     )
 
@@ -84,7 +84,7 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             raise NotDifferentiable(
-                f"{name}: the function has to return tensors, and returned a {type(leaf).__name__}",
+                f"{name}: the function has to return tensors, but returned a {type(leaf).__name__}",
                 fix="return other values as aux, with has_aux=True",
                 where=where,
             )
@@ -99,14 +99,14 @@ def require_same(found: Any, wanted: Any, what: tuple[str, str], name: str) -> l
     others, other = tree_flatten(wanted)
     if structure != other:
         raise WrongInputs(
-            f"{name}: {what[0]} have the structure {structure}, and {what[1]} {other}",
-            fix=f"give one for each of {what[1]}",
+            f"{name}: {what[0]} have the structure {structure}, but {what[1]} have {other}",
+            fix=f"pass one for each of {what[1]}",
         )
     for leaf, like in zip(leaves, others, strict=True):
         if not isinstance(leaf, torch.Tensor) or leaf.shape != like.shape or leaf.dtype != like.dtype:
             received = f"{list(leaf.shape)} and {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
             raise WrongInputs(
-                f"{name}: one of {what[0]} is {received}, and that of {what[1]} is {list(like.shape)} and {like.dtype}",
-                fix="give tensors of the same shape and dtype",
+                f"{name}: one of {what[0]} is {received}, but that of {what[1]} is {list(like.shape)} and {like.dtype}",
+                fix="pass tensors of the same shape and dtype",
             )
     return leaves

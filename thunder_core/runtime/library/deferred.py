@@ -39,8 +39,8 @@ def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..
         return define()
     except Exception as error:
         raise ArtifactForeign(
-            f"the text of the artifact's `{name}` cannot be executed here: {type(error).__name__}: {error}",
-            fix="load it with the packages that it was made with, or make the artifact anew",
+            f"the source of the artifact's `{name}` cannot be executed: {type(error).__name__}: {error}",
+            fix="load the artifact with the packages that it was made with, or make the artifact again",
         ) from error
 
 

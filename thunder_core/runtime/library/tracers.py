@@ -34,17 +34,17 @@ TRACERS = (
     Tracer(
         lambda: torch._C._functorch.maybe_current_level() is not None,
         "a transform of torch.func or torch.vmap",
-        "transform the function as it was before it was compiled, or use thunder_core.grad, vjp and jvp",
+        "transform the function before compiling it, or use thunder_core.grad, vjp and jvp",
     ),
     Tracer(
         lambda: torch._C._get_tracing_state() is not None,
         "torch.jit.trace",
-        "trace the function as it was before it was compiled",
+        "trace the function before compiling it",
     ),
     Tracer(
         _has_mode,
         "a mode for tensors without data or for recording (FakeTensorMode, make_fx, torch.export)",
-        "give it the function as it was before it was compiled",
+        "pass the function before compiling it",
     ),
     Tracer(
         lambda: forward_ad._current_level >= 0 and not eager_transforms.JVP_NESTING,

@@ -78,7 +78,7 @@ _library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int number) 
 def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: int) -> None:
     if number not in _launches:
         raise OperationFailed(
-            "a Triton kernel that is launched within a user's operation is known to the process alone that traced it",
+            "a Triton kernel that a custom operator launches is known only to the process that traced it",
             fix="trace the program in this process, or launch the kernel in an operator of torch.library.triton_op",
         )
     _launches[number].run(written, read)
