@@ -18,6 +18,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -184,6 +185,15 @@ def imported(path: str) -> object:
     for part in qualname.split(".") if qualname else ():
         found = getattr(found, part)
     return found
+
+
+@contextmanager
+def kept_running(doing: str) -> Iterator[None]:
+    """Raise ImportError where the block, which runs the code of others, would end this process."""
+    try:
+        yield
+    except (SystemExit, GeneratorExit) as end:
+        raise ImportError(f"{doing} would have ended this process: {type(end).__name__}({end})") from end
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

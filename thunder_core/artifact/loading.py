@@ -253,6 +253,7 @@ def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn
 
 def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from its class and config, which the artifact keeps; its weights are yet to come."""
+    trust_in(None).require(facts.path)
     build: Any = plugins.imported(BUILD_EMPTY_MODEL)
     kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
     file = artifact.folder / CONFIG
