@@ -9,6 +9,7 @@ from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
 from thunder_core.errors import Bug, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.extension.authorship import authors_error
 from thunder_core.models.memory_limits import is_refused_memory, process_limits
 from thunder_core.storage.full_disk import fullness
 
@@ -27,7 +28,9 @@ class Audience:
 def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error and return the exit status that belongs to it."""
     known = (
-        error if isinstance(error, ThunderError) else full_disk_of(error) or out_of_memory_of(error) or bug_of(error)
+        error
+        if isinstance(error, ThunderError)
+        else full_disk_of(error) or out_of_memory_of(error) or authors_error(error) or bug_of(error)
     )
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")

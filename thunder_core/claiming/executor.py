@@ -13,6 +13,7 @@ from thunder_core import plugins
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.errors import UnknownName, WrongInputs
+from thunder_core.extension.authorship import checked_return
 from thunder_core.extension.declaration import require_traits
 from thunder_core.extension.traits import Traits
 from thunder_core.ir.symbol import BoundSymbol, Symbol
@@ -94,10 +95,16 @@ class Executor(Traits, ABC):
 
         Kernels read memory as it is: eager PyTorch alone runs what reads a conjugated or negated view.
         """
-        bsyms = (
-            bsym if bsym.executor or not bsym.is_resolved else self.claim(bsym) or bsym for bsym in trace.bound_symbols
-        )
+        bsyms = (bsym if bsym.executor or not bsym.is_resolved else self._claimed(bsym) for bsym in trace.bound_symbols)
         return trace.having(bsyms, made_by=f"claim by {self.name}")
+
+    def _claimed(self, bsym: BoundSymbol) -> BoundSymbol:
+        """A bound symbol as this executor runs it, or as it is; raises `BadRecipe` where `claim` returns neither."""
+        claimed = self.claim(bsym)
+        if claimed is None or type(claimed) is BoundSymbol:
+            return claimed or bsym
+        found: BoundSymbol = checked_return(self, "claim", claimed, (BoundSymbol, type(None)))
+        return found
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:  # noqa: ARG002
         """The claimed trace with what this executor does to compare it, as it runs, with what was to be claimed."""

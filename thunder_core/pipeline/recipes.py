@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.compiler import CLEANUP_TRANSFORMS
 from thunder_core.errors import BadOption, BadRecipe, ThunderError
+from thunder_core.extension.authorship import authors_error, deed_of
 from thunder_core.models.request import SampleModel
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.part_names import (
@@ -153,11 +155,17 @@ def recipe_class(name: str) -> type[Recipe]:
         module = plugins.load_file(path)
     except ThunderError:
         raise
-    except Exception as error:  # of the user's code
-        raise BadRecipe(
-            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="mend the file, which is run as it stands"
-        ) from error
+    except (Exception, SystemExit, GeneratorExit) as error:  # of the user's code
+        raise not_loaded(path, error) from error
     return only_recipe(module, kind)
+
+
+def not_loaded(path: Path, error: BaseException) -> BadRecipe:
+    """Return the error for a file whose code raised as it was loaded, or would have ended the process."""
+    known = authors_error(error)
+    reason = deed_of(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    where = known.where if known is not None else None
+    return BadRecipe(f"{path} cannot be loaded: {reason}", fix="mend the file, which is run as it stands", where=where)
 
 
 def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
