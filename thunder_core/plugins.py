@@ -47,6 +47,11 @@ ENTRY_POINTS: dict[Group, str] = {
 # The extra of ours that installs a package, by the name that it is imported by.
 EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
 
+ALIKE = 0.6  # of the letters of two names, from where one may be meant by the other
+SHORTEST = 3  # letters of a name that may stand for a longer one
+FILE = "thunder_file_"  # begins the name of a module that was loaded from a file
+_file_folders: set[Path] = set()
+
 
 @dataclass(frozen=True)
 class Listed:
@@ -123,7 +128,8 @@ def load(group: Group, name: str) -> ModuleType:
 def load_file(path: Path) -> ModuleType:
     """The module in a file that is not on the path of imports; raises whatever its code does. It is run once."""
     whole = path.resolve()
-    name = f"thunder_file_{path.stem}_{zlib.crc32(str(whole).encode()):08x}"
+    name = f"{FILE}{path.stem}_{zlib.crc32(str(whole).encode()):08x}"
+    _file_folders.add(whole.parent)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, whole)
@@ -137,6 +143,11 @@ def load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def file_folders() -> frozenset[Path]:
+    """The folders of the files that `load_file` has run."""
+    return frozenset(_file_folders)
 
 
 def require(group: Group, name: str) -> None:
@@ -199,12 +210,19 @@ def kept_running(doing: str) -> Iterator[None]:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Up to three of the known names that look most like the given one, whatever its case."""
     by_lower = {one.lower(): one for one in sorted(known)}
-    return [by_lower[near] for near in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
+    alike = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=ALIKE)
+    longer = (one for one in by_lower if min(len(one), len(name)) >= SHORTEST and is_beginning(one, name.lower()))
+    return [by_lower[near] for near in dict.fromkeys((*alike, *longer))][:3]
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def is_beginning(one: str, other: str) -> bool:
+    """Whether one of two names begins with the other."""
+    return one.startswith(other) or other.startswith(one)
+
+
+def meant(name: str, known: Iterable[str], *, dashes: str = "") -> str:
     """The question whether one of the nearest names was meant, as the begin of a sentence; empty where none is near."""
-    near = nearest(name, known)
+    near = [f"{dashes}{one}" for one in nearest(name, known)]
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from thunder_core.artifact.public_keys import PublicKey
     from thunder_core.artifact.read import Artifact
 
+MOST_NAMED = 3  # files, in a message
+
 
 def verify(
     artifact: options.Artifact,
@@ -37,7 +39,8 @@ def verify(
 ) -> None:
     """Compare every file of ARTIFACT with its digest, and its signature with the keys that are trusted.
 
-    Exits with 6 where a file or a signature does not hold, or where none is by a --key that was given. An artifact
+    Exits with 6 where a file or a signature does not hold, where the folder has a file that the manifest does not list,
+    or where no signature is by a --key that was given. An artifact
     without a signature is sound, unless --require-signature is given.
     """
     from thunder_core.artifact.consent import Consent
@@ -46,6 +49,7 @@ def verify(
 
     named = None if key is None else tuple(one.expanduser() for one in key)
     opened = open_artifact(artifact)
+    require_nothing_else(opened)
     if key or require_signature:
         require_authentic(opened, Consent(trusted_keys=named, require_signature=True))
     signers, trusted = signers_of(opened), keys_of(named)
@@ -53,6 +57,17 @@ def verify(
         print_json("verify/1", as_data(opened, signers, trusted))
     else:
         stdout().print(as_text(opened, signers, trusted), soft_wrap=True)
+
+
+def require_nothing_else(opened: Artifact) -> None:
+    """Raise `ArtifactDamaged` for a file in the folder that the manifest does not list."""
+    from thunder_core.artifact.place import strange_files
+    from thunder_core.artifact.read import damaged
+
+    strange = sorted(strange_files(opened.folder, opened.manifest))
+    if strange:
+        more = f" and {len(strange) - MOST_NAMED} more" if len(strange) > MOST_NAMED else ""
+        raise damaged(opened.folder, f"the manifest does not list {', '.join(strange[:MOST_NAMED])}{more}")
 
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:

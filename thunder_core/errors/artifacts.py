@@ -12,7 +12,10 @@ class NotAnArtifact(ArtifactError):
 
 
 class ArtifactDamaged(ArtifactError):
-    """A file of the artifact is missing, has another digest than the manifest says, or lies outside the folder."""
+    """A file of the artifact is missing, has another digest than the manifest says, or lies outside the folder.
+
+    `thunder verify` refuses an artifact whose folder has a file that the manifest does not list, too.
+    """
 
     code = "TH0602"
 

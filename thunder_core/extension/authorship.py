@@ -62,7 +62,7 @@ def line_of(function: Any) -> SourceLine | None:
 
 
 def deed_of(error: BaseException) -> str:
-    """What somebody's code did, in words."""
+    """The deed of somebody's code that failed, in words."""
     if isinstance(error, SystemExit):
         return f"would have ended the process: sys.exit({error.code!r:.80})"
     return f"raised {type(error).__name__}: {message_line(error)}"
@@ -116,12 +116,15 @@ def is_models(frame: FrameType) -> bool:
 
 
 def is_others(frame: FrameType) -> bool:
-    """Whether a frame runs code that is neither Thunder's nor of an installed library, but for plug-ins."""
+    """Whether a frame runs code of a model, of a file that was named, of its neighbours, of a plug-in or of a part."""
     top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename
     if top in OURS or file.startswith("<"):
         return False
-    return top == MODELS or top in plugins.packages() or not is_library(file)
+    if top == MODELS or top in plugins.packages():
+        return True
+    is_part = kind_of(frame.f_locals.get("self")) != "part"
+    return not is_library(file) and (is_part or any(Path(file).is_relative_to(one) for one in plugins.file_folders()))
 
 
 @cache

@@ -238,12 +238,14 @@ class Batches:
 
     def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
         vocabulary = self._draw.vocabulary
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool or not tensor.ndim:
+        if not tensor.numel():
+            yield f"`{name}` is empty", "give at least one token, or leave the sample out"
+        elif not tensor.ndim:
+            yield f"`{name}` is one number, and tokens are lists of integers", "give a list of integers"
+        elif tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
             yield f"`{name}` is of dtype {tensor.dtype}, and tokens are lists of integers", "give integers"
         elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
             yield f"`{name}` is of shape {list(tensor.shape)}, and a sample is one list of tokens", "give one list"
-        elif not tensor.numel():
-            yield f"`{name}` is empty", "give at least one token, or leave the sample out"
         elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
             found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
             yield (

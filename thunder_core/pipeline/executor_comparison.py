@@ -42,7 +42,7 @@ def is_of_others(executor: Executor) -> bool:
 
 @contextmanager
 def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
-    """Where the block fails, raise `WrongResult` if an executor of somebody else is at fault: `call` runs once more."""
+    """Raise `WrongResult` where the block fails by an executor of somebody else, which `call` finds out."""
     try:
         yield
     except ThunderError:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from thunder_core import plugins
 from thunder_core.errors import BadOption, UnknownName
+from thunder_core.storage.plain_file import fault_of_file
 
 AUTO = "auto"  # in the place of a recipe that is to be chosen
 FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
@@ -32,9 +33,10 @@ def recipe_file(given: str) -> tuple[Path, str]:
     """The file of `path/to/file.py:Name`, and the name of the class, empty where it has but one."""
     stem, _, kind = given.rpartition(FILE_SUFFIX)
     path = Path(stem + FILE_SUFFIX).expanduser()
-    if not path.is_file() or (kind and not kind.startswith(":")):
+    fault = fault_of_file(path)
+    if fault or (kind and not kind.startswith(":")):
         raise UnknownName(
-            f"there is no file {path} with a recipe",
+            f"{path} {fault}" if fault else f"there is no file {given} with a recipe",
             fix="name a file that exists, path/to/recipe.py, or path/to/recipe.py:Name where it has several",
         )
     return path, kind.removeprefix(":")
