@@ -7,10 +7,14 @@ import itertools
 import pytest
 
 from tests.accidents.accident import Accident, World, assert_documented
+from tests.accidents.arguments import ARGUMENTS
+from tests.accidents.artifacts import ARTIFACTS
+from tests.accidents.data import DATA
+from tests.accidents.models import MODELS
 from tests.accidents.own_parts import OWN_PARTS
 from tests.cli.conftest import Thunder
 
-TABLE: tuple[Accident, ...] = (*OWN_PARTS,)
+TABLE: tuple[Accident, ...] = (*OWN_PARTS, *ARGUMENTS, *DATA, *MODELS, *ARTIFACTS)
 
 
 @pytest.mark.parametrize("accident", TABLE, ids=[accident.name for accident in TABLE])

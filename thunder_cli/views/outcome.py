@@ -56,7 +56,12 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         told = ("pending: `thunder validate` does it on the device", "yellow") if pending else ("not validated", BAD)
         yield Text.assemble(("Validation", HEAD), "  ", told)
         return
-    yield validation_view(validation, wide=width >= WIDE)
+    yield validation_view(validation, wide=width >= WIDE, caveats=report.model.caveats)
+
+
+def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
+    """The weights that a verdict does not hold for, each in a line."""
+    yield from (Padding(Text(f"but {one}", "bold yellow"), (0, 0, 0, 2)) for one in caveats)
 
 
 def _inside(report: Report) -> Iterator[RenderableType]:
@@ -86,7 +91,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
     return titled("Validation", detail, Group(table, *notes))
 
 
-def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:
+def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
     """Each output: its errors beside eager's own, and the verdict; and the notes on all of them."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
@@ -102,7 +107,7 @@ def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableTy
     hidden = len(validation.outputs) - len(shown)
     more = [Text(f"and {hidden} more, each further inside what is allowed", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
-    return titled("Validation", detail, Group(table, *more, *notes))
+    return titled("Validation", detail, Group(table, *caveats_view(caveats), *more, *notes))
 
 
 def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:

@@ -49,6 +49,10 @@ class BadModelFolder(UsageError):
     A truncated safetensors file, a shard that its index names and that is not there, a config that is not JSON.
     Weights are read from safetensors only: pickled ones (`pytorch_model.bin`) can run code when they are read.
     With `--random-weights` a config alone is enough.
+
+    The weights have to be those of the model: what the checkpoint lacks would be random, and what the model leaves out
+    was trained for something. `--allow-random-weights NAME` and `--allow-unused-weights NAME` name weights, or modules,
+    where that is meant, and every verdict says so. With `--task` another head than the checkpoint's may be left out.
     """
 
     code = "TH0205"

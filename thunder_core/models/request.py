@@ -62,6 +62,22 @@ class ModelRequest:
     random_weights: bool = option(
         False, bool, panel=MODEL, help="Build MODEL from its config alone, with seeded weights."
     )
+    allow_random_weights: tuple[str, ...] = option(
+        (),
+        metavar="PATTERN",
+        panel=MODEL,
+        repeats=True,
+        help="Weights that the checkpoint lacks and that may be set at random, by name or module (`classifier`); * is "
+        "a wildcard. May be repeated.",
+    )
+    allow_unused_weights: tuple[str, ...] = option(
+        (),
+        metavar="PATTERN",
+        panel=MODEL,
+        repeats=True,
+        help="Weights of the checkpoint that the model may leave out, by name or module; * is a wildcard. May be "
+        "repeated.",
+    )
     seed: int = option(
         0, int, metavar="N", panel=MODEL, help="Seed of random weights and of all inputs", least=0, most=LARGEST_SEED
     )

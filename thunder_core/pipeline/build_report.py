@@ -160,6 +160,7 @@ def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> Mode
         dtype=str(loaded.source["dtype"]),
         device=plan.device,
         notes=(*loaded.notes, *notes),
+        caveats=loaded.caveats,
     )
 
 

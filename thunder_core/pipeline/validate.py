@@ -36,7 +36,7 @@ from thunder_core.validation.report import Evaluation, GenerationReport
 class Revalidation:
     """The result of a validation, and whether the artifact was changed: it is where it had not been validated yet.
 
-    Signatures of what it was before are dropped then.
+    Signatures of what it was before are dropped then. `caveats` are those of the model's weights, by the report.
     """
 
     artifact: Path
@@ -45,6 +45,7 @@ class Revalidation:
     validation: ValidationReport | GenerationReport
     signature_dropped: bool = False
     evaluation: Evaluation | None = None
+    caveats: tuple[str, ...] = ()
 
 
 def validate_artifact(
@@ -110,8 +111,15 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
         clock.begin("write")
         signature_dropped = write_validation(artifact, validation, evaluation, machine_name(session.device))
     clock.stop()
+    report = read_report(artifact)
     return Revalidation(
-        artifact.folder, "validated" if writes else state, writes, validation, signature_dropped, evaluation
+        artifact.folder,
+        "validated" if writes else state,
+        writes,
+        validation,
+        signature_dropped,
+        evaluation,
+        caveats=() if report is None else report.model.caveats,
     )
 
 

@@ -144,6 +144,10 @@ def _verdict(report: Report) -> Headline:
         return Headline("Verdict", "Validated, not finite", told, "warning")
     if report.validation.vacuous:
         return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {against}", "warning")
+    if report.model.caveats:
+        return Headline(
+            "Verdict", "Validated, other weights", f"{'; '.join(report.model.caveats)}; {against}", "warning"
+        )
     if report.degraded:
         lacking = f"{_plural(len(report.degraded), 'part')} of the recipe missing here"
         return Headline("Verdict", "Validated, degraded", f"{lacking}; {against}", "warning")
