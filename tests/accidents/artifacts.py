@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.accidents.accident import Accident, World
+from tests.artifact.damages import manifest_of, reseal
+from thunder_core.artifact.manifest import ToleranceFacts
+from thunder_core.storage.digest import digest_of
 
 Change = Callable[[Path], object]
 
@@ -72,6 +76,23 @@ CHANGES: tuple[tuple[str, Change, str], ...] = (
     ("an empty manifest", replaced("manifest.json", Path.touch), ""),
     ("a manifest that is text", replaced("manifest.json", lambda path: path.write_text("hello")), ""),
 )
+
+
+def wrong(folder: Path) -> None:
+    """Scale the first result of the program, in an artifact that allows any error, sealed with care."""
+    path = first(folder, "traces/0/computation-*-free-after-last-use.py")
+    path.write_text(re.sub(r"^    return \((\w+),", r"    \1 = \1 * 1.5\n\g<0>", path.read_text(), flags=re.MULTILINE))
+    files = dict(manifest_of(folder).files)
+    name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+    files[name] = files[name].model_copy(update={"size": len(content), "digest": digest_of(content)})
+    reseal(folder, files=files, tolerance=ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0))
+
+
+def loose(folder: Path) -> None:
+    """Allow any error, and nothing else."""
+    reseal(folder, tolerance=ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0))
+
+
 NO_ARTIFACTS: tuple[tuple[str, Change], ...] = (
     ("no manifest", replaced("manifest.json", lambda path: None)),
     ("a manifest that is a folder", replaced("manifest.json", Path.mkdir)),
@@ -87,6 +108,12 @@ def rows() -> Iterator[Accident]:
         yield Accident(f"validate: {name}", "validate {files}/copy.thunder", "TH0602", says, in_copy(change))
         yield Accident(f"bench: {name}", "bench {files}/copy.thunder", "TH0602", says, in_copy(change))
         yield Accident(f"debug: {name}", "debug {files}/copy.thunder", "TH0602", says, in_copy(change))
+    validate = "validate {files}/copy.thunder --inputs 1"
+    yield Accident("validate: a wrong line", validate, "TH0401", "further from the float64", in_copy(wrong))
+    told = "tolerance times_eager=2 floor=4e-06"
+    yield Accident("validate: any error is allowed", validate, "", told, in_copy(loose))
+    told = "tolerance times_eager=3 floor=4e-06"
+    yield Accident("validate: a tolerance of one's own", f"{validate} --tolerance 3", "", told, in_copy(loose))
     for name, change in NO_ARTIFACTS:
         for command in ("verify", "validate"):
             yield Accident(f"{command}: {name}", f"{command} {{files}}/copy.thunder", "TH0601", "", in_copy(change))

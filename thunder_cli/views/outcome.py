@@ -79,6 +79,11 @@ def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> 
     return generation_view(found) if isinstance(found, GenerationReport) else validation_view(found, wide=wide)
 
 
+def allowed(found: ValidationReport | GenerationReport) -> RenderableType:
+    """The tolerance that a validation was held against."""
+    return Padding(Text(f"tolerance {found.tolerance.in_words}", DIM), (0, 0, 0, 2))
+
+
 def generation_view(generation: GenerationReport) -> RenderableType:
     """The tokens behind prompts of each size beside eager's, the divergence of the distributions, and the verdict."""
     detail = f"greedy, {generation.new_tokens} new tokens behind prompts that were not traced, against eager PyTorch"
@@ -88,7 +93,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
         equal = f"{one.equal} of {one.tokens}"
         table.add_row(one.size, equal, magnitude(one.mean_divergence), magnitude(one.largest_divergence), judged)
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
-    return titled("Validation", detail, Group(table, *notes))
+    return titled("Validation", detail, Group(table, allowed(generation), *notes))
 
 
 def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
@@ -107,7 +112,7 @@ def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequen
     hidden = len(validation.outputs) - len(shown)
     more = [Text(f"and {hidden} more, each further inside what is allowed", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
-    return titled("Validation", detail, Group(table, *caveats_view(caveats), *more, *notes))
+    return titled("Validation", detail, Group(table, *caveats_view(caveats), *more, allowed(validation), *notes))
 
 
 def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:
