@@ -126,7 +126,10 @@ def load(group: Group, name: str) -> ModuleType:
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module in a file that is not on the path of imports; raises whatever its code does. It is run once."""
+    """The module in a file that is not on the path of imports; raises whatever its code does. It is run once.
+
+    It may import its neighbours by their names, now and later; what is installed comes before them.
+    """
     whole = path.resolve()
     name = f"{FILE}{path.stem}_{zlib.crc32(str(whole).encode()):08x}"
     _file_folders.add(whole.parent)
@@ -138,11 +141,35 @@ def load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with neighbours_first(str(whole.parent)):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def neighbours_first(folder: str) -> Iterator[None]:
+    """Put a folder at the end of the path of imports, and leave folders of other files out while the block runs."""
+    others = [place for place in sys.path if Path(place) in _file_folders and place != folder]
+    forgotten = {name: one for name, one in list(sys.modules.items()) if others and _home(one) in others}
+    sys.path[:] = [*(place for place in sys.path if place not in (*others, folder)), folder]
+    for name in forgotten:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.path.extend(others)
+        sys.modules.update({name: one for name, one in forgotten.items() if name not in sys.modules})
+
+
+def _home(module: ModuleType) -> str:
+    """The folder of the file of a top-level module, but of those that were loaded from files; else empty."""
+    name, file = str(vars(module).get("__name__", "")), vars(module).get("__file__")
+    if not isinstance(file, str) or "." in name or name.startswith(FILE):
+        return ""
+    return str(Path(file).parent)
 
 
 def file_folders() -> frozenset[Path]:

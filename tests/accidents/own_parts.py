@@ -154,6 +154,47 @@ def returning_parts() -> Iterator[Accident]:
         yield accident(f"recipe's file: {text[-30:]!r}", text, "TH0219", says)
 
 
+EXECUTOR_FILES = (
+    ("", "defines no EXECUTOR that is an instance of Executor"),
+    ("EXECUTOR = 3", "defines no EXECUTOR that is an instance of Executor"),
+    ("from thunder_core.claiming.executor import OperatorExecutor\nmine = OperatorExecutor('m')", "it has mine"),
+    ("class (", "cannot be loaded: SyntaxError"),
+    ("1 / 0", "cannot be loaded: ZeroDivisionError"),
+    ("import sys\nsys.exit(0)", "would have ended the process: sys.exit(0)"),
+)
+
+
+def files_of_executors() -> Iterator[Accident]:
+    """Files that are given to `--add-executor`."""
+    quick = "--seq 8 --inputs 1 --no-benchmark --without inductor"
+    command = f"optimize {{llama}} {quick} --add-executor {{files}}/mine.py"
+    for text, says in EXECUTOR_FILES:
+        yield Accident(f"executor's file: {text[-30:]!r}", command, "TH0219", says, file_of(text))
+    none = file_of("")
+    yield Accident("executor's file: another name", f"{command}:mine", "TH0219", "defines no mine that", none)
+    yield Accident("executor's file: none", command.replace("mine", "other"), "TH0202", "other.py does not exist", none)
+    text = FUNCTION.partition("class Mine")[0].replace("mine =", "EXECUTOR = mine =").format("return None")
+    yield Accident("executor's file: a wrong result", command, "TH0406", "is a NoneType", file_of(text))
+    text = FUNCTION.partition("class Mine")[0].format("return torch.nn.functional.silu(input)")
+    yield Accident("executor's file: one that is right", f"{command}:mine", "", "Validation", file_of(text))
+
+
+def neighbours() -> Iterator[Accident]:
+    """Recipes that import files beside them."""
+
+    def arrange(world: World) -> None:
+        world.path("beside.py").write_text("def executors():\n    return ('torch',)\n")
+        body = "import beside\nfrom thunder_core.recipe import Recipe\nclass Mine(Recipe):\n    executors = {}\n"
+        world.path("mine.py").write_text(body.format("beside.executors()"))
+        world.path("bad.py").write_text(body.format("beside.no_such_thing()"))
+
+    quick = "--seq 8 --inputs 1 --no-benchmark"
+    command = f"optimize {{llama}} {quick} --recipe {{files}}/mine.py"
+    yield Accident("recipe's file: it imports its neighbour", command, "", "Validation", arrange)
+    says = "has no attribute 'no_such_thing'"
+    yield Accident("recipe's file: its neighbour lacks a name", command.replace("mine", "bad"), "TH0219", says, arrange)
+
+
 def printing_parts() -> Iterator[Accident]:
     """Parts that print, while JSON is asked for: what they print goes to stderr."""
     text = HEAD + "print('hello')\n" + RECIPE.format("validate(self, model):", "print('hello'); raise ValueError('no')")
@@ -164,4 +205,11 @@ def printing_parts() -> Iterator[Accident]:
     yield accident("executor: prints and raises, --json", FUNCTION.format(body), "TH0219", "ValueError: no", "--json")
 
 
-OWN_PARTS = (*failing_recipes(), *failing_parts(), *returning_parts(), *printing_parts())
+OWN_PARTS = (
+    *failing_recipes(),
+    *failing_parts(),
+    *returning_parts(),
+    *printing_parts(),
+    *files_of_executors(),
+    *neighbours(),
+)

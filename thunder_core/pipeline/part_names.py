@@ -29,15 +29,28 @@ def require_recipe_name(given: str) -> None:
             plugins.require("recipes", name)
 
 
+def require_executor_name(given: str) -> None:
+    """Raise `UnknownName` for an executor that does not exist, and for a file that is not there."""
+    if FILE_SUFFIX in given:
+        file_and_name(given, "an executor")
+    else:
+        plugins.source_of("executors", given)
+
+
 def recipe_file(given: str) -> tuple[Path, str]:
     """The file of `path/to/file.py:Name`, and the name of the class, empty where it has but one."""
+    return file_and_name(given, "a recipe")
+
+
+def file_and_name(given: str, what: str) -> tuple[Path, str]:
+    """The file of `path/to/file.py:Name`, and the name within, which may be empty; raises `UnknownName`."""
     stem, _, kind = given.rpartition(FILE_SUFFIX)
     path = Path(stem + FILE_SUFFIX).expanduser()
     fault = fault_of_file(path)
     if fault or (kind and not kind.startswith(":")):
         raise UnknownName(
-            f"{path} {fault}" if fault else f"there is no file {given} with a recipe",
-            fix="name a file that exists, path/to/recipe.py, or path/to/recipe.py:Name where it has several",
+            f"{path} {fault}" if fault else f"there is no file {given} with {what}",
+            fix="name a file that exists, path/to/file.py, or path/to/file.py:Name where it has several",
         )
     return path, kind.removeprefix(":")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thunder_core import plugins
 from thunder_core.errors import BadOption
 from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.names import is_generation
@@ -15,7 +14,7 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
 from thunder_core.options.left_out import parse_left_out
 from thunder_core.options.target import parse_target
-from thunder_core.pipeline.part_names import require_recipe_name, require_transform_name
+from thunder_core.pipeline.part_names import require_executor_name, require_recipe_name, require_transform_name
 from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
 
 if TYPE_CHECKING:
@@ -104,9 +103,10 @@ class Request:
         (),
         metavar="NAME",
         repeats=True,
-        help="An executor to add to the recipe; its traits decide when it may claim. May be repeated.",
+        help="An executor to add to the recipe, by its name or its file, executor.py or executor.py:NAME; its traits "
+        "decide when it may claim. May be repeated.",
         completion="executors",
-        check=lambda _, name: plugins.source_of("executors", name),
+        check=lambda _, name: require_executor_name(name),
     )
     without: tuple[str, ...] = option(
         (),
