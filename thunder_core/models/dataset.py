@@ -37,6 +37,8 @@ class Dataset:
     rows: tuple[Row, ...]
     texts: tuple[str, ...]
     places: tuple[str, ...]
+    from_tokenizer: frozenset[str] = frozenset()
+    """The names that the tokenizer gave beside the tokens, which a model need not take, and has defaults for."""
     checked: set[object] = field(default_factory=set, compare=False, repr=False)
     """For what the samples were found to be good: a check of all is not repeated for each batch."""
 

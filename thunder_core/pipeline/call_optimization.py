@@ -82,6 +82,9 @@ class CallOptimization:
         self.example = self.session.inputs(self.plan.size)
         with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
             self._trace()
+        if not self.plan.request.target and (variants := self.session.variants(self.example)):
+            for one in (*variants, self.example):
+                self.session.call(one)
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             self.probed = RangeCoverage(self.session, dynamic, self.plan.size).complete()

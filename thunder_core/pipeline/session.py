@@ -116,6 +116,10 @@ class Session:
         seed = self.seed if seed is None else seed
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
+    def variants(self, inputs: Inputs) -> Sequence[Inputs]:
+        """Return the inputs without what callers may leave out, because the model has defaults for it."""
+        return tuple(self.purpose.variants(inputs))
+
     def configuration(self, size: InputSize) -> dict[str, str]:
         """Return the facts that a measurement depends on, so that only measurements with equal facts are compared."""
         dtype = str(self.loaded.source["dtype"])
@@ -156,10 +160,12 @@ class Session:
         )
         first, *rest = ((size, number) for number in numbers)
         drawn = [first, *((other, wanted + 1) for other in others), *rest]
+        inputs = [self.inputs(*size_and_number, seed) for size_and_number in drawn]
+        variants = () if others else self.variants(inputs[0])
         report = validate(
             self.compiled,
             self.model,
-            [self.inputs(*size_and_number, seed) for size_and_number in drawn],
+            [*inputs, *variants],
             self.tolerance(self.loaded.model.dtype),
             language_model=self.loaded.task in LANGUAGE_TASKS,
             train=self.purpose.train,
