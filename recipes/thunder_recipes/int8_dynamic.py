@@ -15,6 +15,8 @@ class Int8Dynamic(QuantizedRecipe):
     int8-dynamic`.
     """
 
-    requirements = (Processor(("avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "asimddp")),)
+    requirements = (
+        Processor(("avx512_vnni", "avx_vnni", "amx_int8", "i8mm", "asimddp"), otherwise="int8-weight-only"),
+    )
     parts = ("products of 8-bit integers by the processor's own instructions",)
     bound = Quality(error=0.05, kl=0.02)

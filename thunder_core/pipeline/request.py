@@ -139,6 +139,9 @@ class Request:
         default_text="./MODEL-RECIPE.thunder",
     )
     force: bool = option(False, bool, help="Replace the artifact that is at --out.")
+    force_slow: bool = option(
+        False, bool, help="Add recipes to others that are slower than eager PyTorch on this processor."
+    )
     strict: bool = option(False, bool, help="Fail where this machine lacks a part of the recipe.")
     batch: int | None = option(
         None,
