@@ -38,6 +38,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("optimize {llama} --recipe int8-weight-only --set error=few", "TH0201", "valid number"),
     ("optimize {llama} --compiler gcc", "TH0201", "--compiler is 'gcc'"),
     ("optimize {llama} --dtype float7", "TH0202", "there is no dtype called 'float7'"),
+    ("optimize {llama} --outputs list", "TH0201", "--outputs is 'list'"),
     ("optimize {llama} --device tpu", "TH0202", "'tpu'"),
     ("optimize {llama} --device cuda:99", "TH0302", ""),
     ("optimize {llama} --batch 0", "TH0201", "--batch is 0"),

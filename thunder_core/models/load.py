@@ -27,7 +27,7 @@ from thunder_core.models.mode import put_into_mode
 from thunder_core.models.names import is_generation, spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
 from thunder_core.models.packed_weights import require_packages, unpack
-from thunder_core.models.request import ModelRequest, SampleModel
+from thunder_core.models.request import OUTPUTS, ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, require_task, task_named
 from thunder_core.models.weight_checks import Allowed, check_weights
@@ -114,6 +114,8 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
         spelled_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, request.task)
+    if request.outputs is not None:
+        config.return_dict = OUTPUTS[request.outputs]
     named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
@@ -207,6 +209,7 @@ def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> d
         "dtype": dtype_name(dtype),
         "device": str(plan.device),
         "random_weights": request.random_weights,
+        **({"outputs": request.outputs} if request.outputs else {}),
         **({"allow_random_weights": list(request.allow_random_weights)} if request.allow_random_weights else {}),
         **({"allow_unused_weights": list(request.allow_unused_weights)} if request.allow_unused_weights else {}),
         "seed": request.seed,

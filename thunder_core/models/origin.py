@@ -145,6 +145,7 @@ def _request_of(source: Mapping[str, object]) -> ModelRequest:
         random_weights=bool(source["random_weights"]),
         allow_random_weights=_texts(source.get("allow_random_weights", ())),
         allow_unused_weights=_texts(source.get("allow_unused_weights", ())),
+        outputs=None if source.get("outputs") is None else _text(source["outputs"]),
         seed=int(cast("int", source["seed"])),
         trust_remote_code=bool(source["trust_remote_code"]),
     )
