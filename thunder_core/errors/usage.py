@@ -165,6 +165,9 @@ class BadRecipe(UsageError):
 
     A method `setup_...` that is never called, a misspelled attribute, a text in the place of a tuple, a class in the
     place of an instance, a sum with something else: each would do nothing, or something else than was meant.
+
+    It is also the error for whatever the code of a recipe, a transform or an executor raises, for what it returns where
+    something else is wanted, and for `sys.exit` in it. The message names the part, and the file and the line.
     """
 
     code = "TH0219"

@@ -66,7 +66,8 @@ class WrongResult(ValidationError):
     The message names the first bound symbol that is wrong, with its executor, the result that differs, and by
     how much. Results have to be as near as rounding allows, of the same dtype, shape and strides, and no input may be
     written to that eager PyTorch leaves alone. Leave the executor out, or its claim to that operation, and report it to
-    its author.
+    its author. Where an executor that is not Thunder's returns a wrong result, or none, `thunder optimize` raises this
+    error, too, with the file and the line of its function.
 
     A validation looks inside the program, too, on one input: at each line that an executor runs, forward and backward,
     at each transform and at the derivatives, in float64 where they go. A line that is wrong there is refused, although
