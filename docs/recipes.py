@@ -107,8 +107,8 @@ True
 
 ```
 
-A recipe of your own is a file (`--recipe path/to/recipe.py:Name`, which may import its neighbours), or comes with an installed package by an entry point
-(`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`). Where two packages have
+A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), which may import the files beside it, or
+comes with an installed package by an entry point (`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`). Where two packages have
 one of the same name, that name is refused (`AmbiguousName`), and the full name of either is taken:
 `--recipe my_package.recipes.hf_llama`.
 
