@@ -107,10 +107,10 @@ True
 
 ```
 
-A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), or comes with an installed package by an entry point
-(`thunder.recipes`; executors and transforms by `thunder.executors` and `thunder.transforms`). Where two packages have
-one of the same name, that name is refused (`AmbiguousName`), and the full name of either is taken:
-`--recipe my_package.recipes.hf_llama`.
+Pass a recipe of your own as a file: `--recipe path/to/recipe.py:Name`. The file may import the files next to it. An
+installed package adds recipes with the entry point `thunder.recipes`, and executors and transforms with
+`thunder.executors` and `thunder.transforms`. If two packages have a recipe of the same name, the short name is refused
+(`AmbiguousName`). Then use the full name: `--recipe my_package.recipes.hf_llama`.
 
 A model's folder may ship one beside its weights, as `thunder_recipe.py`. `thunder optimize`, `bench` and
 `inspect-trace` say that it is there, and run it where `--trust-recipe` is given, after they have shown it.

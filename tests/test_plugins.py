@@ -199,3 +199,23 @@ def test_what_packages_declare_is_read_once_until_one_is_installed(
     assert reads == ["thunder.executors"] * 2
     shutil.rmtree(facts)
     assert "late" not in plugins.names("executors")
+
+
+def test_files_of_two_folders_have_neighbours_of_one_name_each(tmp_path):
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "beside.py").write_text(f"NAME = {name!r}\n")
+        (folder / "recipe.py").write_text(
+            "import beside\n\ndef later():\n    import beside_late\n    return beside_late.NAME\n"
+        )
+        (folder / "beside_late.py").write_text(f"NAME = 'late {name}'\n")
+    before = list(sys.path)
+    try:
+        first, second = (plugins.load_file(tmp_path / name / "recipe.py") for name in ("one", "two"))
+        assert (first.beside.NAME, second.beside.NAME) == ("one", "two")
+        assert second.later().startswith("late")
+    finally:
+        sys.path[:] = before
+        for name in ("beside", "beside_late"):
+            sys.modules.pop(name, None)

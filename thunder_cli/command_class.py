@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NoReturn
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from thunder_cli.console import trimmed_stdout
-from thunder_core.errors import BadOption
+from thunder_cli.console import results_alone, trimmed_stdout
+from thunder_core.errors import BadOption, Bug
+from thunder_core.extension.authorship import authors_error
 
 
 class HelpfulGroup(TyperGroup):
@@ -28,6 +29,14 @@ class OnceCommand(TyperCommand):
         with trimmed_stdout():
             super().format_help(ctx, formatter)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, with results alone on stdout; raises an error where others' code would end the process."""
+        with results_alone():
+            try:
+                return super().invoke(ctx)
+            except SystemExit as end:
+                refuse_to_end(end)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left; raises `BadOption` for a value that another one of the same option hides."""
         if not ctx.resilient_parsing:
@@ -37,3 +46,11 @@ class OnceCommand(TyperCommand):
                     raise BadOption(f"{option.opts[0]} was given {times} times", fix=f"give {option.opts[0]} once")
         rest: list[str] = super().parse_args(ctx, args)
         return rest
+
+
+def refuse_to_end(end: SystemExit) -> NoReturn:
+    """Raise the error for a `sys.exit` in code that a command runs, which would be taken for its own status."""
+    raise authors_error(end) or Bug(
+        f"a library would have ended the process: sys.exit({end.code!r:.80})",
+        fix="this is a bug: please report it with what `--debug` and `thunder doctor --json` print",
+    ) from end

@@ -63,9 +63,31 @@ class PrintableConsole(Console):
             yield segment if text is segment.text else Segment(text, segment.style)
 
 
+class ResultStream:
+    """The stream for results, while a command runs; what others print then goes to stderr."""
+
+    stream: IO[str] | None = None
+
+
+def results() -> IO[str]:
+    """The stream for results: stdout, to which nothing else is written while a command runs."""
+    return ResultStream.stream or sys.stdout
+
+
+@contextmanager
+def results_alone() -> Iterator[None]:
+    """While the block runs, stdout has results alone, and what models, recipes and libraries print goes to stderr."""
+    before, ResultStream.stream = ResultStream.stream, results()
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        ResultStream.stream = before
+
+
 def stdout() -> Console:
     """The console for results."""
-    return console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
+    return console(width=None if results().isatty() or "COLUMNS" in os.environ else PIPE_WIDTH)
 
 
 def stderr(*, quiet: bool = False) -> Console:
@@ -75,18 +97,18 @@ def stderr(*, quiet: bool = False) -> Console:
 
 def console(*, stderr: bool = False, **options: Any) -> PrintableConsole:
     """A console that prints text as it stands."""
-    file = trimmed(sys.stderr if stderr else sys.stdout)
+    file = trimmed(sys.stderr if stderr else results())
     return PrintableConsole(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, **options)
 
 
 def say(text: str, end: str = "\n") -> None:
     """Print a text to stdout, unwrapped and without colours."""
-    print(printable(text), end=end)
+    print(printable(text), end=end, file=results())
 
 
 def print_document(document: str) -> None:
     """Print a text in JSON to stdout."""
-    print(printable_json(document))
+    print(printable_json(document), file=results())
 
 
 class WritableAsJson(Protocol):

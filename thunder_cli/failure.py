@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
+from thunder_cli.streams import discard_results, flush_results, gone_folder_of
 from thunder_core.errors import Bug, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.extension.authorship import authors_error
 from thunder_core.models.memory_limits import is_refused_memory, process_limits
 from thunder_core.storage.full_disk import fullness
 
@@ -29,18 +33,31 @@ def report_error(error: BaseException, audience: Audience) -> int:
     known = known_error(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
-    if audience.json:
-        print_json("error/1", {"error": {**known.as_dict(), **findings_of(known)}})
-    else:
-        stderr().print(error_text(known), soft_wrap=True)
+    if not (audience.json and printed_as_json(known)):
+        with suppress(OSError, ValueError):  # a stream that is full, or closed: the status is left
+            stderr().print(error_text(known), soft_wrap=True)
+            sys.stderr.flush()
     return known.status
 
 
 def known_error(error: BaseException) -> ThunderError:
-    """The error of ours that an exception stands for: itself, a full disk, refused memory, or else a bug."""
+    """The error of ours that an exception stands for: itself, what the machine lacks, a plug-in's error, or a bug."""
     if isinstance(error, ThunderError):
         return error
-    return full_disk_of(error) or out_of_memory_of(error) or bug_of(error)
+    return (
+        gone_folder_of(error) or full_disk_of(error) or out_of_memory_of(error) or authors_error(error) or bug_of(error)
+    )
+
+
+def printed_as_json(error: ThunderError) -> bool:
+    """Print an error to stdout, and return whether that could be written."""
+    try:
+        print_json("error/1", {"error": {**error.as_dict(), **findings_of(error)}})
+        flush_results()
+    except (OSError, ValueError):
+        discard_results()
+        return False
+    return True
 
 
 def findings_of(error: ThunderError) -> dict[str, object]:

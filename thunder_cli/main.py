@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise, takewhile
 from typing import Protocol, cast
 
@@ -14,7 +15,9 @@ import typer
 
 from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, report_error
-from thunder_core.errors import BadOption, Interrupted, ThunderError
+from thunder_cli.streams import discard_results, flush_results, open_closed_streams, require_text
+from thunder_core.errors import BadOption, Interrupted, OutOfMemory, ThunderError
+from thunder_core.plugins import meant
 
 # Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
 # PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends, and its allocator
@@ -41,18 +44,32 @@ ARGUMENT_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `thunder` with the arguments (default: those of the process) and return its exit status."""
+    try:
+        return run(arguments)
+    except MemoryError:  # where there is not even memory to say so
+        with suppress(OSError):
+            os.write(2, b"error TH0702 out of memory\n  fix allow the process more memory (`ulimit -v`)\n")
+        return OutOfMemory.status
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command, and report what it raises; returns the exit status."""
     if arguments is None:
+        open_closed_streams()
         atexit.register(gc.freeze)  # else Python looks once more at each object of PyTorch's, for a second and longer
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", given))
     audience = Audience(json=asks_for_json(options), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     try:
+        require_text(given)
         status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
+        flush_results()
     except ARGUMENT_ERROR as error:
         return report_error(usage_error(cast(ArgumentError, error), given), audience)
     except BrokenPipeError:
-        return quiet_end()
+        discard_results()
+        return 0
     except KeyboardInterrupt as error:
         return report_error(interrupted(error), audience)
     except Exception as error:
@@ -71,9 +88,19 @@ def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
     """The error for arguments that typer refused."""
     command = next((argument for argument in given if not argument.startswith("-")), "")
     known = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
+    what, near = error.format_message(), ""
+    if (option := getattr(error, "option_name", None)) and isinstance(error, Exception):
+        what, near = f"there is no option {option}", meant_option(option, error)
     return BadOption(
-        error.format_message(), fix=f"`{known or f'thunder {command}'.strip()} --help` lists the arguments and options"
+        what, fix=f"{near}`{known or f'thunder {command}'.strip()} --help` lists the arguments and options"
     )
+
+
+def meant_option(option: str, error: ArgumentError) -> str:
+    """The question whether an option with a similar name was meant; empty where none is similar."""
+    context = getattr(error, "ctx", None)
+    known = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
+    return meant(option.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")], dashes="--")
 
 
 def interrupted(error: BaseException | None) -> ThunderError:
@@ -81,12 +108,6 @@ def interrupted(error: BaseException | None) -> ThunderError:
     stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
     stopped.__cause__ = error
     return stopped
-
-
-def quiet_end() -> int:
-    """The reader of our output has gone (`| head`): stop without a word."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -15,9 +16,11 @@ from thunder_core.errors import BadConfigFile, BadOption, ThunderError
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import Option, options_of
 from thunder_core.pipeline.request import Request
+from thunder_core.storage.plain_file import read_plain, reason_of
 
 Value = str | bool | int | float
 MOST_LETTERS = 1 << 20
+MOST_BYTES = 4 * MOST_LETTERS  # a letter has up to four bytes
 MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all before it
 
 
@@ -81,6 +84,8 @@ def require_kind(stated: Option, value: object) -> None:
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise Unsuitable(value, taken)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Unsuitable(value, "a finite number")
     if isinstance(value, dict):
         for one in value.values():
             if not isinstance(one, Value):
@@ -101,9 +106,9 @@ def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]
 def read_settings(path: Path) -> Settings:
     """The settings in a TOML file; raises `BadConfigFile`."""
     try:
-        content = tomllib.loads(bounded_text(path.read_text(encoding="utf-8")))
+        content = tomllib.loads(bounded_text(read_plain(path, MOST_BYTES).decode("utf-8-sig")))
     except OSError as error:
-        raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
+        raise BadConfigFile(f"{path} {reason_of(error)}", fix="name a TOML file that can be read") from error
     except (ValueError, RecursionError) as error:
         raise BadConfigFile(
             f"{path} is not TOML: {error}", fix="correct the line; docs/cli.md has an example"

@@ -18,6 +18,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +46,11 @@ ENTRY_POINTS: dict[Group, str] = {
 }
 # The extra of ours that installs a package, by the name that it is imported by.
 EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
+
+ALIKE = 0.6  # of the letters of two names, from where one may be meant by the other
+SHORTEST = 3  # letters of a name that may stand for a longer one
+FILE = "thunder_file_"  # begins the name of a module that was loaded from a file
+_file_folders: set[Path] = set()
 
 
 @dataclass(frozen=True)
@@ -120,9 +126,13 @@ def load(group: Group, name: str) -> ModuleType:
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module in a file that is not on the path of imports; raises whatever its code does. It is run once."""
+    """The module in a file that is not on the path of imports; raises whatever its code does. It is run once.
+
+    It may import its neighbours by their names, now and later; what is installed comes before them.
+    """
     whole = path.resolve()
-    name = f"thunder_file_{path.stem}_{zlib.crc32(str(whole).encode()):08x}"
+    name = f"{FILE}{path.stem}_{zlib.crc32(str(whole).encode()):08x}"
+    _file_folders.add(whole.parent)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, whole)
@@ -131,11 +141,40 @@ def load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with neighbours_first(str(whole.parent)):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+@contextmanager
+def neighbours_first(folder: str) -> Iterator[None]:
+    """Put a folder at the end of the path of imports, and leave folders of other files out while the block runs."""
+    others = [place for place in sys.path if Path(place) in _file_folders and place != folder]
+    forgotten = {name: one for name, one in list(sys.modules.items()) if others and _home(one) in others}
+    sys.path[:] = [*(place for place in sys.path if place not in (*others, folder)), folder]
+    for name in forgotten:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.path.extend(others)
+        sys.modules.update({name: one for name, one in forgotten.items() if name not in sys.modules})
+
+
+def _home(module: ModuleType) -> str:
+    """The folder of the file of a top-level module, but of those that were loaded from files; else empty."""
+    name, file = str(vars(module).get("__name__", "")), vars(module).get("__file__")
+    if not isinstance(file, str) or "." in name or name.startswith(FILE):
+        return ""
+    return str(Path(file).parent)
+
+
+def file_folders() -> frozenset[Path]:
+    """The folders of the files that `load_file` has run."""
+    return frozenset(_file_folders)
 
 
 def require(group: Group, name: str) -> None:
@@ -186,15 +225,31 @@ def imported(path: str) -> object:
     return found
 
 
+@contextmanager
+def kept_running(doing: str) -> Iterator[None]:
+    """Raise ImportError where the block, which runs the code of others, would end this process."""
+    try:
+        yield
+    except (SystemExit, GeneratorExit) as end:
+        raise ImportError(f"{doing} would have ended this process: {type(end).__name__}({end})") from end
+
+
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Up to three of the known names that look most like the given one, whatever its case."""
     by_lower = {one.lower(): one for one in sorted(known)}
-    return [by_lower[near] for near in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
+    alike = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=ALIKE)
+    longer = (one for one in by_lower if min(len(one), len(name)) >= SHORTEST and is_beginning(one, name.lower()))
+    return [by_lower[near] for near in dict.fromkeys((*alike, *longer))][:3]
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def is_beginning(one: str, other: str) -> bool:
+    """Whether one of two names begins with the other."""
+    return one.startswith(other) or other.startswith(one)
+
+
+def meant(name: str, known: Iterable[str], *, dashes: str = "") -> str:
     """The question whether one of the nearest names was meant, as the begin of a sentence; empty where none is near."""
-    near = nearest(name, known)
+    near = [f"{dashes}{one}" for one in nearest(name, known)]
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 

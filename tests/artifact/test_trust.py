@@ -95,6 +95,73 @@ def test_a_strangers_module_is_not_imported(reference, artifact, model, stranger
     assert STRANGER not in sys.modules
 
 
+SCRIPTS = (
+    *("numpy.f2py.__main__:main", "numpy.f2py.f2py2e:main", "numpy.conftest:pytest_configure", "numpy.distutils:x"),
+    *("numpy.fft.tests.test_helper:x", "sympy.this:s", "sympy.testing.runtests:test", "scipy.conftest:x"),
+    *("torch.utils.bottleneck.__main__:main", "torch.utils.collect_env:main", "torch.testing._internal.common_fsdp:x"),
+    *("transformers.cli.transformers:main", "transformers.models.bert.convert_bert_token_dropping:main"),
+    *("mpmath.tests.runtests:testit", "regex.tests.test_regex:x", "thunder_core.__main__:x"),
+)
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_no_script_of_a_library_is_imported_for_a_constant(path, artifact, model, monkeypatch):
+    module = path.partition(":")[0]
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    add_constant(artifact, constant(path))
+    with pytest.raises(ImportRefused, match="which no constant comes from") as refused:
+        thunder.load(artifact, model)
+    assert module in str(refused.value)
+    assert module not in sys.modules
+
+
+NEEDED = (
+    *("torch.nn.utils.parametrize", "torch._higher_order_ops.flex_attention", "torch.utils._pytree", "numpy.linalg"),
+    *("transformers.models.llama.modeling_llama", "transformers.models.bert.configuration_bert", "scipy.special"),
+    *("transformers.modeling_outputs", "transformers.integrations.sdpa_attention", "sympy.functions", "regex"),
+    *("transformers.models.auto.modeling_auto", "thunder_core.runtime.library.objects"),
+)
+
+
+@pytest.mark.parametrize("module", NEEDED)
+def test_modules_that_constants_come_from_are_trusted(module, monkeypatch):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    assert trust_in(None).require(f"{module}:x") == module
+
+
+@pytest.fixture
+def package_of_scripts(tmp_path, monkeypatch, mark):
+    """A package whose modules end the process when they are imported."""
+    package = tmp_path / "path" / "a_package_of_scripts"
+    (package / "tests").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "tests" / "__init__.py").write_text("")
+    for name in ("__main__", "setup", "tests/test_thing", "operations"):
+        (package / f"{name}.py").write_text(f"{MARKS}import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(package.parent)
+    yield package.name
+    for name in [name for name in sys.modules if name.partition(".")[0] == package.name]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("module", ["__main__", "setup", "tests.test_thing"])
+def test_no_script_of_a_trusted_package_is_imported(module, artifact, model, package_of_scripts, mark):
+    add_constant(artifact, constant(f"{package_of_scripts}.{module}:main"))
+    with pytest.raises(ImportRefused, match="a script, a test or a tool"):
+        thunder.load(artifact, model, trusted_modules=package_of_scripts)
+    assert not mark.exists()
+
+
+def test_a_module_that_ends_the_process_is_an_error_of_the_artifact(artifact, model, package_of_scripts, mark):
+    add_constant(artifact, constant(f"{package_of_scripts}.operations:main"))
+    with pytest.raises(ArtifactForeign, match=r"would have ended this process: SystemExit\(0\)"):
+        thunder.load(artifact, model, trusted_modules=package_of_scripts)
+    assert mark.exists()
+    reseal(artifact, code={f"{package_of_scripts}.operations": "0" * 64})
+    with pytest.raises(ArtifactForeign, match="would have ended this process"):
+        thunder.load(artifact, model, trusted_modules=package_of_scripts)
+
+
 def make_package(folder: Path, name: str) -> Path:
     """A package in a folder that leaves the mark when it is imported."""
     (folder / name).mkdir(parents=True)

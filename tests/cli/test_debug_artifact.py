@@ -10,6 +10,7 @@ import pytest
 
 from tests.artifact.damages import manifest_of, reseal
 from tests.cli.small import QUICK
+from thunder_core.artifact.manifest import ToleranceFacts
 from thunder_core.storage.digest import digest_of
 
 
@@ -97,6 +98,13 @@ def test_a_stored_line_that_was_changed_is_named(thunder, artifact):
         assert [one["line"] for one in others] == [stage_of(artifact, change.trace).lines_file], what
         for path, content in sound.items():
             path.write_bytes(content)
+
+
+def test_a_changed_line_is_named_although_the_artifact_allows_any_error(thunder, artifact):
+    change = CHANGES["a result that is scaled"]
+    change_line(artifact, change.trace, change.pattern, change.replacement)
+    reseal(artifact, tolerance=ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0))
+    assert faults_of(thunder, artifact)[0]["kind"] == "stored"
 
 
 def test_a_listing_that_shows_something_else_is_named(thunder, artifact):

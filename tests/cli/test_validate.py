@@ -96,6 +96,26 @@ def test_out_of_tolerance_changes_nothing_and_tells_what_it_measured(thunder, ba
     assert bytes_of(bare) == before
 
 
+LOOSE = ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0)
+
+
+def test_an_artifact_cannot_loosen_the_tolerance_of_its_recipe(thunder, bare):
+    reseal(bare, tolerance=LOOSE)
+    done = thunder("validate", "bare", "--no-write")
+    assert done.status == 0, done.err
+    assert "tolerance times_eager=2 floor=4e-06 kl=1e-05 top1=0.99" in done.out
+    done = thunder("validate", "bare", "--tolerance", "0", "--tolerance", "floor=0", "--quiet")
+    assert (done.status, "TH0401" in done.err) == (4, True)
+    done = thunder("validate", "bare", "--no-write", "--tolerance", "times_eager=8", "--tolerance", "kl=0.5")
+    assert "tolerance times_eager=8 floor=4e-06 kl=0.5 top1=0.99" in done.out
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "inf", "nan", "speed=1", "kl=", "=", ""])
+def test_what_is_no_tolerance_is_refused(thunder, bare, text):
+    done = thunder("validate", "bare", "--tolerance", text)
+    assert (done.status, "TH0201" in done.err) == (2, True)
+
+
 def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
     monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
     assert thunder("validate", "bare", "--quiet").status == 0

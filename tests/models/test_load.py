@@ -141,10 +141,12 @@ def test_random_weights_need_a_config_alone(saved, tmp_path):
 
 
 def test_a_fresh_head_is_noted_and_seeded(saved):
-    request = ModelRequest(model=str(saved("bert")), task="sequence-classification", seed=2)
+    head = ("bert.pooler", "class*")
+    request = ModelRequest(model=str(saved("bert")), task="sequence-classification", seed=2, allow_random_weights=head)
     loaded = load_model(request)
     assert type(loaded.model).__name__ == "BertForSequenceClassification"
     new, unused = loaded.notes
+    assert loaded.caveats == loaded.notes
     assert new.endswith("not in the checkpoint, so initialized at random: bert.pooler.dense, classifier")
     assert "cls.predictions" in unused
     assert "not used by BertForSequenceClassification" in unused
@@ -160,7 +162,11 @@ def test_a_base_model_leaves_the_head_out_and_says_so(saved):
 
 
 def test_the_head_of_an_encoder_decoder_is_a_head(saved):
-    loaded = load_model(ModelRequest(model=str(saved("t5")), task="sequence-classification"))
+    request = ModelRequest(model=str(saved("t5")), task="sequence-classification")
+    with pytest.raises(BadModelFolder, match="lacks 4 weights of T5ForSequenceClassification") as refused:
+        load_model(request)
+    assert "--allow-random-weights classification_head.dense" in refused.value.fix
+    loaded = load_model(dataclasses.replace(request, allow_random_weights=("classification_head",)))
     assert "classification_head" in loaded.notes[0]
 
 
@@ -333,7 +339,7 @@ def test_loading_prints_nothing_and_puts_the_settings_back(saved, capfd):
     logging.enable_progress_bar()
     capfd.readouterr()
     try:
-        load_model(ModelRequest(model=str(folder), task="sequence-classification"))
+        load_model(ModelRequest(model=str(folder), task="feature-extraction", allow_random_weights=("pooler",)))
         assert capfd.readouterr() == ("", "")
         assert logging.get_verbosity() == standard_logging.INFO
         assert logging.is_progress_bar_enabled()

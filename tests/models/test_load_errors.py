@@ -413,7 +413,7 @@ def test_the_checkpoints_own_head_may_not_be_missing(saved, tmp_path):
     folder = Path(shutil.copytree(saved("bert"), tmp_path / "bert"))
     edit_config(folder, architectures=["BertForSequenceClassification"])
     assert (
-        "lacks 2 weights of BertForSequenceClassification: classifier"
+        "lacks 4 weights of BertForSequenceClassification: bert.pooler.dense, classifier"
         in refusal(folder, BadModelFolder, early=False).what
     )
 

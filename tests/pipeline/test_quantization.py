@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from thunder_core.errors import (
 )
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request, bench, optimize
+from thunder_core.pipeline import Request, bench, optimize, plan
 from thunder_core.pipeline.bench import bench_artifact
 from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.progress import CALIBRATE
@@ -179,7 +180,9 @@ def test_an_artifact_is_measured_against_the_float_model_and_against_the_quantiz
 ) -> None:
     saved(tmp_path / "model")
     out = tmp_path / "out"
-    optimize(Request(("hf-llama", "int8-dynamic"), ModelRequest(str(tmp_path / "model")), out=out, **QUICK))
+    optimize(
+        Request(("hf-llama", "int8-dynamic"), ModelRequest(str(tmp_path / "model")), out=out, force_slow=True, **QUICK)
+    )
     called: dict[str, torch.nn.Module] = {}
     for name in ("eager", "prepared"):
         monkeypatch.setitem(bench.CONTENDERS, name, lambda model, name=name: called.setdefault(name, model))
@@ -254,3 +257,27 @@ def test_a_fresh_process_trains_adapters_beside_small_weights(sample: str, out: 
     assert all(name.endswith((".lora_a.grad", ".lora_b.grad")) for name in gradients)
     assert {stage.trace for program in open_artifact(out).manifest.programs for stage in program.stages} >= {"backward"}
     elsewhere(TRAINS, out, tmp_path)
+
+
+def without_products_of_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that multiplies no 8-bit integers."""
+    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset({"avx2"}))
+
+
+def test_a_sum_with_a_recipe_that_is_slower_than_eager_here_is_refused(monkeypatch, tmp_path):
+    without_products_of_integers(monkeypatch)
+    model = ModelRequest(sample=SAMPLES["llama"], device="cpu")
+    request = Request(("hf-llama", "int8-dynamic"), model, out=tmp_path / "out")
+    with pytest.raises(EnvironmentLacks, match="would be slower than eager PyTorch here") as refused:
+        plan(request)
+    assert "take int8-weight-only in its place, or give --force-slow" in refused.value.fix
+    assert plan(dataclasses.replace(request, force_slow=True)).prepared.recipe.name == "hf-llama + int8-dynamic"
+    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset({"avx_vnni"}))
+    assert plan(request).prepared.degraded == ()
+
+
+def test_the_plan_of_a_recipe_that_is_slower_than_eager_here_says_so(monkeypatch, tmp_path):
+    without_products_of_integers(monkeypatch)
+    request = Request("int8-dynamic", ModelRequest(sample=SAMPLES["llama"], device="cpu"), out=tmp_path / "out")
+    (part,) = plan(request).prepared.degraded
+    assert "expect it to be slower than eager PyTorch here, and take int8-weight-only" in part.fix

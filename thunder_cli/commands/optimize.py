@@ -99,6 +99,8 @@ def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
     if json:
         print_json("optimize/1", {"artifact": str(outcome.artifact), "report": plain(outcome.report)})
     elif quiet:
+        for caveat in outcome.report.model.caveats:
+            stderr().print(f"warning validated, but {caveat}", style="yellow", soft_wrap=True)
         say(str(outcome.artifact))
     else:
         stderr().print()

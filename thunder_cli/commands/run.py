@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from thunder_cli import options
-from thunder_cli.console import print_json, say, stderr
+from thunder_cli.console import print_json, results, say, stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
@@ -121,7 +121,7 @@ class ToldTokens:
         self._text.append(piece)
         if self.shown:
             say(piece, end="")
-            sys.stdout.flush()
+            results().flush()
 
 
 def timings(tokens: Sequence[Token]) -> dict[str, object]:

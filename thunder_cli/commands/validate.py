@@ -57,17 +57,20 @@ def validate(
 
 def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
     """Print what was measured, and what has become of the artifact."""
-    from thunder_cli.views.outcome import WIDE, evaluation_view, findings_view, revalidation_view
+    from thunder_cli.views.outcome import WIDE, caveats_view, evaluation_view, findings_view, revalidation_view
 
     if json:
         found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
         found["signature_dropped"] = done.signature_dropped
+        found["caveats"] = list(done.caveats)
         found["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
         print_json("validate/1", {**found, "validation": plain(done.validation)})
         return
     console = stdout()
     if not quiet:
         console.print(findings_view(done.validation, wide=console.width >= WIDE))
+        for caveat in caveats_view(done.caveats):
+            console.print(caveat)
         console.print()
         if done.evaluation is not None:
             console.print(evaluation_view(done.evaluation))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from thunder_core.artifact.public_keys import PublicKey
     from thunder_core.artifact.read import Artifact
 
+MOST_NAMED = 3  # files, in a message
+
 
 @expand_options
 def verify(
@@ -44,8 +46,8 @@ def verify(
 ) -> None:
     """Check the digest of every file in ARTIFACT, and its signatures against the trusted keys.
 
-    The exit status is 6 for an invalid file or signature, or without a signature by a given --key. An artifact
-    without a signature passes, unless --require-signature is given.
+    The exit status is 6 for an invalid file or signature, for a file that the manifest does not list, or without a
+    signature by a given --key. An artifact without a signature passes, unless --require-signature is given.
     """
     from thunder_cli.ci_report import reporting
     from thunder_core.artifact.consent import Consent
@@ -55,6 +57,7 @@ def verify(
     with reporting(ci, "verify"):
         named = None if key is None else tuple(one.expanduser() for one in key)
         opened = open_artifact(artifact)
+        require_nothing_else(opened)
         if key or require_signature:
             require_authentic(opened, Consent(trusted_keys=named, require_signature=True))
         signers, trusted = signers_of(opened), keys_of(named)
@@ -62,6 +65,17 @@ def verify(
             print_json("verify/1", as_data(opened, signers, trusted))
         else:
             stdout().print(as_text(opened, signers, trusted), soft_wrap=True)
+
+
+def require_nothing_else(opened: Artifact) -> None:
+    """Raise `ArtifactDamaged` for a file in the folder that the manifest does not list."""
+    from thunder_core.artifact.place import strange_files
+    from thunder_core.artifact.read import damaged
+
+    strange = sorted(strange_files(opened.folder, opened.manifest))
+    if strange:
+        more = f" and {len(strange) - MOST_NAMED} more" if len(strange) > MOST_NAMED else ""
+        raise damaged(opened.folder, f"the manifest does not list {', '.join(strange[:MOST_NAMED])}{more}")
 
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:

@@ -56,7 +56,12 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         state = ("pending: run `thunder validate` on the target", "yellow") if pending else ("not validated", BAD)
         yield Text.assemble(("Validation", HEAD), "  ", state)
         return
-    yield validation_view(validation, wide=width >= WIDE)
+    yield validation_view(validation, wide=width >= WIDE, caveats=report.model.caveats)
+
+
+def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
+    """The weights that a verdict does not hold for, each in a line."""
+    yield from (Padding(Text(f"but {one}", "bold yellow"), (0, 0, 0, 2)) for one in caveats)
 
 
 def _inside(report: Report) -> Iterator[RenderableType]:
@@ -74,6 +79,11 @@ def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> 
     return generation_view(found) if isinstance(found, GenerationReport) else validation_view(found, wide=wide)
 
 
+def allowed(found: ValidationReport | GenerationReport) -> RenderableType:
+    """The tolerance that a validation was held against."""
+    return Padding(Text(f"tolerance {found.tolerance.in_words}", DIM), (0, 0, 0, 2))
+
+
 def generation_view(generation: GenerationReport) -> RenderableType:
     """For each prompt size: the tokens that agree with eager's, the divergence of the distributions, the verdict."""
     tokens = counted(generation.new_tokens, "new token")
@@ -84,10 +94,10 @@ def generation_view(generation: GenerationReport) -> RenderableType:
         equal = f"{one.equal} of {one.tokens}"
         table.add_row(one.size, equal, magnitude(one.mean_divergence), magnitude(one.largest_divergence), judged)
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
-    return titled("Validation", detail, Group(table, *notes))
+    return titled("Validation", detail, Group(table, allowed(generation), *notes))
 
 
-def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:
+def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
     """For each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
@@ -103,7 +113,7 @@ def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableTy
     hidden = len(validation.outputs) - len(shown)
     more = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
-    return titled("Validation", detail, Group(table, *more, *notes))
+    return titled("Validation", detail, Group(table, *caveats_view(caveats), *more, allowed(validation), *notes))
 
 
 def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from thunder_core.artifact.public_keys import KIND, MOST, PublicKey, parse_lines
 from thunder_core.errors import BadKey, OutputExists, OutputNotWritable
 from thunder_core.storage.full_disk import full_disk_told
+from thunder_core.storage.plain_file import read_plain, reason_of
 
 PASSPHRASE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -115,13 +116,9 @@ def read_pem(place: Path, content: bytes) -> PublicKey:
 def content_of(place: Path) -> bytes:
     """The bytes of a file of keys; raises `BadKey` for one that cannot be read, or is too large to be one."""
     try:
-        with place.open("rb") as file:
-            content = file.read(MOST + 1)
+        return read_plain(place, MOST)
     except OSError as error:
-        raise BadKey(f"the key {place} cannot be read: {error.strerror}", fix="name a file that exists") from error
-    if len(content) > MOST:
-        raise BadKey(f"{place} is too large for a key", fix="name a key file made by `thunder keys new`")
-    return content
+        raise BadKey(f"the key {place} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
 
 
 def signed(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:

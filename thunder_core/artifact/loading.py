@@ -30,7 +30,7 @@ from thunder_core.artifact.standalone import standalone_here
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.artifact.weights import adopt_weights, has_no_data, put_weights, read_weights, weights_of
-from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
+from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, PackageMissing, WrongInputs
 from thunder_core.runtime.compiled import ProgramCompiler, Specializations
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.program import Program
@@ -253,7 +253,8 @@ def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn
 
 def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from its class and config, which the artifact keeps; its weights are yet to come."""
-    build: Any = plugins.imported(BUILD_EMPTY_MODEL)
+    trust_in(None).require(facts.path)
+    build = builder(artifact, BUILD_EMPTY_MODEL)
     kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
     file = artifact.folder / CONFIG
     allowed = {"trust_remote_code": trust_remote_code, **facts.model_dump()}
@@ -267,6 +268,18 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
     return prepared(artifact, model, has_values=False)
 
 
+def builder(artifact: Artifact, path: str) -> Any:
+    """A function that builds models; raises `PackageMissing` where their library is not installed."""
+    try:
+        return plugins.imported(path)
+    except ModuleNotFoundError as error:
+        raise PackageMissing(
+            f"{artifact.folder} cannot build its {artifact.manifest.subject} without {error.name}: {error}",
+            fix=f"pip install {error.name}; or make the artifact with --include-weights and --outputs tuple, "
+            "which needs PyTorch alone",
+        ) from error
+
+
 def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from where it came from; raises `WrongInputs` where the artifact does not say that."""
     if not artifact.manifest.source:
@@ -275,7 +288,7 @@ def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bo
             fix="pass the model: thunder_core.load(folder, model)"
             + (", with weights=True to load the artifact's weights" if artifact.manifest.weights else ""),
         )
-    rebuild: Any = plugins.imported(REBUILD)
+    rebuild = builder(artifact, REBUILD)
     options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}
     model: torch.nn.Module = rebuild(artifact.manifest.source, **options).model
     return prepared(artifact, model, has_values=not artifact.manifest.weights)

@@ -75,7 +75,7 @@ class StandaloneFacts(StoredFacts):
         """The circumstances of this process."""
         packages = tuple(sorted(packages))
         return cls(
-            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            python=python_version(),
             packages=packages,
             versions={name: version_of(name) or "" for name in sorted(related(packages))},
             variables=variables_here(),
@@ -160,9 +160,12 @@ def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedProl
     facts = standalone_facts(artifact)
     if facts is None or is_imported(facts.packages) or not needs_no_consent(artifact, trust):
         return {}
-    if facts != facts.here(facts.packages, facts.programs) or not has_same_code(artifact):
+    if not holds_without_library(facts) and facts != facts.here(facts.packages, facts.programs):
         return {}
-    return {number: one for number, one in candidates(artifact).items() if number in facts.programs}
+    if not has_same_code(artifact):
+        return {}
+    found = {number: one for number, one in candidates(artifact).items() if number in facts.programs}
+    return found if all(set(one.packages) <= set(facts.packages) for one in found.values()) else {}
 
 
 def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
@@ -177,7 +180,17 @@ def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
 
 def is_imported(packages: Iterable[str]) -> bool:
     """Whether one of the packages was imported in this process, so that its objects may have been changed."""
-    return any(package in sys.modules for package in packages)
+    return any(sys.modules.get(package) is not None for package in packages)
+
+
+def holds_without_library(facts: StandaloneFacts) -> bool:
+    """Whether no library of the model is installed here, so that nothing can differ from what the programs expect."""
+    return facts.python == python_version() and not any(map(plugins.installed, facts.packages))
+
+
+def python_version() -> str:
+    """The version of Python, as far as programs depend on it."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
@@ -206,5 +219,5 @@ def has_same_code(artifact: Artifact) -> bool:
     return all(
         (path := plugins.file_of(module)) is not None and digest_of(path.read_bytes()) == digest
         for module, digest in artifact.manifest.code.items()
-        if package_of(module) not in BY_VERSION
+        if package_of(module) not in BY_VERSION and plugins.installed(module)
     )

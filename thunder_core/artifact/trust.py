@@ -17,12 +17,11 @@ from typing import Any
 import torch
 
 from thunder_core import plugins
+from thunder_core.artifact.importable import LIBRARIES, defines_constants, is_script
 from thunder_core.artifact.installation import stray_location
 from thunder_core.errors import BadOption, ImportRefused
 
 BROUGHT = "transformers_modules."
-# The libraries that programs are made with, and what these import themselves.
-LIBRARIES = frozenset({"builtins", "torch", "transformers", "numpy", "scipy", "sympy", "mpmath", "regex"})
 
 
 @dataclass(frozen=True)
@@ -30,25 +29,44 @@ class Trust:
     """The modules that may be imported for an artifact: those of these names, and what lies beneath them.
 
     Libraries and plug-ins count where they were installed: another module of such a name, in the current folder, does
-    not. A module that this process has imported already may be referred to, whatever its name: that runs nothing.
+    not. Of libraries, modules that define what constants are may be imported, and of nobody a script or a test, unless
+    the user names that very module. A module that this process has imported already may be referred to, whatever its
+    name: that runs nothing.
     """
 
     roots: frozenset[str]
 
     def imported(self, path: str) -> object:
-        """The object at `module:qualname`; raises `ImportRefused` before a module of anybody else is imported."""
+        """The object at `module:qualname`; raises `ImportRefused` before a module of anybody else is imported.
+
+        A module that ends the process as it is imported (`sys.exit`) raises ImportError.
+        """
+        module = self.require(path)
+        if module in sys.modules and not self.covers(module):
+            return object_in_memory(path)
+        with plugins.kept_running(f"importing {module}"):
+            return plugins.imported(path)
+
+    def require(self, path: str) -> str:
+        """The module of `module:qualname`, which is not imported; raises `ImportRefused` for one that may not be."""
         module = path.partition(":")[0]
         if not module.partition(".")[0]:
             raise ImportError(f"{module!r} is not a module name")
         if module not in sys.modules and plugins.installed(module):
             self._require(path, module)
-        in_memory = module in sys.modules and not self.covers(module)
-        return object_in_memory(path) if in_memory else plugins.imported(path)
+        return module
 
     def _require(self, path: str, module: str) -> None:
         """Raise `ImportRefused` for a module of anybody else, or one that only has the name of a library."""
-        if self._names(module):
+        if module in self.roots or (self._names(module) and not is_script(module)):
             return
+        if self.covers(module) and not self._defines_constants(module):
+            raise ImportRefused(
+                f"the artifact refers to {path}, and {module} is a script, a test or a tool, which no constant comes "
+                "from",
+                fix="do not use this artifact; if you know why it refers to that module, import the module before "
+                "you load the artifact",
+            )
         stray = stray_location(module.partition(".")[0]) if self.covers(module) else None
         if self.covers(module) and stray is None:
             return
@@ -59,6 +77,11 @@ class Trust:
             fix="check the module; if you trust it, import it before you load the artifact, or load the artifact with "
             f"trusted_modules=({module!r},) or --trust-module {module}",
         )
+
+    def _defines_constants(self, module: str) -> bool:
+        """Whether a module that is covered is one that constants come from: of libraries, one of a list."""
+        is_library = module.partition(".")[0] in LIBRARIES and not self._names(module)
+        return defines_constants(module) if is_library else not is_script(module)
 
     def covers(self, module: str) -> bool:
         """Whether a module is one of the roots, a library or a plug-in by its name, or beneath one."""
@@ -83,7 +106,7 @@ def object_in_memory(path: str) -> object:
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
     """The trust in the libraries, in the packages of a subject's own code, and in what the user adds."""
-    return Trust(frozenset(root_of(name) for name in modules_of(subject)) | named(trusted_modules))
+    return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named(trusted_modules))
 
 
 def root_of(module: str) -> str:

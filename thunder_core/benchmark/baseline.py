@@ -17,9 +17,11 @@ from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkFacts, Be
 from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.errors import BadOption, SlowerThanBaseline, UsageError
 from thunder_core.storage.file import write_whole
+from thunder_core.storage.plain_file import read_plain, reason_of
 
 Key = tuple[tuple[str, str], ...]
 
+MOST_BYTES = 64 << 20  # of a file of measurements
 AGAIN = (
     "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
 )
@@ -60,9 +62,9 @@ def write_suite(suite: BenchmarkSuite, path: Path) -> None:
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
     """The measurements in a file. Raises BadOption, which says how it was named, if it cannot be read or understood."""
     try:
-        return BenchmarkSuite.model_validate_json(path.read_text(encoding="utf-8"))
+        return BenchmarkSuite.model_validate_json(read_plain(path, MOST_BYTES).decode("utf-8-sig"))
     except OSError as error:
-        raise BadOption(f"{option}{path} cannot be read: {error.strerror}", fix="name an existing file") from error
+        raise BadOption(f"{option}{path} {reason_of(error)}", fix="name a file that can be read") from error
     except (Malformed, UnicodeDecodeError) as error:
         raise BadOption(
             f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN

@@ -13,6 +13,7 @@ from thunder_core.claiming.comparison import Difference, Exact, Measured, metada
 from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred
 from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
 from thunder_core.errors import WrongResult
+from thunder_core.extension.authorship import is_ours, line_of
 from thunder_core.ir.evaluate import bindings, evaluate
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -212,6 +213,12 @@ def perturb(value: Any) -> Any:
     return in_float64(value) * (1 + signs * unit)
 
 
+def place_of(function: Callable[..., Any]) -> str:
+    """The place of a function of somebody else's executor, as the end of a sentence; empty for one of Thunder's."""
+    line = None if is_ours(function) else line_of(function)
+    return "" if line is None else f"; its function is {line}"
+
+
 def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult:
     """The error that tells of a wrong result of a check."""
     largest = f", the largest difference is {difference.largest:.3g}" if difference.largest else ""
@@ -220,7 +227,8 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
     return WrongResult(
         f"the executor {check.claimed.executor} computes a wrong result for {operations:.200}{module}: "
         f"{what} {difference.what}".rstrip()
-        + largest,
+        + largest
+        + place_of(check.claimed.symbol.target),
         fix=FIX.format(check.claimed.executor),
         where=check.claimed.source,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -12,13 +13,16 @@ import torch
 from thunder_core import plugins
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.claiming.device_code import DeviceCode
-from thunder_core.errors import UnknownName, WrongInputs
+from thunder_core.errors import BadRecipe, UnknownName, WrongInputs
+from thunder_core.extension.authorship import checked_return
 from thunder_core.extension.declaration import require_traits
 from thunder_core.extension.traits import Traits
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.patterns.pattern import Pattern, pattern
 from thunder_core.patterns.replacement import Replacement, replacement
+
+EXECUTOR = "EXECUTOR"  # the name of a plug-in's executor in its module
 
 
 class Executor(Traits, ABC):
@@ -94,10 +98,16 @@ class Executor(Traits, ABC):
 
         Kernels read memory as it is: eager PyTorch alone runs what reads a conjugated or negated view.
         """
-        bsyms = (
-            bsym if bsym.executor or not bsym.is_resolved else self.claim(bsym) or bsym for bsym in trace.bound_symbols
-        )
+        bsyms = (bsym if bsym.executor or not bsym.is_resolved else self._claimed(bsym) for bsym in trace.bound_symbols)
         return trace.having(bsyms, made_by=f"claim by {self.name}")
+
+    def _claimed(self, bsym: BoundSymbol) -> BoundSymbol:
+        """A bound symbol as this executor runs it, or as it is; raises `BadRecipe` where `claim` returns neither."""
+        claimed = self.claim(bsym)
+        if claimed is None or type(claimed) is BoundSymbol:
+            return claimed or bsym
+        found: BoundSymbol = checked_return(self, "claim", claimed, (BoundSymbol, type(None)))
+        return found
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:  # noqa: ARG002
         """The claimed trace with what this executor does to compare it, as it runs, with what was to be claimed."""
@@ -232,7 +242,8 @@ def registered_names() -> list[str]:
 def find_executor(name: str | Executor) -> Executor:
     """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module.
 
-    Raises `UnknownName`, `EnvironmentLacks`, and `WrongInputs` for what is neither a name nor an executor.
+    Raises `UnknownName`, `EnvironmentLacks`, `BadRecipe` for a module without an EXECUTOR, and `WrongInputs` for what
+    is neither a name nor an executor.
     """
     if isinstance(name, Executor):
         return name
@@ -242,5 +253,17 @@ def find_executor(name: str | Executor) -> Executor:
         )
     if name in registered_names():
         return registered(name)
-    executor: Executor = plugins.load("executors", name).EXECUTOR
-    return executor
+    return executor_in(plugins.load("executors", name), f"the executor {name}")
+
+
+def executor_in(module: ModuleType, what: str, name: str = "") -> Executor:
+    """The executor of a module, called `EXECUTOR` if no other name is given; raises `BadRecipe` where there is none."""
+    found = vars(module).get(name or EXECUTOR)
+    if isinstance(found, Executor):
+        return found
+    own = [one for one, value in vars(module).items() if isinstance(value, Executor)]
+    names = f"; it has {', '.join(own)}" if own else ""
+    raise BadRecipe(
+        f"{what} defines no {name or EXECUTOR} that is an instance of Executor{names}",
+        fix=f"call the executor {EXECUTOR}" + (f", or name one: {what}:{own[0]}" if own else ""),
+    )

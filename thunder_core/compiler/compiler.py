@@ -37,6 +37,7 @@ from thunder_core.claiming.withholding import withholding
 from thunder_core.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
 from thunder_core.compiler.nested import CallsByLine
 from thunder_core.compiler.stage_log import StageLog
+from thunder_core.compiler.transformation import checked_trace
 from thunder_core.errors import (
     Bug,
     CannotReplay,
@@ -247,7 +248,7 @@ class Compiler:
             for transform in self.transforms:
                 changed = transformed(trace, transform)
                 if changed is not trace:  # a transform of the model alone leaves no stage, which would be kept twice
-                    trace = log.note(check_trace(changed))
+                    trace = log.note(checked_trace(transform, changed))
         return acquired, trace
 
     def _claimed(

@@ -33,10 +33,10 @@ from thunder_core.capture.modes import without_our_functions, without_recording
 from thunder_core.capture.numbers import SymbolicNumber, concrete
 from thunder_core.capture.stand_ins import StandIns
 from thunder_core.capture.values import Unknowable
+from thunder_core.compiler.transformation import checked_trace
 from thunder_core.errors import CannotReplay, DataDependent, ThunderError
 from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.transform import Transform
-from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import valid_name
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
@@ -249,7 +249,7 @@ class Call:
         trace = acquired.computation
         with without_recording():
             for transform in self.own.transforms:
-                trace = check_trace(transform(trace))
+                trace = checked_trace(transform, transform(trace))
         self._require_modes_kept(trace)
         return trace
 

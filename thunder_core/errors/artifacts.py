@@ -12,7 +12,10 @@ class NotAnArtifact(ArtifactError):
 
 
 class ArtifactDamaged(ArtifactError):
-    """A file of the artifact is missing, lies outside the folder, or does not match its digest in the manifest."""
+    """A file of the artifact is missing, lies outside the folder, or does not match its digest in the manifest.
+
+    `thunder verify` also refuses an artifact whose folder has a file that the manifest does not list.
+    """
 
     code = "TH0602"
 

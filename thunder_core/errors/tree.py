@@ -71,6 +71,7 @@ class ValidationError(ThunderError):
     """The optimized model differs from eager PyTorch by more than the recipe's tolerance."""
 
     status = 4
+    faults: tuple[object, ...] = ()  # the wrong lines, the first one first, for whoever catches the error
 
 
 class BaselineError(ThunderError):

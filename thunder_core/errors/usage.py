@@ -49,6 +49,11 @@ class BadModelFolder(UsageError):
     Examples: a truncated safetensors file, a missing shard, a config that is not JSON. Thunder reads weights from
     safetensors files only, because pickled weights (`pytorch_model.bin`) can run code when they are read. With
     `--random-weights`, a config alone is enough.
+
+    The weights must be those of the model. By default, it is an error if the checkpoint lacks weights, which would be
+    random, or has weights that the model does not use. `--allow-random-weights NAME` and `--allow-unused-weights NAME`
+    name weights or modules for which this is intended, and every verdict names them. With `--task`, the head of the
+    checkpoint may be unused.
     """
 
     code = "TH0205"
@@ -165,6 +170,9 @@ class BadRecipe(UsageError):
     - a method `setup_...` that is never called, or a misspelled attribute;
     - a string instead of a tuple, or a class instead of an instance;
     - a recipe that is added to something else than a recipe.
+
+    It is also the error for an exception in the code of a recipe, a transform or an executor, for a return value of the
+    wrong type, and for `sys.exit`. The message names the part, the file and the line.
     """
 
     code = "TH0219"

@@ -128,10 +128,12 @@ class Cuda(Requirement):
 class Processor(Requirement):
     """A processor with one of these instruction sets, as Linux names them, for models on the CPU; GPUs have no need.
 
-    Elsewhere than on Linux nothing is known, and nothing missing.
+    Elsewhere than on Linux nothing is known, and nothing missing. `otherwise` names the recipe to take on a processor
+    without them, where this one is slower than eager PyTorch.
     """
 
     instructions: tuple[str, ...]
+    otherwise: str = ""
 
     @property
     def name(self) -> str:
@@ -140,8 +142,11 @@ class Processor(Requirement):
 
     @property
     def fix(self) -> str:
-        """Another machine."""
-        return f"run on {self.name}"
+        """Another machine, or another recipe."""
+        slower = (
+            f"; expect it to be slower than eager PyTorch here, and take {self.otherwise}" if self.otherwise else ""
+        )
+        return f"run on {self.name}{slower}"
 
     def missing(self) -> str | None:
         """The reason: none of the instruction sets is there."""

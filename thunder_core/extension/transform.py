@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+import torch
+
 from thunder_core import plugins
 from thunder_core.errors import RecipeConflict, UnknownName
 from thunder_core.extension.arrangement import Arrangement, Member
+from thunder_core.extension.authorship import checked_return
 from thunder_core.extension.declaration import options_of, require_kinds, require_traits, vet_class
 from thunder_core.extension.traits import RELATIONS, TRAITS, Part, Traits, require_compatible
 
 if TYPE_CHECKING:
-    import torch
-
     from thunder_core.ir.trace import Trace
 
 Model = TypeVar("Model", bound="torch.nn.Module")
@@ -101,7 +102,7 @@ class Transform(Traits, ABC):
 def prepared_model(model: Model, transforms: Iterable[Transform]) -> Model:
     """The model that is traced: as the transforms prepare it, one after the other."""
     for transform in transforms:
-        model = cast(Model, transform.prepare(model))
+        model = cast(Model, checked_return(transform, "prepare", transform.prepare(model), torch.nn.Module))
     return model
 
 

@@ -92,7 +92,7 @@ class Batches:
 
     def _padded(self, row: Row) -> Tensors:
         """One sample, its tokens as many as the sequence has."""
-        row = {name: self._decoded(name, tensor) for name, tensor in row.items()}
+        row = {name: self._decoded(name, tensor) for name, tensor in row.items() if name not in self._left_out}
         given = {**row, **{name: tensor for name, tensor in self._made(row).items() if name not in row}}
         fixed = {*row, DECODER_IDS} - self._per_token
         padded = {name: tensor if name in fixed else self._fitted(name, tensor) for name, tensor in given.items()}
@@ -162,11 +162,17 @@ class Batches:
     def _taken(self) -> frozenset[str]:
         return frozenset(inspect.signature(type(self.loaded.model).forward).parameters)
 
+    @cached_property
+    def _left_out(self) -> frozenset[str]:
+        """The names that a tokenizer gave and that the model does not take."""
+        return self.dataset.from_tokenizer - self._taken
+
     def _require_names(self) -> None:
         """Raise `BadData` for names that the model does not take, and for main inputs that are not there."""
         names = dict.fromkeys(name for row in self.dataset.rows for name in row)
         kind, known = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
-        strange = [name for name in names if name not in known and name not in {LABELS, *SPANS}]
+        own = {LABELS, *SPANS, *self.dataset.from_tokenizer}
+        strange = [name for name in names if name not in known and name not in own]
         of_decoder = [DECODER_IDS] if self._has_decoder and LABELS not in names else []
         wanted = [*modalities(self.loaded), *of_decoder]
         if self.labels and self.loaded.task not in CAUSAL:
@@ -238,12 +244,14 @@ class Batches:
 
     def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
         vocabulary = self._draw.vocabulary
-        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool or not tensor.ndim:
+        if not tensor.numel():
+            yield f"`{name}` is empty", "add at least one token, or leave out the sample"
+        elif not tensor.ndim:
+            yield f"`{name}` is one number, but tokens are lists of integers", "give a list of integers"
+        elif tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
             yield f"`{name}` has the dtype {tensor.dtype}, but tokens are lists of integers", "give integers"
         elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
             yield f"`{name}` has the shape {list(tensor.shape)}, but a sample is one list of tokens", "give one list"
-        elif not tensor.numel():
-            yield f"`{name}` is empty", "add at least one token, or leave out the sample"
         elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
             found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
             yield (

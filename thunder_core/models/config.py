@@ -72,8 +72,23 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
     if family not in CONFIG_MAPPING:
         raise _unknown(folder, "family", family, list(CONFIG_MAPPING.keys()))
     named = architecture_of(content)
-    if named is not None and task is None and not hasattr(transformers, named):
-        raise _unknown(folder, "class", named, class_names())
+    if named is not None and task is None:
+        if not hasattr(transformers, named):
+            raise _unknown(folder, "class", named, class_names())
+        require_own_class(folder, family, named)
+
+
+def require_own_class(folder: Path, family: str, named: str) -> None:
+    """Raise `BadModelFolder` where a config names the class of another family than its own."""
+    config_class = getattr(getattr(transformers, named), "config_class", None)
+    other = getattr(config_class, "model_type", "")
+    is_own = isinstance(config_class, type) and issubclass(CONFIG_MAPPING[family], config_class)
+    if other and other != family and not is_own:
+        raise BadModelFolder(
+            f"{folder / CONFIG_FILE} says that the model is of the family {family!r}, and names {named}, "
+            f"which is of the family {other!r}",
+            fix="use the config.json that was saved with these weights, or say with --task what the model is for",
+        )
 
 
 def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArchitecture:

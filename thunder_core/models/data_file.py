@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from thunder_core.errors import BadData, BadOption
 from thunder_core.plugins import unknown_name
+from thunder_core.storage.plain_file import fault_of_file
 
 SUFFIXES = (".safetensors", ".npz", ".jsonl")
 METRIC_NAMES = ("accuracy", "perplexity", "cosine")
@@ -19,10 +19,8 @@ def require_data_file(option: str, file: Path | None) -> None:
         return
     if file.suffix.lower() not in SUFFIXES:
         raise BadData(f"{option} {file} has an unknown format", fix=f"use {FORMATS}")
-    if not file.is_file():
-        raise BadData(f"{option} {file} is not a file", fix=f"use {FORMATS}, that exists")
-    if not os.access(file, os.R_OK):
-        raise BadData(f"{option} {file} cannot be read: permission denied", fix="check the permissions of the file")
+    if fault := fault_of_file(file):
+        raise BadData(f"{option} {file} {fault}", fix=f"use {FORMATS}, that exists and can be read")
 
 
 def require_metric(name: str) -> None:

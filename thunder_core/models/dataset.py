@@ -18,7 +18,7 @@ from thunder_core.errors import BadData, OutOfMemory
 from thunder_core.models.data_file import FORMATS, require_data_file
 from thunder_core.models.free_memory import free_memory
 
-TEXT = "text"
+TEXT, IDS = "text", "input_ids"
 NUMBERS = "biuf"  # kinds of numpy's dtypes that are numbers
 DIGITS = 12  # of a digest, by which one file is told from another of its name
 
@@ -37,6 +37,8 @@ class Dataset:
     rows: tuple[Row, ...]
     texts: tuple[str, ...]
     places: tuple[str, ...]
+    from_tokenizer: frozenset[str] = frozenset()
+    """The names that the tokenizer gave beside the tokens, which a model need not take, and has defaults for."""
     checked: set[object] = field(default_factory=set, compare=False, repr=False)
     """For what the samples were found to be good: a check of all is not repeated for each batch."""
 
@@ -135,15 +137,23 @@ def _jsonl(file: Path) -> Read:
     rows, texts, places = [], [], []
     for number, line in _lines(file):
         row, text = _parsed(file, number, line)
-        rows.append(row)
+        rows.append(_unbatched(row))
         texts.append(text)
         places.append(f"line {number}")
     return rows, texts, places
 
 
+def _unbatched(row: Row) -> Row:
+    """A sample without the dimension of a batch of one, which tokenizers that were asked for a batch give it."""
+    tokens = row.get(IDS)
+    if tokens is None or tokens.ndim != 2 or not all(one.ndim and one.shape[0] == 1 for one in row.values()):
+        return row
+    return {name: tensor[0] for name, tensor in row.items()}
+
+
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
     try:
-        with file.open(encoding="utf-8") as opened:
+        with file.open(encoding="utf-8-sig") as opened:
             yield from ((number, line) for number, line in enumerate(opened, start=1) if line.strip())
     except UnicodeDecodeError as error:
         raise BadData(f"{file} is not UTF-8: {error}", fix="write the file as UTF-8") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.errors import OutOfMemory
+from thunder_core.errors import BadModelFolder, OutOfMemory
 from thunder_core.models.free_memory import free_memory
 
 DEPTH = re.compile(r"(.*_)?(n_layer|layers|depths?|num_blocks)", re.IGNORECASE)
@@ -18,8 +18,14 @@ LAYER_BYTES = 256 << 10
 
 
 def require_depth(file: Path, content: Mapping[str, object]) -> None:
-    """Raise `OutOfMemory` where the layers of a config take more memory than there is, weights aside."""
-    deepest = max(depths(content), default=0)
+    """Raise `OutOfMemory` where the layers of a config take more memory than there is, weights aside.
+
+    Raises `BadModelFolder` for a negative number of layers.
+    """
+    found = list(depths(content))
+    if any(number < 0 for number in found):
+        raise BadModelFolder(f"{file} describes {min(found)} layers", fix="mend the number of layers in that file")
+    deepest = max(found, default=0)
     free = free_memory(torch.device("cpu"))
     if free is None or deepest * LAYER_BYTES <= free:
         return
@@ -36,5 +42,5 @@ def depths(content: Mapping[str, object]) -> Iterator[int]:
         if isinstance(value, Mapping):
             yield from depths(value)
         elif DEPTH.fullmatch(name):
-            numbers = value if isinstance(value, list) else [value]
-            yield sum(number for number in numbers if isinstance(number, int) and number > 0)
+            numbers = [number for number in (value if isinstance(value, list) else [value]) if isinstance(number, int)]
+            yield min(numbers) if any(number < 0 for number in numbers) else sum(numbers)

@@ -24,13 +24,13 @@ from thunder_core.models.hub import fetch_code, fetch_weights
 from thunder_core.models.library_output import quiet_transformers, told_to_users
 from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.mode import put_into_mode
-from thunder_core.models.names import spelled_task
+from thunder_core.models.names import is_generation, spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
 from thunder_core.models.packed_weights import require_packages, unpack
-from thunder_core.models.request import ModelRequest, SampleModel
+from thunder_core.models.request import OUTPUTS, ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, require_task, task_named
-from thunder_core.models.weight_checks import check_weights
+from thunder_core.models.weight_checks import Allowed, check_weights
 from thunder_core.plugins import nearest
 
 
@@ -40,7 +40,8 @@ class LoadedModel:
 
     `source` is plain data from which `rebuild_model` builds the very same model; `fingerprint` is that of the
     structure (`structure_fingerprint`), which does not depend on the weights' values or the device. `original` is the
-    model as it was loaded, where a recipe has prepared another one from it.
+    model as it was loaded, where a recipe has prepared another one from it. `caveats` are the notes that belong to
+    every verdict on the model: weights that are random, and weights that it leaves out.
     """
 
     model: PreTrainedModel
@@ -50,6 +51,7 @@ class LoadedModel:
     fingerprint: str
     notes: tuple[str, ...] = ()
     original: PreTrainedModel | None = None
+    caveats: tuple[str, ...] = ()
 
     def prepared_as(self, model: torch.nn.Module) -> LoadedModel:
         """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
@@ -63,7 +65,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class LoadingPlan:
-    """A request whose names have been understood: what to load and how."""
+    """A request whose names have been understood: what to load and how; `names_task` says that the user named it."""
 
     origin: FolderOrigin | SampleOrigin
     config: PretrainedConfig
@@ -71,6 +73,7 @@ class LoadingPlan:
     dtype: torch.dtype | None
     device: torch.device
     notes: tuple[str, ...]
+    names_task: bool = False
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
@@ -78,8 +81,9 @@ def load_model(request: ModelRequest) -> LoadedModel:
     with quiet_transformers() as warned:
         plan = plan_loading(request)
         with seeded(request.seed):
-            model, notes = build(plan, request)
-    return finish(plan, request, model, (*plan.notes, *notes, *told_to_users(warned)))
+            model, caveats, notes = build(plan, request)
+    notes = (*plan.notes, *caveats, *notes, *told_to_users(warned))
+    return dataclasses.replace(finish(plan, request, model, notes), caveats=caveats)
 
 
 def rebuild_model(
@@ -110,9 +114,12 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
         spelled_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, request.task)
+    if request.outputs is not None:
+        config.return_dict = OUTPUTS[request.outputs]
+    named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
-    return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,))
+    return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,), names_task=named)
 
 
 def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
@@ -140,12 +147,15 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     return config
 
 
-def build(plan: LoadingPlan, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
-    """The model on the CPU, with the weights of its folder or with random ones, and notes about the fit."""
+Built = tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]
+
+
+def build(plan: LoadingPlan, request: ModelRequest) -> Built:
+    """The model on the CPU, with the weights of its folder or with random ones, caveats about the fit, and notes."""
     if isinstance(plan.origin, SampleOrigin):
-        return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), ()
+        return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), (), ()
     if request.random_weights:
-        return build_random(plan, plan.origin.folder, request), ()
+        return build_random(plan, plan.origin.folder, request), (), ()
     if plan.origin.hub is not None:
         fetch_weights(plan.origin.hub)
     checkpoint_files(plan.origin.folder)
@@ -163,7 +173,7 @@ def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> 
     return model
 
 
-def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
+def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Built:
     """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
     auto: Any = auto_class(plan.task)
     with loading_errors(folder, "cannot be loaded"):
@@ -178,7 +188,8 @@ def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> tupl
             trust_remote_code=request.trust_remote_code,
         )
         unpacked = unpack(model)
-    return model, (*check_weights(folder, model, report), *unpacked)
+    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, other_head=plan.names_task)
+    return model, check_weights(folder, model, report, allowed), unpacked
 
 
 def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
@@ -198,6 +209,9 @@ def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> d
         "dtype": dtype_name(dtype),
         "device": str(plan.device),
         "random_weights": request.random_weights,
+        **({"outputs": request.outputs} if request.outputs else {}),
+        **({"allow_random_weights": list(request.allow_random_weights)} if request.allow_random_weights else {}),
+        **({"allow_unused_weights": list(request.allow_unused_weights)} if request.allow_unused_weights else {}),
         "seed": request.seed,
         "trust_remote_code": request.trust_remote_code,
     }

@@ -12,7 +12,10 @@ from safetensors import SafetensorError
 from thunder_core.errors import BadModelFolder, OutOfMemory, PackageMissing
 from thunder_core.models.free_memory import is_out_of_memory
 
-CAUSES = (MemoryError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError)
+CAUSES = (
+    *(MemoryError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
+    AssertionError,
+)
 
 SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
 MEND = "correct the model's folder, or download or save it again with this version of transformers"

@@ -143,6 +143,9 @@ def _request_of(source: Mapping[str, object]) -> ModelRequest:
         dtype=_text(source["dtype"]),
         device=_text(source["device"]),
         random_weights=bool(source["random_weights"]),
+        allow_random_weights=_texts(source.get("allow_random_weights", ())),
+        allow_unused_weights=_texts(source.get("allow_unused_weights", ())),
+        outputs=None if source.get("outputs") is None else _text(source["outputs"]),
         seed=int(cast("int", source["seed"])),
         trust_remote_code=bool(source["trust_remote_code"]),
     )
@@ -153,6 +156,12 @@ def _sample(source: Mapping[str, object]) -> SampleModel:
     if not isinstance(config, Mapping):
         raise TypeError("the config of a sample must have its arguments")
     return SampleModel(_text(source["architecture"]), config)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"a {type(value).__name__} stands where a list should")
+    return tuple(map(_text, value))
 
 
 def _text(value: object) -> str:

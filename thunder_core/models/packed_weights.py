@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from transformers import PretrainedConfig, PreTrainedModel
-from transformers.quantizers.auto import AutoHfQuantizer
+from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING, AutoHfQuantizer
 
 from thunder_core import plugins
-from thunder_core.errors import PackageMissing
+from thunder_core.errors import BadModelFolder, PackageMissing
 
 # The packages by which transformers loads weights of a format.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
@@ -37,8 +37,17 @@ def settings_of(config: PretrainedConfig) -> Mapping[str, Any]:
 
 
 def require_packages(what: Path | str, config: PretrainedConfig) -> None:
-    """Raise `PackageMissing` where a library that the format of the weights needs is not installed."""
-    method = str(settings_of(config).get("quant_method", ""))
+    """Raise `PackageMissing` where a library that the format of the weights needs is not installed.
+
+    Raises `BadModelFolder` for a format that the transformers library does not know, and would read as float weights.
+    """
+    method = str(settings_of(config).get("quant_method", "") or "")
+    if method and method not in (*PACKAGES, *AUTO_QUANTIZER_MAPPING):
+        raise BadModelFolder(
+            f"{what} holds weights that are quantized ({method:.80}), a format that is not known here",
+            fix="mend or leave out the quantization_config of its config.json; known formats: "
+            + ", ".join(sorted({*PACKAGES, *AUTO_QUANTIZER_MAPPING})),
+        )
     missing = [package for package in PACKAGES.get(method, ()) if not plugins.installed(package.replace("-", "_"))]
     if missing:
         raise PackageMissing(

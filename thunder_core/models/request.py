@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from thunder_core.errors import BadOption
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.options import option
 
 MODEL = "Model"  # under which its options stand in the help
 LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
+
+
+OUTPUTS = {"tuple": False, "model": True}  # and the value of `return_dict` that a config has for them
+
+
+def require_outputs(option: str, name: str) -> None:
+    """Raise `BadOption` for outputs that a model cannot give."""
+    if name not in OUTPUTS:
+        raise BadOption(f"{option} is {name!r:.80}", fix=f"use one of: {', '.join(OUTPUTS)}")
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,31 @@ class ModelRequest:
     )
     random_weights: bool = option(
         False, bool, panel=MODEL, help="Build MODEL from its config alone, with seeded random weights."
+    )
+    allow_random_weights: tuple[str, ...] = option(
+        (),
+        metavar="PATTERN",
+        panel=MODEL,
+        repeats=True,
+        help="Weights that the checkpoint lacks and that may be set at random, by name or module (`classifier`); * is "
+        "a wildcard. May be repeated.",
+    )
+    allow_unused_weights: tuple[str, ...] = option(
+        (),
+        metavar="PATTERN",
+        panel=MODEL,
+        repeats=True,
+        help="Weights of the checkpoint that the model may leave out, by name or module; * is a wildcard. May be "
+        "repeated.",
+    )
+    outputs: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="What a call returns: tuple, for which loading the artifact needs PyTorch alone, or model, the outputs of "
+        "transformers",
+        default_text="the config's own",
+        check=require_outputs,
     )
     seed: int = option(
         0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED

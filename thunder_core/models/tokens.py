@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,17 @@ TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.jso
 IDS = "input_ids"
 
 
-def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_remote_code: bool = False) -> Dataset:
-    """The dataset with tokens in the place of its texts; raises `BadData` where nothing could read them."""
+def tokenized(
+    dataset: Dataset,
+    origin: FolderOrigin | SampleOrigin,
+    *,
+    trust_remote_code: bool = False,
+    keys: Collection[str] | None = (),
+) -> Dataset:
+    """The dataset with tokens in the place of its texts; raises `BadData` where nothing could read them.
+
+    Of what the tokenizer returns beside the tokens, such as `token_type_ids`, those of these `keys` are kept, or all.
+    """
     if not dataset.has_text:
         return dataset
     read = tokenizer_beside(
@@ -29,7 +39,8 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
         fix="use tokens (`input_ids`), or put the model's tokenizer.json into its folder",
         trust_remote_code=trust_remote_code,
     )
-    rows = []
+    rows: list[dict[str, torch.Tensor]] = []
+    beside: set[str] = set()
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
             raise dataset.wrong(
@@ -37,8 +48,10 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
             )
         if IDS in row:
             raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
-        rows.append({**row, IDS: torch.tensor(read(text)[IDS], dtype=torch.int64)})
-    return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), checked=set())
+        found = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
+        beside |= {name for name in found if name != IDS and (keys is None or name in keys)}
+        rows.append({**{name: value for name, value in found.items() if name == IDS or name in beside}, **row})
+    return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(beside), checked=set())
 
 
 def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+
+from thunder_core.errors import BadOption
 
 
 @dataclass(frozen=True)
@@ -27,3 +31,44 @@ class Tolerance:
             kl=max(self.kl, other.kl),
             top1=min(self.top1, other.top1),
         )
+
+    def or_stricter(self, other: Tolerance) -> Tolerance:
+        """The tolerance that lets nothing pass which one of the two does not."""
+        return Tolerance(
+            times_eager=min(self.times_eager, other.times_eager),
+            floor=min(self.floor, other.floor),
+            kl=min(self.kl, other.kl),
+            top1=max(self.top1, other.top1),
+        )
+
+    @property
+    def in_words(self) -> str:
+        """The bounds, as a validation shows them."""
+        return f"times_eager={self.times_eager:g} floor={self.floor:g} kl={self.kl:g} top1={self.top1:g}"
+
+
+def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Tolerance:
+    """A tolerance with the bounds that texts such as `times_eager=4` give; raises `BadOption` for what is none.
+
+    A number alone is `times_eager`.
+    """
+    names = [field.name for field in fields(Tolerance)]
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        number = finite(value)
+        if (equals and name.strip() not in names) or number is None or number < 0:
+            raise BadOption(
+                f"{option} {text!r:.80} is no tolerance",
+                fix=f"give a number, or one of {', '.join(names)} with its value",
+            )
+        base = replace(base, **{name.strip() or names[0]: number})
+    return base
+
+
+def finite(text: str) -> float | None:
+    """The finite number that a text is; None for any other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

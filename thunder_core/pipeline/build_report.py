@@ -141,6 +141,9 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         programs = "one program serves" if count == 1 else f"{count} programs serve"
         return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
     traced = cache_misses(session.compiled)
+    names = () if plan.data is None or plan.request.train else sorted(plan.data.from_tokenizer)
+    if names and traced > 1:
+        return (f"{traced} programs serve calls with and without {', '.join(names)}",)
     return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
 
 
@@ -164,6 +167,7 @@ def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> Mode
         dtype=str(loaded.source["dtype"]),
         device=plan.device,
         notes=(*loaded.notes, *notes),
+        caveats=loaded.caveats,
     )
 
 

@@ -22,7 +22,12 @@ from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results
 from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.dynamic import arguments_of
-from thunder_core.pipeline.executor_comparison import comparing_executors, comparison_facts
+from thunder_core.pipeline.executor_comparison import (
+    blaming_executor,
+    comparing_executors,
+    comparison_facts,
+    naming_wrong_executor,
+)
 from thunder_core.pipeline.inside import look_inside, naming_the_line, timed, with_inside
 from thunder_core.pipeline.planning import Plan, calls_first
 from thunder_core.pipeline.prepare import Prepared
@@ -77,6 +82,9 @@ class CallOptimization:
         self.example = self.session.inputs(self.plan.size)
         with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
             self._trace()
+        if not self.plan.request.target and (variants := self.session.variants(self.example)):
+            for one in (*variants, self.example):
+                self.session.call(one)
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             self.probed = RangeCoverage(self.session, dynamic, self.plan.size).complete()
@@ -85,7 +93,8 @@ class CallOptimization:
     def _trace(self) -> None:
         compiled, plan = self.session.compiled, self.plan
         if not plan.request.target:
-            self.session.call(self.example)
+            with naming_wrong_executor(plan.prepared, lambda other: self._compiled_by(other).call(self.example)):
+                self.session.call(self.example)
             return
         device, target = torch.device(plan.device), plan.request.target
         with torch.no_grad():
@@ -126,7 +135,7 @@ class CallOptimization:
         def look(seconds: float) -> InsideReport | None:
             return look_inside(self.session, self.example, seconds=seconds)
 
-        with naming_the_line(look):
+        with blaming_executor(self.plan.prepared), naming_the_line(look):
             report, seconds = timed(
                 lambda: self.session.validation_report(
                     self.plan.size,

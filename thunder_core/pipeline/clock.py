@@ -62,6 +62,11 @@ class AnnouncedTransform(Transform):
     number: int
     total: int
 
+    @property
+    def stands_for(self) -> Transform:
+        """The transform itself, which is named where it is at fault."""
+        return self.transform
+
     def __call__(self, trace: Trace) -> Trace:
         """Apply the transform, and tell the clock."""
         if self.number == 1:

@@ -5,20 +5,92 @@ What an artifact keeps is the same program without it: a comparison finds out on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from thunder_core.claiming.executor import Executor
 from thunder_core.compiler.check_listing import CheckedOperation, checks
-from thunder_core.errors import BadOption
+from thunder_core.errors import BadOption, SourceLine, ThunderError, ValidationError, WrongResult
+from thunder_core.extension.authorship import is_ours, line_in_class, line_of
+from thunder_core.pipeline.executors import candidates
 from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.request import Request
 from thunder_core.report import ComparisonFacts, ExecutorComparison
+
+COMPARING = "debug"  # the executor that compares what the others compute
 
 
 def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
     """The names of the executors of a preparation that only compare what the others compute."""
     return tuple(one.name for one in prepared.executors if one.executor is not None and one.executor.only_compares)
+
+
+def comparing_others(prepared: Prepared) -> Prepared | None:
+    """The preparation with an executor that compares, where executors of somebody else take part; None elsewhere."""
+    if not any(is_of_others(one.executor) for one in prepared.executors if one.executor is not None):
+        return None
+    return replace(prepared, executors=(*candidates((COMPARING,)), *prepared.executors))
+
+
+def is_of_others(executor: Executor) -> bool:
+    """Whether an executor, or a function that it has for an operation, is somebody else's."""
+    functions = [one.symbol.target for one in getattr(executor, "table", {}).values()]
+    return not is_ours(executor) or not all(map(is_ours, functions))
+
+
+@contextmanager
+def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
+    """Raise `WrongResult` where the block fails by an executor of somebody else, which `call` finds out."""
+    try:
+        yield
+    except ThunderError:
+        raise
+    except Exception:
+        comparing = comparing_others(prepared)
+        if comparing is None:
+            raise
+        with suppress_all_but(WrongResult):
+            call(comparing)
+        raise
+
+
+@contextmanager
+def blaming_executor(prepared: Prepared) -> Iterator[None]:
+    """Raise `WrongResult` where a validation fails by a line that an executor of somebody else runs."""
+    try:
+        yield
+    except ValidationError as error:
+        fault: Any = error.faults[0] if error.faults else None
+        executors = [one.executor for one in prepared.executors if fault is not None and one.name == fault.by]
+        if not executors or executors[0] is None or not is_of_others(executors[0]):
+            raise
+        wrong = WrongResult(
+            f"the executor {fault.by} computes a line wrongly; {error.what}",
+            fix=error.fix,
+            where=line_of_claim(executors[0], fault),
+        )
+        wrong.report = getattr(error, "report", None)
+        raise wrong from error
+
+
+def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
+    """The line of the function of an executor that a faulty line calls; of its class, where it has no such function."""
+    targets = [one.symbol.target for one in getattr(executor, "table", {}).values()]
+    named = [one for one in targets if getattr(one, "__name__", "\0") in fault.line and not is_ours(one)]
+    return line_of(named[0]) if named else line_in_class(type(executor), "claim")
+
+
+@contextmanager
+def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
+    """Let no error out of the block but those of a kind."""
+    try:
+        yield
+    except kind:
+        raise
+    except Exception:
+        return
 
 
 def without_comparison(prepared: Prepared) -> Prepared:

@@ -11,6 +11,7 @@ from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.withholding import LEFT_OUT
 from thunder_core.errors import EnvironmentLacks, UnknownName
+from thunder_core.extension.authorship import checked_return
 from thunder_core.extension.requirement import Degradation
 from thunder_core.fusion.fuse import FusionExecutor
 from thunder_core.ir.symbol import BoundSymbol
@@ -49,8 +50,13 @@ def _candidate(name: str | Executor, target: str, device: torch.device | None) -
 
 def _missing(executor: Executor, target: str, device: torch.device | None) -> str | None:
     if target:
-        return executor.missing_for(target)
-    return executor.missing() if device is None else executor.missing_on(device)
+        method, reason = "missing_for", executor.missing_for(target)
+    elif device is None:
+        method, reason = "missing", executor.missing()
+    else:
+        method, reason = "missing_on", executor.missing_on(device)
+    checked: str | None = checked_return(executor, method, reason, (str, type(None)))
+    return checked
 
 
 def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:

@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.extension.authorship import authors_error
 from thunder_core.models.free_memory import is_out_of_memory
 from thunder_core.storage.full_disk import fullness
 
 
 @contextmanager
 def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
-    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for what befalls the block; `doing()` says what it was at."""
+    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for what befalls the block; `doing()` says what it was at.
+
+    What the code of somebody else raises, of a recipe or a model, becomes the error that names it: `authors_error`.
+    """
     try:
         yield
-    except (KeyboardInterrupt, MemoryError, RuntimeError, OSError) as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:
         named = failure_of(error, doing())
         if named is None:
             raise
@@ -35,4 +41,4 @@ def failure_of(error: BaseException, doing: str) -> ThunderError | None:
             f"out of memory at: {doing}; nothing was written",
             fix="use a smaller --batch or --seq, a narrower --dtype, or a machine with more memory",
         )
-    return None
+    return None if isinstance(error, ThunderError) else authors_error(error)

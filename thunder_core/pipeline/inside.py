@@ -123,6 +123,7 @@ def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
     error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{others(faults)}"
     rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
+    error.faults = tuple(faults)
 
 
 def with_inside(report: ReportT, look: Callable[[float], InsideReport | None], seconds: float) -> ReportT:

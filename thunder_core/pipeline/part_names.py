@@ -8,6 +8,7 @@ from pathlib import Path
 
 from thunder_core import plugins
 from thunder_core.errors import BadOption, UnknownName
+from thunder_core.storage.plain_file import fault_of_file
 
 AUTO = "auto"  # in the place of a recipe that is to be chosen
 FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
@@ -28,14 +29,28 @@ def require_recipe_name(given: str) -> None:
             plugins.require("recipes", name)
 
 
+def require_executor_name(given: str) -> None:
+    """Raise `UnknownName` for an executor that does not exist, and for a file that is not there."""
+    if FILE_SUFFIX in given:
+        file_and_name(given, "an executor")
+    else:
+        plugins.source_of("executors", given)
+
+
 def recipe_file(given: str) -> tuple[Path, str]:
     """The file of `path/to/file.py:Name`, and the name of the class, empty where it has but one."""
+    return file_and_name(given, "a recipe")
+
+
+def file_and_name(given: str, what: str) -> tuple[Path, str]:
+    """The file of `path/to/file.py:Name`, and the name within, which may be empty; raises `UnknownName`."""
     stem, _, kind = given.rpartition(FILE_SUFFIX)
     path = Path(stem + FILE_SUFFIX).expanduser()
-    if not path.is_file() or (kind and not kind.startswith(":")):
+    fault = fault_of_file(path)
+    if fault or (kind and not kind.startswith(":")):
         raise UnknownName(
-            f"there is no recipe file {path}",
-            fix="name a file that exists: path/to/recipe.py, or path/to/recipe.py:Name if it has several recipes",
+            f"{path} {fault}" if fault else f"there is no file {given} with {what}",
+            fix="name a file that exists: path/to/file.py, or path/to/file.py:Name if the file has several",
         )
     return path, kind.removeprefix(":")
 

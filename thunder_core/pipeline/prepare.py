@@ -25,7 +25,7 @@ from thunder_core.pipeline.folder_recipe import with_trusted_recipe
 from thunder_core.pipeline.placement import with_placement
 from thunder_core.pipeline.recipes import requested_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
-from thunder_core.recipe import Recipe, Transform
+from thunder_core.recipe import Processor, Recipe, Transform, lacks
 from thunder_core.report import Degraded
 from thunder_core.transforms.quantize import Quantize
 
@@ -93,6 +93,8 @@ def prepare(request: Request) -> Prepared:
     named = candidates(recipe.all_executors(), request.target, device)
     constant = without_ranges(named) if request.dynamic else ()
     degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named), *constant))
+    if not request.force_slow:
+        refuse_slow_parts(recipe, request.target, device)
     if request.strict:
         require_not_degraded(recipe, degraded)
     with quiet_transformers():
@@ -102,6 +104,18 @@ def prepare(request: Request) -> Prepared:
     if request.train:
         require_labels(loading.task)
     return Prepared(recipe, model, loading, in_order, named, degraded, choice)
+
+
+def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:
+    """Raise `EnvironmentLacks` for a part of a sum that makes a model slower than eager PyTorch on this processor."""
+    if len(recipe.recipes) < 2:
+        return
+    for part, need in recipe.all_requirements():
+        if isinstance(need, Processor) and need.otherwise and (reason := lacks(need, target, device)):
+            raise EnvironmentLacks(
+                f"the sum {recipe.name} would be slower than eager PyTorch here: for {part}, {reason}",
+                fix=f"take {need.otherwise} in its place, or give --force-slow if that is meant",
+            )
 
 
 def with_chosen_recipe(request: Request) -> tuple[Request, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,13 @@ class Purpose:
         require_sizes(loaded, batch, seq)
         return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
 
+    def variants(self, inputs: Inputs) -> Iterator[Inputs]:
+        """The inputs without some or all of what a tokenizer gives beside the tokens: models have defaults for it."""
+        given = [] if self.data is None or self.train else sorted(self.data.from_tokenizer & inputs.keys())
+        for count in range(1, len(given) + 1):
+            for left_out in itertools.combinations(given, count):
+                yield {name: value for name, value in inputs.items() if name not in left_out}
+
     def could_be_drawn(self, loaded: LoadedModel, given: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
         """Whether drawn inputs have the names, shapes and dtypes of these, so that the same programs take them."""
         if self.data is None:
@@ -61,7 +69,7 @@ class Purpose:
             drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
         except UnsupportedError:
             return False
-        return _described(drawn) == _described(given)
+        return any(_described(drawn) == _described(one) for one in (given, *self.variants(given)))
 
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1

@@ -6,19 +6,23 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
 
 from thunder_core import plugins
+from thunder_core.claiming.executor import executor_in
 from thunder_core.compiler import CLEANUP_TRANSFORMS
 from thunder_core.errors import BadOption, BadRecipe, ThunderError
+from thunder_core.extension.authorship import authors_error, deed_of
 from thunder_core.models.request import SampleModel
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.part_names import (
     AUTO,
     FILE_SUFFIX,
+    file_and_name,
     module_of_transform,
     parsed_call,
     recipe_file,
@@ -120,7 +124,7 @@ def requested_recipe(request: Request) -> Recipe:
     """
     given: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     transforms = map(named_transform, request.add_transform)
-    executors = (Plugin(name, executors=(name,)) for name in request.add_executor)
+    executors = map(named_executor, request.add_executor)
     added = [*transforms, *executors, *without_parts(request.without)]
     recipe = find_recipe((*given, *added) if added or len(given) > 1 else given[0], request.options)
     recipe.composition.require_whole(CLEANUP_TRANSFORMS)
@@ -149,15 +153,37 @@ def recipe_class(name: str) -> type[Recipe]:
     if FILE_SUFFIX not in name:
         return only_recipe(plugins.load("recipes", name))
     path, kind = recipe_file(name)
+    return only_recipe(loaded_file(path), kind)
+
+
+def loaded_file(path: Path) -> ModuleType:
+    """Return the module in a file of the user's; raises `BadRecipe` for whatever its code raises."""
     try:
-        module = plugins.load_file(path)
+        return plugins.load_file(path)
     except ThunderError:
         raise
-    except Exception as error:  # of the user's code
-        raise BadRecipe(
-            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="correct the error in the file"
-        ) from error
-    return only_recipe(module, kind)
+    except (Exception, SystemExit, GeneratorExit) as error:
+        raise not_loaded(path, error) from error
+
+
+def named_executor(name: str) -> Plugin:
+    """Return a plug-in with one executor, which is named, or lies in a file that is named by its path.
+
+    Raises `BadRecipe` for a file that cannot be loaded, or has no such executor.
+    """
+    if FILE_SUFFIX not in name:
+        return Plugin(name, executors=(name,))
+    path, own = file_and_name(name, "an executor")
+    executor = executor_in(loaded_file(path), str(path), own)
+    return Plugin(executor.name, executors=(executor,))
+
+
+def not_loaded(path: Path, error: BaseException) -> BadRecipe:
+    """Return the error for a file whose code raised as it was loaded, or would have ended the process."""
+    known = authors_error(error)
+    reason = deed_of(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    where = known.where if known is not None else None
+    return BadRecipe(f"{path} cannot be loaded: {reason}", fix="correct the error in the file", where=where)
 
 
 def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thunder_core import plugins
 from thunder_core.errors import BadOption
 from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.names import is_generation
@@ -16,7 +15,7 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
 from thunder_core.options.left_out import parse_left_out
 from thunder_core.options.target import parse_target
-from thunder_core.pipeline.part_names import require_recipe_name, require_transform_name
+from thunder_core.pipeline.part_names import require_executor_name, require_recipe_name, require_transform_name
 from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
 
 if TYPE_CHECKING:
@@ -115,9 +114,10 @@ class Request:
         (),
         metavar="NAME",
         repeats=True,
-        help="Executor to add to the recipe. Its traits determine its priority. May be repeated.",
+        help="Executor to add to the recipe, by name or by file: `executor.py` or `executor.py:NAME`. Its traits "
+        "determine its priority. May be repeated.",
         completion="executors",
-        check=lambda _, name: plugins.source_of("executors", name),
+        check=lambda _, name: require_executor_name(name),
     )
     without: tuple[str, ...] = option(
         (),
@@ -152,6 +152,7 @@ class Request:
         default_text="./MODEL-RECIPE.thunder",
     )
     force: bool = option(False, bool, help="Replace an existing artifact at --out.")
+    force_slow: bool = option(False, bool, help="Add recipes that are slower than eager PyTorch on this processor.")
     strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
     batch: int | None = option(
         None,

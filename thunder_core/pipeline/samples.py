@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from transformers import PretrainedConfig
@@ -15,22 +15,35 @@ from thunder_core.models.sequence import check_sequence_length, longest_sequence
 from thunder_core.models.tokens import tokenized
 
 USUAL_SEQUENCE = 128  # tokens
+INPUT = "--input"  # the option of the inputs themselves
 
 
 def real_samples(
-    option: str, file: Path | None, origin: Callable[[], FolderOrigin | SampleOrigin], *, trust_remote_code: bool
+    option: str,
+    file: Path | None,
+    origin: Callable[[], FolderOrigin | SampleOrigin],
+    *,
+    trust_remote_code: bool,
+    keys: Collection[str] | None = None,
 ) -> Dataset | None:
-    """The samples of a file, with tokens for texts by the tokenizer at that origin; None where no file was named."""
+    """The samples of a file, with tokens for texts by the tokenizer at that origin; None where no file was named.
+
+    Inputs have all that the tokenizer returns, or of that what `keys` name; what judges a model has the tokens alone.
+    """
     if file is None:
         return None
     data = read_dataset(option, file)
-    return tokenized(data, origin(), trust_remote_code=trust_remote_code) if data.has_text else data
+    if not data.has_text:
+        return data
+    kept = keys if option == INPUT else ()
+    return tokenized(data, origin(), trust_remote_code=trust_remote_code, keys=kept)
 
 
 def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:
     """The samples of a file for an artifact, whose texts the tokenizer of the model that it was made from reads."""
     source = artifact.manifest.source
-    return real_samples(option, file, lambda: find_origin(request_of(source)), trust_remote_code=trust_remote_code)
+    keys, trusted = artifact.manifest.example, trust_remote_code  # programs take what they were traced with
+    return real_samples(option, file, lambda: find_origin(request_of(source)), trust_remote_code=trusted, keys=keys)
 
 
 def sequence_of(config: PretrainedConfig, asked: int | None, data: Sequence[Dataset | None] = ()) -> int:

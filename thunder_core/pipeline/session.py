@@ -28,13 +28,13 @@ from thunder_core.models.load import LoadedModel, load_model, rebuild_model
 from thunder_core.models.modality import size_configuration
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.artifact_tolerance import tolerance_of
 from thunder_core.pipeline.estimate import require_memory
 from thunder_core.pipeline.evaluate import evaluate, require_judgeable
 from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.progress import CHECK_RECIPE
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
-from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.pipeline.samples import USUAL_SEQUENCE
 from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
@@ -116,6 +116,10 @@ class Session:
         seed = self.seed if seed is None else seed
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
+    def variants(self, inputs: Inputs) -> Sequence[Inputs]:
+        """Return the inputs without what callers may leave out, because the model has defaults for it."""
+        return tuple(self.purpose.variants(inputs))
+
     def configuration(self, size: InputSize) -> dict[str, str]:
         """Return the facts that a measurement depends on, so that only measurements with equal facts are compared."""
         dtype = str(self.loaded.source["dtype"])
@@ -156,10 +160,12 @@ class Session:
         )
         first, *rest = ((size, number) for number in numbers)
         drawn = [first, *((other, wanted + 1) for other in others), *rest]
+        inputs = [self.inputs(*size_and_number, seed) for size_and_number in drawn]
+        variants = () if others else self.variants(inputs[0])
         report = validate(
             self.compiled,
             self.model,
-            [self.inputs(*size_and_number, seed) for size_and_number in drawn],
+            [*inputs, *variants],
             self.tolerance(self.loaded.model.dtype),
             language_model=self.loaded.task in LANGUAGE_TASKS,
             train=self.purpose.train,
@@ -212,11 +218,18 @@ def open_model(
 
 
 def open_saved(
-    artifact: Artifact, purpose: Purpose, consent: Consent, *, device: str | None = None, strict: bool = False
+    artifact: Artifact,
+    purpose: Purpose,
+    consent: Consent,
+    *,
+    device: str | None = None,
+    strict: bool = False,
+    tolerance: tuple[str, ...] = (),
 ) -> Session:
     """Open a session of an artifact, whose programs are used instead of a compiler, and of the model it was made from.
 
-    Raises the errors of `load`; with `strict`, calls that no program takes raise `WrongInputs`.
+    Raises the errors of `load`; with `strict`, calls that no program takes raise `WrongInputs`. The bounds of
+    `tolerance` are in the place of the artifact's own.
     """
     manifest = artifact.manifest
     loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
@@ -228,7 +241,7 @@ def open_saved(
         lambda model: compiled,
         {"model": model, "recipe": manifest.recipe},
         0,
-        partial(tolerance_of, artifact),
+        partial(tolerance_of, artifact, asked=tolerance),
         manifest.dynamic,
         traced_size(artifact),
         partial(original_of, artifact, str(loaded.model.device), consent) if manifest.compiler.prepares else None,
@@ -255,11 +268,3 @@ def traced_size(artifact: Artifact) -> InputSize | None:
     example = read_tensors(artifact, EXAMPLE)
     batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
     return InputSize(batch, example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE)
-
-
-def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
-    """Return the tolerance that an artifact keeps, or its recipe's if an earlier version made it and it keeps none."""
-    manifest = artifact.manifest
-    if manifest.tolerance is not None:
-        return Tolerance(**manifest.tolerance.model_dump())
-    return find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(dtype)

@@ -36,7 +36,7 @@ from thunder_core.validation.report import Evaluation, GenerationReport
 class Revalidation:
     """The result of a validation, and whether the artifact was changed: it is where it had not been validated yet.
 
-    Signatures of what it was before are dropped then.
+    Signatures of what it was before are dropped then. `caveats` are those of the model's weights, by the report.
     """
 
     artifact: Path
@@ -45,6 +45,7 @@ class Revalidation:
     validation: ValidationReport | GenerationReport
     signature_dropped: bool = False
     evaluation: Evaluation | None = None
+    caveats: tuple[str, ...] = ()
 
 
 def validate_artifact(
@@ -58,6 +59,7 @@ def validate_artifact(
     evaluate: Path | None = None,
     metric: str | None = None,
     validate_budget: float | None = None,
+    tolerance: tuple[str, ...] = (),
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> Revalidation:
@@ -67,13 +69,16 @@ def validate_artifact(
     was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
     NaN, infinities and nothing but zeros in what eager PyTorch gives. `input` is a file of real inputs, of which so
     many batches are taken, and `evaluate` one of samples by which the model is judged before and after, by `metric`.
-    `validate_budget` bounds the seconds. `consent` is what `load` takes as well. A signature is of what was signed: an
+    `validate_budget` bounds the seconds. The tolerance is the artifact's, within what its recipe allows; `tolerance`
+    has other bounds (`"times_eager=4"`). `consent` is what `load` takes as well. A signature is of what was signed: an
     artifact that becomes validated has none any more.
 
     Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
     artifact does not say which inputs it takes; nothing is changed then.
     """
-    request = ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget)
+    request = ValidateRequest(
+        inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget, tolerance
+    )
     check_validate_request(request)
     clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
@@ -84,6 +89,7 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     clock.begin("load")
     artifact = open_artifact(folder)
     require_authentic(artifact, consent)
+    report = read_report(artifact)
     state, signature_dropped = artifact.manifest.validation, False
     writes = request.write and state != "validated"
     generation = artifact.manifest.generation
@@ -99,7 +105,8 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
         artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
-    session = open_saved(artifact, Purpose(artifact.manifest.train, data, cut=True), consent, strict=True)
+    purpose = Purpose(artifact.manifest.train, data, cut=True)
+    session = open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance)
     validation: ValidationReport | GenerationReport
     if generation is None:
         seed = drawn_with if request.seed is None else request.seed
@@ -111,7 +118,13 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
         signature_dropped = write_validation(artifact, validation, evaluation, machine_name(session.device))
     clock.stop()
     return Revalidation(
-        artifact.folder, "validated" if writes else state, writes, validation, signature_dropped, evaluation
+        artifact.folder,
+        "validated" if writes else state,
+        writes,
+        validation,
+        signature_dropped,
+        evaluation,
+        caveats=() if report is None else report.model.caveats,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from thunder_core.models.data_file import require_samples_of_metric
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option, require_values, same_option
+from thunder_core.options.tolerance import Tolerance, asked_tolerance
 from thunder_core.pipeline.request import Request
 
 
@@ -36,6 +37,14 @@ class ValidateRequest:
     evaluate: Path | None = same_option(Request, "evaluate")
     metric: str | None = same_option(Request, "metric")
     validate_budget: float | None = same_option(Request, "validate_budget")
+    tolerance: tuple[str, ...] = option(
+        (),
+        metavar="[NAME=]X",
+        repeats=True,
+        help="Allow errors of X times those of eager PyTorch; or a bound by its name: times_eager, floor, kl or top1",
+        default_text="the artifact's, within what its recipe allows",
+        check=lambda option, text: asked_tolerance(option, (text,), Tolerance()),
+    )
 
 
 def check_validate_request(request: ValidateRequest) -> None:

@@ -14,7 +14,7 @@ from thunder_core.errors import BadOption, UnknownName
 class RecipeOptions(BaseModel):
     """The options of a recipe, as typed fields with defaults; `--set name=value` sets one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def require_option_names(recipe: str, known: Collection[str], names: Iterable[str]) -> None:

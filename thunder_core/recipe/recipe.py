@@ -13,6 +13,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.claiming.executor import Executor
 from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
+from thunder_core.extension.authorship import called
 from thunder_core.extension.declaration import require_row, require_traits, vet_class
 from thunder_core.extension.lookaside import Lookaside
 from thunder_core.extension.requirement import Cuda, Degradation, Package, Processor, Requirement
@@ -242,12 +243,14 @@ class Recipe(Traits, Composable):
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
         """The tolerance of the result of the whole sum: of several recipes the loosest counts."""
-        return functools.reduce(Tolerance.or_looser, (recipe.tolerance(dtype) for recipe in self.recipes))
+        stated: list[Tolerance] = [called(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
+        return functools.reduce(Tolerance.or_looser, stated)
 
     @property
     def loosest_quality(self) -> Quality:
         """The bound of what the whole sum loses of a model by changing it: of several recipes the loosest counts."""
-        stated = [found for recipe in self.recipes if (found := recipe.quality()) is not None]
+        given = (called(recipe, "quality", (Quality, type(None))) for recipe in self.recipes)
+        stated = [found for found in given if found is not None]
         return functools.reduce(Quality.or_looser, stated) if stated else Quality()
 
     def all_transforms(self) -> tuple[Transform, ...]:

@@ -58,6 +58,8 @@ class ModelFacts(ReportFacts):
     dtype: str
     device: str
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+    """The weights that are random, and those of the checkpoint that are left out: they belong to every verdict."""
 
 
 class RecipeFacts(ReportFacts):

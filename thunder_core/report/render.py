@@ -151,10 +151,24 @@ def _verdict(report: Report) -> Headline:
         return Headline("Verdict", "Validated, not finite", detail, "warning")
     if report.validation.vacuous:
         return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {against}", "warning")
+    if report.model.caveats:
+        return Headline(
+            "Verdict", "Validated, other weights", f"{'; '.join(report.model.caveats)}; {against}", "warning"
+        )
+    if is_slower(report):
+        return Headline("Verdict", "Validated, slower than eager", f"take another recipe here; {against}", "warning")
     if report.degraded:
         skipped = f"{plural(len(report.degraded), 'part')} of the recipe skipped on this machine"
         return Headline("Verdict", "Validated, degraded", f"{skipped}; {against}", "warning")
     return Headline("Verdict", "Validated", against, "good")
+
+
+def is_slower(report: Report) -> bool:
+    """Whether what was made is measured to be slower than eager PyTorch."""
+    measured = report.speed
+    return (
+        measured is not None and len(measured.candidates) > 1 and measured.verdict(measured.candidates[1]) == "slower"
+    )
 
 
 def _generation_verdict(generation: GenerationReport) -> Headline:

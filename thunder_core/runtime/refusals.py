@@ -13,6 +13,7 @@ from thunder_core.runtime.dispatch import Refusal
 from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.program import Program
 
+MOST_KEYS = 12  # of a dict that are named in a message
 MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
 MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
 
@@ -79,5 +80,7 @@ def describe_value(value: Any) -> str:
     if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
         return f"{value!r:.80}"
     if isinstance(value, list | tuple | dict | set):
+        if type(value) is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):
+            return f"a dict with the keys {list(value)!r}"
         return f"a {type(value).__name__} of {len(value)} items"
     return f"a {type(value).__name__}"

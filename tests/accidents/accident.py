@@ -1,0 +1,78 @@
+"""An accident: what is done, with which status it has to end, and the words that say so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cli.small import Result
+
+MESSAGE = re.compile(r"^error (TH\d{4}) ", re.MULTILINE)
+OURS = "TH7001"
+
+
+@dataclass(frozen=True)
+class World:
+    """The folders of an accident: the working folder, small models and artifacts; a row may copy and change them."""
+
+    here: Path
+    llama: Path
+    bert: Path
+    artifact: Path
+    copies: Path
+
+    def path(self, name: str) -> Path:
+        """A file of the row, which lies beside the working folder."""
+        return self.copies / name
+
+
+@dataclass(frozen=True)
+class Accident:
+    """An accident: a command in which `{names}` are folders of the world, and how it has to end.
+
+    `code` is that of the one message, empty where the command has to succeed; `says` is a part of the message, or of
+    the output. `arrange` makes the files that the command meets, and returns more names for it.
+    """
+
+    name: str
+    command: str
+    code: str
+    says: str
+    arrange: Callable[[World], dict[str, object] | None] = lambda world: None
+    writes: bool = False
+
+    @property
+    def status(self) -> int:
+        """The status that the code stands for."""
+        if not self.code:
+            return 0
+        return {"TH13": 130, "TH70": 70}.get(self.code[:4], int(self.code[2:4]))
+
+    def arguments(self, world: World, more: dict[str, object]) -> list[str]:
+        """The command as the shell would give it."""
+        names = {"here": world.here, "llama": world.llama, "bert": world.bert, "artifact": world.artifact}
+        names |= {"files": world.copies, **more}
+        return [word.format(**names) for word in shlex.split(self.command)]
+
+
+def assert_documented(accident: Accident, done: Result, left: list[str]) -> None:
+    """One message with the code, in the form that was asked for; no traceback; nothing left behind."""
+    told = f"{done.err}\n{done.out}"
+    assert done.status == accident.status, told
+    assert "Traceback" not in told
+    assert accident.says in " ".join(told.split()), told
+    if not accident.code:
+        return
+    assert accident.code != OURS
+    assert accident.writes or not left
+    if "--json" in accident.command:
+        error = json.loads(done.out)["error"]
+        assert (error["code"], error["status"]) == (accident.code, accident.status)
+        assert not MESSAGE.findall(done.err)
+    else:
+        assert MESSAGE.findall(done.err) == [accident.code], told
+        assert not done.out

@@ -1,0 +1,122 @@
+"""Accidents with an artifact: files that are missing, changed, too many, or of another kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.accidents.accident import Accident, World
+from tests.artifact.damages import manifest_of, reseal
+from thunder_core.artifact.manifest import ToleranceFacts
+from thunder_core.storage.digest import digest_of
+
+Change = Callable[[Path], object]
+
+
+def in_copy(change: Change) -> Callable[[World], None]:
+    """A changed copy of the artifact."""
+
+    def arrange(world: World) -> None:
+        change(Path(shutil.copytree(world.artifact, world.path("copy.thunder"))))
+
+    return arrange
+
+
+def first(folder: Path, pattern: str) -> Path:
+    """The first file of a pattern."""
+    return sorted(folder.glob(pattern))[0]
+
+
+def flipped(pattern: str) -> Change:
+    """Flip a bit in the middle of a file."""
+
+    def change(folder: Path) -> None:
+        path = first(folder, pattern)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    return change
+
+
+def replaced(pattern: str, make: Callable[[Path], object]) -> Change:
+    """Put something else in the place of a file."""
+
+    def change(folder: Path) -> None:
+        path = first(folder, pattern)
+        path.unlink()
+        make(path)
+
+    return change
+
+
+CHANGES: tuple[tuple[str, Change, str], ...] = (
+    ("a file more", lambda folder: (folder / "notes.txt").write_text("x"), "the manifest does not list notes.txt"),
+    ("a file more within", lambda folder: (folder / "traces/0/x.py").write_text("x"), "does not list traces/0/x.py"),
+    ("a link more", lambda folder: (folder / "link").symlink_to("report.md"), "the manifest does not list link"),
+    ("a link to a folder", lambda folder: (folder / "link").symlink_to("traces"), "the manifest does not list link"),
+    ("a flipped bit in a program", flipped("traces/0/computation-*.py"), "has another digest"),
+    ("a flipped bit in the guards", flipped("traces/0/prologue-*.py"), "has another digest"),
+    ("a flipped bit in the report", flipped("report.html"), "has another digest"),
+    ("a flipped bit in the example", flipped("example.safetensors"), "has another digest"),
+    ("a flipped bit in the manifest", flipped("manifest.json"), ""),
+    ("no program", replaced("traces/0/computation-*.py", lambda path: None), "is missing"),
+    ("no report", replaced("report.md", lambda path: None), "is missing"),
+    ("a program that is a folder", replaced("traces/0/computation-*.py", Path.mkdir), "is not a plain file"),
+    ("a program that is a pipe", replaced("traces/0/computation-*.py", os.mkfifo), "is not a plain file"),
+    (
+        "a program that is a link",
+        replaced("traces/0/prologue-*.py", lambda path: path.symlink_to("/etc/passwd")),
+        "link",
+    ),
+    ("an empty program", replaced("traces/0/computation-*.py", Path.touch), "has 0 bytes"),
+    ("an empty manifest", replaced("manifest.json", Path.touch), ""),
+    ("a manifest that is text", replaced("manifest.json", lambda path: path.write_text("hello")), ""),
+)
+
+
+def wrong(folder: Path) -> None:
+    """Scale the first result of the program, in an artifact that allows any error, sealed with care."""
+    path = first(folder, "traces/0/computation-*-free-after-last-use.py")
+    path.write_text(re.sub(r"^    return \((\w+),", r"    \1 = \1 * 1.5\n\g<0>", path.read_text(), flags=re.MULTILINE))
+    files = dict(manifest_of(folder).files)
+    name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+    files[name] = files[name].model_copy(update={"size": len(content), "digest": digest_of(content)})
+    reseal(folder, files=files, tolerance=ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0))
+
+
+def loose(folder: Path) -> None:
+    """Allow any error, and nothing else."""
+    reseal(folder, tolerance=ToleranceFacts(times_eager=1e300, floor=1e300, kl=1e300, top1=0.0))
+
+
+NO_ARTIFACTS: tuple[tuple[str, Change], ...] = (
+    ("no manifest", replaced("manifest.json", lambda path: None)),
+    ("a manifest that is a folder", replaced("manifest.json", Path.mkdir)),
+    ("a manifest that is a pipe", replaced("manifest.json", os.mkfifo)),
+)
+
+
+def rows() -> Iterator[Accident]:
+    """What `verify` says of each change, and what others say that are asked to use the artifact."""
+    for name, change, says in CHANGES:
+        yield Accident(f"verify: {name}", "verify {files}/copy.thunder", "TH0602", says, in_copy(change))
+    for name, change, says in CHANGES[4:14:3]:
+        yield Accident(f"validate: {name}", "validate {files}/copy.thunder", "TH0602", says, in_copy(change))
+        yield Accident(f"bench: {name}", "bench {files}/copy.thunder", "TH0602", says, in_copy(change))
+        yield Accident(f"debug: {name}", "debug {files}/copy.thunder", "TH0602", says, in_copy(change))
+    validate = "validate {files}/copy.thunder --inputs 1"
+    yield Accident("validate: a wrong line", validate, "TH0401", "further from the float64", in_copy(wrong))
+    told = "tolerance times_eager=2 floor=4e-06"
+    yield Accident("validate: any error is allowed", validate, "", told, in_copy(loose))
+    told = "tolerance times_eager=3 floor=4e-06"
+    yield Accident("validate: a tolerance of one's own", f"{validate} --tolerance 3", "", told, in_copy(loose))
+    for name, change in NO_ARTIFACTS:
+        for command in ("verify", "validate"):
+            yield Accident(f"{command}: {name}", f"{command} {{files}}/copy.thunder", "TH0601", "", in_copy(change))
+
+
+ARTIFACTS = tuple(rows())

@@ -1,0 +1,99 @@
+"""The modules that define what constants are, and so may be imported for one: libraries' by a list, nobody's scripts.
+
+A constant of a trace is a function, a class, an operation or a table of a model's code. Importing a module for it runs
+that module, so a module that is there to be run is never imported, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# The modules of each library that define what programs are made of, each with all that is beneath it; `NAME.` stands
+# for the module alone, and `NAME_*` for all modules whose names begin so.
+LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "builtins": (".",),
+    "torch": (
+        *(".", "functional", "nn", "ops", "overrides", "storage", "random", "return_types", "types", "library", "amp"),
+        *("autograd", "func", "fft", "linalg", "special", "signal", "sparse", "masked", "nested", "distributions"),
+        *("cpu", "cuda", "mps", "mtia", "xpu", "accelerator", "backends", "compiler", "jit", "fx", "export", "optim"),
+        *("ao", "quantization", "distributed", "utils._*", "utils.checkpoint", "utils.hooks", "utils.dlpack"),
+        *("_C", "_VF", "_classes", "_compile", "_custom_op", "_custom_ops", "_decomp", "_dispatch", "_dynamo"),
+        *("_functorch", "_guards", "_higher_order_ops", "_inductor", "_jit_internal", "_library", "_linalg_utils"),
+        *("_lobpcg", "_lowrank", "_meta_registrations", "_native", "_numpy", "_ops", "_prims", "_prims_common"),
+        *("_refs", "_subclasses", "_tensor", "_tensor_str", "_utils", "_vmap_internals"),
+    ),
+    "transformers": (
+        *(
+            ".",
+            "activations",
+            "backbone_utils",
+            "cache_utils",
+            "configuration_utils",
+            "fusion_mapping",
+            "initialization",
+        ),
+        *("masking_utils", "modeling_*", "pytorch_utils", "time_series_utils", "generation", "integrations", "loss"),
+        *("quantizers", "utils", "distributed", "models.", "monkey_patching"),
+    ),
+    "numpy": (
+        ".",
+        "_core",
+        "core",
+        "char",
+        "dtypes",
+        "exceptions",
+        "fft",
+        "lib",
+        "linalg",
+        "ma",
+        "polynomial",
+        "random",
+    ),
+    "scipy": (
+        *(".", "_lib", "cluster", "constants", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize"),
+        *("signal", "sparse", "spatial", "special", "stats"),
+    ),
+    "sympy": (
+        *(".", "abc", "assumptions", "calculus", "concrete", "core", "functions", "integrals", "logic", "matrices"),
+        *("multipledispatch", "ntheory", "polys", "printing", "series", "sets", "simplify", "solvers", "utilities"),
+    ),
+    "mpmath": (".", "calculus", "ctx_*", "functions", "libmp", "math2", "matrices", "rational"),
+    "regex": (".", "_main", "_regex", "_regex_core"),
+}
+# Of a family of transformers, a model and its config are imported; converters and tokenizers are not.
+FAMILY = ("modeling_", "configuration_", "modular_")
+SCRIPT = frozenset({"conftest", "setup", "main", "cli", "commands", "scripts", "examples", "benchmarks", "sandbox"})
+TEST = frozenset({"test", "tests", "testing"})
+
+
+def defines_constants(module: str) -> bool:
+    """Whether a module of a library is one that constants come from."""
+    top, _, rest = module.partition(".")
+    if top not in LIBRARIES or is_script(module):
+        return False
+    if module.startswith("transformers.models."):
+        return is_of_family(rest.split(".")[1:])
+    return any(_matches(rest, pattern) for pattern in LIBRARIES[top])
+
+
+def is_of_family(parts: list[str]) -> bool:
+    """Whether a module beneath `transformers.models` is the package of a family, or its model or config."""
+    return len(parts) < 2 or (len(parts) == 2 and (parts[1].startswith(FAMILY) or parts[1] == "auto"))
+
+
+def is_script(module: str) -> bool:
+    """Whether a module's name says that it is there to be run within its package: `__main__`, a test, or a script."""
+    return any(part.startswith("__") or part in SCRIPT or is_test(part) for part in module.split(".")[1:])
+
+
+def is_test(part: str) -> bool:
+    """Whether a part of a module's name is that of tests."""
+    return part in TEST or part.startswith("test_") or part.endswith(("_test", "_tests"))
+
+
+def _matches(rest: str, pattern: str) -> bool:
+    if pattern.endswith("."):
+        return rest == pattern.removesuffix(".")
+    if pattern.endswith("*"):
+        return rest.startswith(pattern.removesuffix("*"))
+    return rest == pattern or rest.startswith(f"{pattern}.")
