@@ -58,10 +58,10 @@ CHANGES: tuple[tuple[str, Change, str], ...] = (
     ("a file more within", lambda folder: (folder / "traces/0/x.py").write_text("x"), "does not list traces/0/x.py"),
     ("a link more", lambda folder: (folder / "link").symlink_to("report.md"), "the manifest does not list link"),
     ("a link to a folder", lambda folder: (folder / "link").symlink_to("traces"), "the manifest does not list link"),
-    ("a flipped bit in a program", flipped("traces/0/computation-*.py"), "has another digest"),
-    ("a flipped bit in the guards", flipped("traces/0/prologue-*.py"), "has another digest"),
-    ("a flipped bit in the report", flipped("report.html"), "has another digest"),
-    ("a flipped bit in the example", flipped("example.safetensors"), "has another digest"),
+    ("a flipped bit in a program", flipped("traces/0/computation-*.py"), "does not match its digest"),
+    ("a flipped bit in the guards", flipped("traces/0/prologue-*.py"), "does not match its digest"),
+    ("a flipped bit in the report", flipped("report.html"), "does not match its digest"),
+    ("a flipped bit in the example", flipped("example.safetensors"), "does not match its digest"),
     ("a flipped bit in the manifest", flipped("manifest.json"), ""),
     ("no program", replaced("traces/0/computation-*.py", lambda path: None), "is missing"),
     ("no report", replaced("report.md", lambda path: None), "is missing"),
@@ -109,7 +109,7 @@ def rows() -> Iterator[Accident]:
         yield Accident(f"bench: {name}", "bench {files}/copy.thunder", "TH0602", says, in_copy(change))
         yield Accident(f"debug: {name}", "debug {files}/copy.thunder", "TH0602", says, in_copy(change))
     validate = "validate {files}/copy.thunder --inputs 1"
-    yield Accident("validate: a wrong line", validate, "TH0401", "further from the float64", in_copy(wrong))
+    yield Accident("validate: a wrong line", validate, "TH0401", "differs from the float64 reference", in_copy(wrong))
     told = "tolerance times_eager=2 floor=4e-06"
     yield Accident("validate: any error is allowed", validate, "", told, in_copy(loose))
     told = "tolerance times_eager=3 floor=4e-06"

@@ -89,7 +89,7 @@ WRONG_RETURNS = (
     ("setup_lookasides(self):", "[torch.relu]", "which is not a Lookaside"),
     ("setup_lookasides(self):", "3", "setup_lookasides returns 3"),
     ("setup_config(self):", "None", "setup_config returns None"),
-    ("setup_config(self):", "{'cash': 1}", "is no setting of recipes"),
+    ("setup_config(self):", "{'cash': 1}", "is not a setting of recipes"),
     ("setup_executors(self):", "'torch'", "setup_executors returns 'torch'"),
     ("setup_executors(self):", "(1.5,)", "setup_executors() has 1.5"),
     ("setup_operators(self):", "None", "setup_operators returns None"),
@@ -105,17 +105,17 @@ WRONG_TRACES = (
     ("trace.having((*trace.bound_symbols, *trace.bound_symbols), made_by='me')", "returned a trace that cannot run"),
 )
 WRONG_RESULTS = (
-    ("None", "is a NoneType, and a tensor in eager PyTorch"),
-    ("'text'", "is a str, and a tensor in eager PyTorch"),
-    ("(input, input)", "is a tuple, and a tensor in eager PyTorch"),
+    ("None", "is a NoneType, but a tensor in eager PyTorch"),
+    ("'text'", "is a str, but a tensor in eager PyTorch"),
+    ("(input, input)", "is a tuple, but a tensor in eager PyTorch"),
     ("input[..., :1]", "the executor mine computes a line wrongly"),
-    ("torch.nn.functional.silu(input).double()", "has dtype torch.float64, and torch.float32 in eager PyTorch"),
+    ("torch.nn.functional.silu(input).double()", "has dtype torch.float64, but torch.float32 in eager PyTorch"),
     ("torch.nn.functional.silu(input).flatten()", "in eager PyTorch"),
     ("input", "the executor mine computes a line wrongly"),
     ("torch.nn.functional.silu(input) * float('nan')", "the executor mine computes a line wrongly"),
 )
 FILES = (
-    ("", "defines 0 recipes where one is expected"),
+    ("", "defines 0 recipes instead of one"),
     ("class (", "cannot be loaded: SyntaxError"),
     ("import no_such_package_anywhere", "cannot be loaded: ModuleNotFoundError"),
     ("raise RuntimeError('at once')", "cannot be loaded: RuntimeError: at once"),
