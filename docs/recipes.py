@@ -108,8 +108,9 @@ True
 ```
 
 A recipe of your own is a file (`--recipe path/to/recipe.py:Name`), which may import the files beside it, or
-comes with an installed package by an entry point (`thunder.recipes`; executors and transforms by `thunder.executors` and
-`thunder.transforms`). Where two packages have one of the same name, that name is refused (`AmbiguousName`), and the full name of either is taken:
+comes with an installed package by an entry point (`thunder.recipes`; executors and transforms by
+`thunder.executors` and `thunder.transforms`). Where two packages have one of the same name, that name is refused
+(`AmbiguousName`), and the full name of either is taken:
 `--recipe my_package.recipes.hf_llama`.
 
 A model's folder may ship one beside its weights, as `thunder_recipe.py`. `thunder optimize`, `bench` and
