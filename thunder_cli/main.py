@@ -89,7 +89,7 @@ def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
     command = next((argument for argument in given if not argument.startswith("-")), "")
     known = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
     what, near = error.format_message(), ""
-    if (option := getattr(error, "option_name", None)) and isinstance(error, Exception):
+    if (option := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
         what, near = f"there is no option {option}", meant_option(option, error)
     return BadOption(what, fix=f"{near}`{known or f'thunder {command}'.strip()} --help` lists what it takes")
 
