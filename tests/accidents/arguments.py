@@ -14,7 +14,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("optimize {llama} --bogus 1", "TH0201", "there is no option --bogus"),
     ("optimize {llama} --recip default", "TH0201", "did you mean --recipe"),
     ("optimize {llama} --recipe", "TH0201", "requires an argument"),
-    ("optimize {llama} --recipe default --recipe bf16", "TH0201", "--recipe was given 2 times"),
+    ("optimize {llama} --seq 8 --seq 9", "TH0201", "--seq was given 2 times"),
     ("optimize {llama} {llama}", "TH0201", "unexpected extra argument"),
     ("optimize {llama} --recipe bogus", "TH0202", "there is no recipe called 'bogus'"),
     ("optimize {llama} --recipe hf-lama", "TH0202", "did you mean hf-llama"),

@@ -108,7 +108,7 @@ BAD_SUMS = {
     ("default", "--add-transform", "Autocast(dtyp=1)"): ("TH0201", "the options are: dtype"),
     ("default", "--add-transform", "Autocast(dtype=torch.tensor)"): ("TH0201", "is not a dtype"),
     ("default", "--add-executor", "trition"): ("TH0202", "did you mean triton"),
-    ("nowhere/mine.py",): ("TH0202", "there is no recipe file"),
+    ("nowhere/mine.py",): ("TH0202", "does not exist"),
 }
 
 

@@ -19,6 +19,7 @@ from thunder_core.models.request import ModelRequest
 pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
 
 ROUNDS = QUICK[2:]
+HEAD = ("--allow-random-weights", "score")
 TEXTS = ("the cat saw a dog", "a red dog saw the cat", "the dog", "a cat saw the red cat", "the red dog saw a cat")
 
 
@@ -117,7 +118,7 @@ def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speake
 
 
 BAD = {
-    "no file": (("--input", "none.jsonl"), "TH0221", "none.jsonl is no file"),
+    "no file": (("--input", "none.jsonl"), "TH0221", "none.jsonl does not exist"),
     "another kind": (("--eval", "x.csv"), "TH0221", ".safetensors"),
     "no such metric": (("--eval", "good.jsonl", "--metric", "bleu"), "TH0202", "perplexity"),
     "a metric of nothing": (("--metric", "accuracy"), "TH0201", "--eval"),
@@ -125,7 +126,7 @@ BAD = {
     "for another model": (("--input", "other.jsonl"), "TH0221", "`pixel_values`"),
     "longer than the model": (("--input", "long.jsonl"), "TH0209", "256"),
     "no labels": (
-        ("--eval", "good.jsonl", "--metric", "accuracy", "--task", "sequence-classification"),
+        ("--eval", "good.jsonl", "--metric", "accuracy", "--task", "sequence-classification", *HEAD),
         "TH0221",
         "labels",
     ),

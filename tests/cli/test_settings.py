@@ -53,6 +53,10 @@ eval = "samples.jsonl"
 metric = "accuracy"
 calibrate = "16"
 skip-layers = "auto"
+force-slow = true
+outputs = "tuple"
+allow-random-weights = ["classifier"]
+allow-unused-weights = ["model.layers.3.*"]
 
 [set]
 speed = "high"
@@ -144,7 +148,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, problem, remedy):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(BadConfigFile, match="No such file"):
+    with pytest.raises(BadConfigFile, match="does not exist"):
         read_settings(tmp_path / "none.toml")
 
 

@@ -13,6 +13,7 @@ from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import cache_misses, specializations_of
 from thunder_core.ir.trace import Trace
 from thunder_core.memory import program_memory
+from thunder_core.models.batches import MASK
 from thunder_core.models.load import LoadedModel
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.package import __version__
@@ -141,7 +142,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         programs = "one program serves" if count == 1 else f"{count} programs serve"
         return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
     traced = cache_misses(session.compiled)
-    names = () if plan.data is None or plan.request.train else sorted(plan.data.from_tokenizer)
+    names = () if plan.data is None or plan.request.train else sorted(plan.data.from_tokenizer - {MASK})
     if names and traced > 1:
         return (f"{traced} programs serve calls with and without {', '.join(names)}",)
     return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import NothingToTrain, UnsupportedError
-from thunder_core.models.batches import Batches
+from thunder_core.models.batches import MASK, Batches
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_tensors import tensors_in, with_own_caches
 from thunder_core.models.inputs import Inputs, example_inputs, require_sizes
@@ -55,8 +55,9 @@ class Purpose:
         return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
 
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
-        """The inputs without some or all of what a tokenizer gives beside the tokens: models have defaults for it."""
-        given = [] if self.data is None or self.train else sorted(self.data.from_tokenizer & inputs.keys())
+        """The inputs without some or all of what a tokenizer gives beside tokens and mask: models default it."""
+        beside = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
+        given = sorted(beside & inputs.keys())
         for count in range(1, len(given) + 1):
             for left_out in itertools.combinations(given, count):
                 yield {name: value for name, value in inputs.items() if name not in left_out}
