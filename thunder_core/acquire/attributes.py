@@ -60,7 +60,9 @@ def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
 
 def is_bound_anew(value: Any, owner: Any) -> bool:
     """Whether a value is a method of C's that each read binds anew, to an object or to the class of one."""
-    return issubclass(type(value), C_METHODS) and (value.__self__ is owner or value.__self__ is type(owner))
+    is_stored = isinstance(owner, types.ModuleType) and vars(owner).get(getattr(value, "__name__", "")) is value
+    is_method = issubclass(type(value), C_METHODS) and not is_stored
+    return is_method and (value.__self__ is owner or value.__self__ is type(owner))
 
 
 def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:

@@ -82,7 +82,10 @@ class ProgramDraws:
             path = self._note(Draw(None, "error_of", function, *operands, len(self.paths)), name)
             self._acquisition.outside.read(path, name)
             raise
-        return self.given(self._note(Draw(None, "apply", function, *operands, len(self.paths)), value), value)
+        path = self._note(Draw(None, "apply", function, *operands, len(self.paths)), value)
+        if value is None:
+            self._acquisition.outside.read(path, value)
+        return self.given(path, value)
 
     def is_first(self, name: str) -> bool:
         """Whether no function of a name was called before."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import operator
 import sys
@@ -47,6 +48,7 @@ from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFO
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
+from thunder_core.acquire.lookasides.process_questions import process_question
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.lookasides.world import world_call
@@ -261,6 +263,8 @@ class Acquisition(ObservedWrites):
         """Return what to do in place of an operator, where it computes with arrays that were drawn."""
         if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
             return computed
+        if function is operator.getitem and type(operands[0]) is contextvars.Context:
+            return self.context_variables.item(*operands)
         self._before_operation(function, operands)
         return None
 
@@ -353,6 +357,8 @@ class Acquisition(ObservedWrites):
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or is_native_code(plain):
+            if (asked := process_question(self, function, plain)) is not None:
+                return asked
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function

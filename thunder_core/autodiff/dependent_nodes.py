@@ -3,7 +3,7 @@
 A program is one node of autograd's graph, so that its results stand side by side. Behind each dependent result there is
 one more node, which leads to the sources of the dependent result: the results that it is computed from. Where the
 gradient of a source is asked for (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is
-split: the node of the dependent result computes the gradients of its sources, and the program's node goes on from there.
+split: the node of the dependent result computes the gradients of its sources, and then the program's node runs.
 """
 
 from __future__ import annotations
