@@ -59,10 +59,20 @@ def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
 
 
 def is_bound_anew(value: Any, owner: Any) -> bool:
-    """Whether a value is a method of C's that each read binds anew, to an object or to the class of one."""
-    is_stored = isinstance(owner, types.ModuleType) and vars(owner).get(getattr(value, "__name__", "")) is value
-    is_method = issubclass(type(value), C_METHODS) and not is_stored
-    return is_method and (value.__self__ is owner or value.__self__ is type(owner))
+    """Whether a value is a method of C's that each read binds anew, to an object or to the class of one.
+
+    Functions that a module holds are not bound anew, and others may take their place; those of PyTorch's own modules
+    stay.
+    """
+    if not issubclass(type(value), C_METHODS) or (isinstance(owner, types.ModuleType) and is_held(value, owner)):
+        return False
+    return value.__self__ is owner or value.__self__ is type(owner)
+
+
+def is_held(function: Any, module: types.ModuleType) -> bool:
+    """Whether a module that is none of PyTorch's holds a function under its name."""
+    is_torchs = module.__name__.partition(".")[0] == "torch"
+    return not is_torchs and vars(module).get(getattr(function, "__name__", "")) is function
 
 
 def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:

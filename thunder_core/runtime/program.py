@@ -198,7 +198,7 @@ class Program:
         return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
 
     def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
-        """Raise `CaughtError` for an error that the program may catch; inputs and generators are what they were then."""
+        """Raise `CaughtError` for an error that the program may catch; inputs and generators are put back then."""
         if not self.caught_lines or not isinstance(error, Exception):
             return
         lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
