@@ -114,6 +114,29 @@ class ProgramDraws:
         generator.shuffle(value)
         return self.given(self._note(Draw(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value)
 
+    def written(self, array: Any, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
+        """Call a method that writes to a drawn array; the prologue calls it on a copy, which is the array from then on.
+
+        With `by_caller`, whoever called this writes to the array. Raises `NotReplayedError` where a tensor or another
+        array shares the memory, and would have to see the write.
+        """
+        path = self._acquisition.outside.path_of(array)
+        if path is None or self._is_shared(array, path):
+            raise NotReplayedError
+        operands = (path, *self._operand(args))
+        result = array if by_caller else getattr(array, name)(*self._values(args))
+        draw = Draw(None, "written", name, operands, {}, len(self.paths))
+        self._acquisition.outside.paths[id(array)] = self._note(draw, array)
+        return result
+
+    def _is_shared(self, array: Any, path: Path) -> bool:
+        """Whether a tensor, or another array that was drawn or computed, shares the memory of an array."""
+        known = self._acquisition.outside.paths.values()
+        if any(other.step == "tensor" and other.parent is path for other in known):
+            return True
+        others = (other for other in self.arrays.values() if other is not array)
+        return any(sys.modules["numpy"].may_share_memory(array, other) for other in others)
+
     def _note(self, draw: Draw, value: Any) -> Path:
         path = Path(self._root, "draw", draw, value)
         path.alias = f"drawn_{draw.name}"

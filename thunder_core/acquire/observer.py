@@ -12,6 +12,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import torch
@@ -34,14 +35,14 @@ from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.code_origins import CodeOrigins
 from thunder_core.acquire.counts import CountSources
 from thunder_core.acquire.detours import Detours
-from thunder_core.acquire.draws import ProgramDraws
+from thunder_core.acquire.draws import NotReplayedError, ProgramDraws
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.backward_hooks import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.context_variables import ContextVariables
-from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation
+from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation, is_drawn, stored
 from thunder_core.acquire.lookasides.draws import drawing_call, is_generator
 from thunder_core.acquire.lookasides.foreign import foreign
 from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
@@ -230,6 +231,13 @@ class Acquisition(ObservedWrites):
             return self.numbers.at(changing)
         self.outside.item(container, key, value)
         return value
+
+    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        """A write to an item of a drawn array is one of the prologue's; all others are logged."""
+        if self.draws.arrays and is_drawn(self, container):
+            with suppress(NotReplayedError):
+                return stored(self, container, key, value)
+        return super().on_store_subscript(container, key, value)
 
     def class_of(self, value: Any) -> type:
         """Return an operand's class in eager PyTorch: a fake's would have its reflected operators called first."""
