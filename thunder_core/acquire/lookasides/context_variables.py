@@ -145,7 +145,7 @@ class ContextVariables:
         return self._run(state, variable.get, *default) if default else self._run(state, variable.get, None)
 
     def item(self, context: contextvars.Context, variable: Any) -> Callable[[], Any] | None:
-        """What gives the value of a variable in a context that the program has copied; None for other contexts."""
+        """Return a function that reads a variable in a context that the program has copied; None for other contexts."""
         state = self._copies.get(id(context))
         if state is None or variable not in context:
             return None
