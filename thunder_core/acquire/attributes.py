@@ -11,6 +11,7 @@ import torch
 from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.interpreter.lookup import dict_of, mro_of, python_method, type_lookup
+from thunder_core.runtime.library.objects import is_native
 
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -159,7 +160,21 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
             outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
             return None
         return path.attribute(name, value)
-    return None if hasattr(kind, "__getattr__") else path.attribute(name, value)
+    if not hasattr(kind, "__getattr__"):
+        return path.attribute(name, value)
+    if not isinstance(path.value, torch.nn.Module):
+        _absent_everywhere(outside, path, name)
+    return None
+
+
+def _absent_everywhere(outside: Reads, path: Path, name: str) -> None:
+    """Guard that neither an instance nor its classes have an attribute, so that `__getattr__` answers."""
+    namespace = getattr(path.value, "__dict__", None)
+    if isinstance(namespace, dict):
+        outside.absent(path.attribute("__dict__", namespace), name)
+    for kind in mro_of(type(path.value)):
+        if not is_native(kind):
+            outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 
 def _unshadowed(outside: Reads, path: Path, name: str, unbound: Any) -> None:

@@ -7,7 +7,7 @@ import contextvars
 import decimal
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from thunder_core.acquire.attributes import runs_python
@@ -62,12 +62,21 @@ class NativeReads:
         owner, name = called_on(function, args)
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
-        if any(is_of_numpy(type(arg)) for arg in args) or is_of_numpy(type(owner)) or is_of_numpy(type(function)):
-            self._guard_numpy_settings()
+        self._numpy((*args, owner, function))
         if owner is None:
             self._function(function, args, kwargs)
         elif id(type(owner)) not in self._telling or name in SPECIAL_NAMES:
             self._method(function, owner, name, (args, kwargs))
+
+    def _numpy(self, operands: Iterable[Any]) -> None:
+        """Guard NumPy's settings where C code sees an object of NumPy's; an array of Python objects is a loud edge."""
+        for operand in operands:
+            if not is_of_numpy(type(operand)):
+                continue
+            self._guard_numpy_settings()
+            holds_objects = getattr(getattr(operand, "dtype", None), "hasobject", False)
+            if holds_objects and (path := self._outside.path_of(operand)) is not None:
+                self._note_edge(f"code in C that nothing tells the reads of: an array of objects at {path}", loud=True)
 
     def _guard_numpy_settings(self) -> None:
         """Guard NumPy's settings as they were before the program began, which may change them for a while."""
@@ -134,8 +143,7 @@ class NativeReads:
         """An operator is about to be applied to objects, of which C code may decide."""
         if decimal.Decimal in map(type, operands):
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
-        if any(is_of_numpy(type(operand)) for operand in operands):
-            self._guard_numpy_settings()
+        self._numpy(operands)
         for operand in operands:
             kind = type(operand)
             if id(kind) in self._telling or self._is_telling(kind):

@@ -192,7 +192,7 @@ class Program:
             raise
 
     def _undo(self, inputs: tuple[Any, ...]) -> Undo | None:
-        """The means to take back writes to inputs; None where no value is checked and no error is caught behind them."""
+        """The means to take back writes to inputs; None where no value is checked and no error is caught."""
         if self._written is None and not self._written_before_caught:
             return None
         return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
