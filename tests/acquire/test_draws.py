@@ -395,3 +395,87 @@ def test_draw_into_an_array_of_the_programs_is_loud() -> None:
 def test_drawing_is_no_sharp_edge() -> None:
     compiled = thunder.jit(lambda x: x * random.random() + np.random.rand(), sharp_edges="error")
     assert not torch.equal(compiled(X), compiled(X))
+
+
+# ---- writes to arrays that were drawn -------------------------------------------------------------------------------
+
+
+def items(x: Tensor) -> Tensor:
+    drawn = np.random.rand(3)
+    drawn[0] = 5
+    drawn[1] *= 2
+    drawn[0] += drawn[1]
+    return x * torch.from_numpy(drawn)
+
+
+def masked(x: Tensor) -> Tensor:
+    drawn = np.random.randn(3)
+    drawn[drawn > 0] = 0
+    return x * torch.tensor(drawn)
+
+
+def in_place(x: Tensor) -> Tensor:
+    drawn = np.random.rand(3)
+    drawn -= drawn.mean()
+    drawn /= drawn.std()
+    return x * torch.as_tensor(drawn)
+
+
+def by_methods(x: Tensor) -> Tensor:
+    drawn, filled = np.random.rand(3), np.random.rand(3)
+    drawn.sort()
+    filled.fill(2.0)
+    np.random.shuffle(drawn)
+    return x * torch.from_numpy(drawn) + torch.from_numpy(filled)
+
+
+def copied_before(x: Tensor) -> Tensor:
+    drawn = np.random.rand(3)
+    kept = drawn.copy()
+    drawn[:] = drawn.sum()
+    return x * torch.from_numpy(drawn) + torch.from_numpy(kept)
+
+
+def with_a_drawn_value(x: Tensor) -> Tensor:
+    drawn = np.random.rand(3)
+    drawn[2] = np.random.rand()
+    return x * torch.from_numpy(drawn)
+
+
+@pytest.mark.parametrize("program", [items, masked, in_place, by_methods, copied_before, with_a_drawn_value])
+def test_writes_to_drawn_arrays_are_eagers_in_one_program(program: Callable[[Tensor], Tensor]) -> None:
+    compiled, x = thunder.jit(program, sharp_edges="error"), torch.ones(3, dtype=torch.float64)
+    np.random.seed(0)
+    found = [compiled(x) for _ in range(4)]
+    np.random.seed(0)
+    assert all(torch.equal(ours, program(x)) for ours in found)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def behind_a_tensor(drawn: Any) -> Tensor:
+    made = torch.from_numpy(drawn)
+    drawn[0] = 5
+    return made
+
+
+def behind_a_view(drawn: Any) -> Tensor:
+    view = drawn[1:]
+    drawn[1] = 5
+    return torch.tensor(view).sum()
+
+
+def of_a_row(drawn: Any) -> Tensor:
+    rows = drawn.reshape(3, 1)
+    rows[0] *= 2
+    return torch.tensor(drawn)
+
+
+def given_to_a_function(drawn: Any) -> Tensor:
+    np.clip(drawn, 0.2, 0.5, out=drawn)
+    return torch.tensor(drawn)
+
+
+@pytest.mark.parametrize("write", [behind_a_tensor, behind_a_view, of_a_row, given_to_a_function])
+def test_write_to_a_drawn_array_whose_memory_is_shared_is_refused(write: Callable[[Any], Tensor]) -> None:
+    with pytest.raises(CannotReplay, match="writes to an array of random numbers"):
+        thunder.jit(lambda x: x.sum() * write(np.random.rand(3)))(torch.ones(3))

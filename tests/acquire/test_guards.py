@@ -672,3 +672,38 @@ def test_a_set_that_the_program_itself_changes_is_what_it_has_become():
     compiled = thunder.jit(program)
     for items in ({1}, {3}, {4}, {1}):
         assert torch.equal(compiled(X, set(items)), program(X, set(items)))
+
+
+class Answering:
+    """A class that computes the attributes that its instances lack."""
+
+    def __getattr__(self, name: str) -> int:
+        return len(name)
+
+
+class Derived(Answering):
+    """A class whose base answers for missing attributes."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (Answering, lambda owner, kind: setattr(owner, "width", 7)),
+        (Derived, lambda owner, kind: owner.__dict__.update(width=8)),
+        (Derived, lambda owner, kind: setattr(kind, "width", 9)),
+        (Derived, lambda owner, kind: setattr(kind.__mro__[1], "width", 10)),
+    ],
+)
+def test_attribute_that_comes_before_getattr_is_noticed(kind: Any, change: Any) -> None:
+    made = type(kind.__name__, kind.__mro__[:-1], {})
+    owner = made()
+    compiled = thunder.jit(lambda x: x * owner.width)
+    assert torch.equal(compiled(X), X * 5)
+    change(owner, made)
+    try:
+        assert torch.equal(compiled(X), X * owner.width)
+        assert owner.width != 5
+    finally:
+        for one in made.__mro__:
+            if "width" in vars(one):
+                del one.width

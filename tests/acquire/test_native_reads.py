@@ -31,6 +31,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -446,6 +447,15 @@ def test_builtin_that_looks_into_an_opaque_object_warns(look: Read) -> None:
     compiled = thunder.jit(lambda element, x: x * len(look(element)) if look is not len else x * look(element))
     with pytest.warns(SharpEdgeWarning, match="xml.etree.ElementTree.Element"):
         compiled(ET.Element("root"), X)
+
+
+@pytest.mark.parametrize(
+    "look", [lambda a: a[0]["k"], lambda a: a.tolist()[0]["k"], lambda a: sorted(a, key=len)[0]["k"]]
+)
+def test_array_of_python_objects_warns(look: Read) -> None:
+    compiled = thunder.jit(lambda held, x: x * look(held))
+    with pytest.warns(SharpEdgeWarning, match="an array of objects"):
+        compiled(np.array([{"k": 1}]), X)
 
 
 def test_lock_that_is_held_while_tracing_is_no_sharp_edge() -> None:

@@ -20,6 +20,7 @@ from tests.artifact.test_compilers import older
 from tests.processes import run_python
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.manifest import StoredAutogradSignature
+from thunder_core.autodiff import rules
 from thunder_core.errors import ArtifactDamaged, NotDifferentiable
 from thunder_core.inspect.runnable import CALLS, runnable
 from thunder_core.inspect.subject import subject_of
@@ -105,6 +106,33 @@ def test_second_derivatives(name, tmp_path):
 
     loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
     assert_equal(second(loaded), second(PROGRAMS[name]))
+
+
+def squares_with_their_own_derivative(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    squares = torch.square(x)
+    return squares * y, squares
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda first, second, x: torch.autograd.grad(first.sum(), x, create_graph=True),
+        lambda first, second, x: torch.autograd.grad(first.sum(), second),
+        lambda first, second, x: torch.autograd.grad(second.sum(), x),
+    ],
+    ids=["second derivative", "between results", "one result alone"],
+)
+def test_a_registered_derivative_that_an_artifact_does_not_hold_is_refused(tmp_path, monkeypatch, use):
+    monkeypatch.setattr(rules, "_rules", {})
+    monkeypatch.setattr(rules, "OWN_DERIVATIVES", set())
+    save = {"setup_context": lambda context, args, kwargs, output: context.save_for_backward(args[0])}
+    thunder.register_derivative(torch.square, **save)(lambda context, gradient: gradient * context.saved_tensors[0] * 7)
+    loaded = thunder.load(kept(squares_with_their_own_derivative, tmp_path / "a"), squares_with_their_own_derivative)
+    x = leaf(0)
+    sum(one.sum() for one in loaded(x, leaf(1))).backward()
+    torch.testing.assert_close(x.grad, x.detach() * 7 * (leaf(1).detach() + 1))
+    with pytest.raises(NotDifferentiable, match=r"registered for torch\.square"):
+        use(*loaded(x, leaf(1)), x)
 
 
 def test_returned_views_are_views(tmp_path):

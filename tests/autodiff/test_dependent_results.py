@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
+from thunder_core.autodiff.node_hooks import _places_of_hooks, has_hooks
 from thunder_core.errors import NotDifferentiable
 
 Compile = Callable[[Any], Any]
@@ -262,6 +263,59 @@ def test_nothing_is_kept_alive_when_all_results_are_dropped(wanted: str | None) 
         assert [reference() for reference in use()] == [None] * 5
     finally:
         gc.enable()
+
+
+def flat_view(x: Tensor) -> tuple[Tensor, Tensor]:
+    view = (x * 2).view(-1)
+    return view, view.square().sum()
+
+
+def view_of_view(x: Tensor) -> tuple[Tensor, ...]:
+    view = (x * 2).view(-1).unsqueeze(0)
+    return view, (view * x).sum(), view.sin().sum()
+
+
+def slice_of_sum(x: Tensor) -> tuple[Tensor, Tensor]:
+    sliced = x.exp()[1:]
+    return sliced, sliced.sum()
+
+
+def transposed_input(x: Tensor) -> tuple[Tensor, Tensor]:
+    turned = x.expand(2, -1).t()
+    return turned, (turned * 3).sum()
+
+
+@pytest.mark.parametrize("program", [flat_view, view_of_view, slice_of_sum, transposed_input])
+@pytest.mark.parametrize("kind", ["register_hook", "register_prehook"])
+def test_a_hook_at_the_node_of_a_returned_view_sees_all_of_its_gradient(program: Any, kind: str) -> None:
+    def run(compile_: Compile) -> Any:
+        x, met = leaf(4), []
+        called = compile_(program)
+        for _ in range(2):
+            view, *totals = called(x)
+            getattr(view.grad_fn, kind)(lambda *gradients: met.append(tree_leaves(gradients)))
+            (sum(totals) + view.sum()).backward()
+        return met, x.grad
+
+    assert_same(run)
+
+
+def test_a_hook_at_a_view_between_the_program_and_a_result_is_refused() -> None:
+    view, total, _ = thunder.jit(view_of_view)(leaf())
+    view.grad_fn.next_functions[0][0].register_hook(print)
+    with pytest.raises(NotDifferentiable, match="between a compiled program and its result"):
+        total.backward()
+
+
+def test_a_node_of_cpp_tells_of_its_hooks() -> None:
+    for make in (Tensor.t, lambda x: x.view(-1), lambda x: x[0], lambda x: x.expand(2, 2, 2), torch.sin):
+        first, second = (make(torch.ones(2, 2, requires_grad=True)).grad_fn for _ in range(2))
+        assert not has_hooks(first)
+        first.register_hook(print)
+        second.register_prehook(print)
+        assert has_hooks(first)
+        assert has_hooks(second)
+    assert _places_of_hooks()
 
 
 def test_a_hook_at_the_node_of_a_program_is_refused() -> None:

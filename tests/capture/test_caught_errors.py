@@ -189,3 +189,146 @@ def test_an_error_whose_value_may_not_be_asked_for_is_raised() -> None:
     torch.testing.assert_close(compiled(GOOD), falls_back(GOOD))
     with pytest.raises(LinAlgError, match="not positive-definite"):
         compiled(BAD)
+
+
+# ---- writes before and within the block ------------------------------------------------------------------------------
+
+
+def writes_in_the_block(x: Tensor, a: Tensor) -> Tensor:
+    try:
+        x.add_(1)
+        inverse = torch.linalg.inv(a)
+    except RuntimeError:
+        inverse = a * 0 - 1
+    return inverse + x
+
+
+def writes_on_all_sides(x: Tensor, a: Tensor) -> Tensor:
+    x.mul_(2)
+    try:
+        factor = torch.linalg.cholesky(a)
+    except LinAlgError:
+        x.add_(10)
+        factor = a
+    x.sub_(1)
+    return factor.sum() + x
+
+
+def writes_in_a_loop(x: Tensor, a: Tensor) -> Tensor:
+    for number in range(3):
+        x.add_(number)
+        try:
+            return torch.linalg.cholesky(a + number * 2 * torch.eye(2)) + x
+        except LinAlgError:
+            x.mul_(2)
+    return x * 0
+
+
+def writes_by_index(x: Tensor, a: Tensor) -> Tensor:
+    try:
+        x[0] = 5.0
+        item = x[a.long().sum()]
+    except IndexError:
+        item = x.sum()
+    return item + x
+
+
+def writes_to_a_view(x: Tensor, a: Tensor) -> Tensor:
+    view = x.view(-1)
+    view += 1
+    try:
+        torch.linalg.inv(a)
+    except LinAlgError:
+        view *= 3
+    finally:
+        view += 1
+    return x * 1
+
+
+def writes_what_was_drawn(x: Tensor, a: Tensor) -> Tensor:
+    x.add_(torch.rand(2))
+    try:
+        inverse = torch.linalg.inv(a)
+    except RuntimeError:
+        inverse = a
+    return inverse + x + torch.rand(2)
+
+
+def catches_twice(x: Tensor, a: Tensor) -> Tensor:
+    x.add_(1)
+    try:
+        result = torch.linalg.inv(a)
+    except RuntimeError:
+        result = a
+    with contextlib.suppress(LinAlgError):
+        result = result + torch.linalg.cholesky(a)
+        x.add_(100)
+    return result + x
+
+
+class Counting(torch.nn.Module):
+    """A module that counts its calls in a buffer and in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor, a: Tensor) -> Tensor:
+        """The inverse of a matrix, or the matrix itself."""
+        self.calls += 1
+        self.seen.append(1)
+        with contextlib.suppress(LinAlgError):
+            a = torch.linalg.inv(a)
+        self.calls *= 2
+        return a * self.calls + x
+
+
+WRITING = (
+    writes_in_the_block, writes_on_all_sides, writes_in_a_loop, writes_by_index, writes_to_a_view,
+    writes_what_was_drawn, catches_twice,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")])
+@pytest.mark.parametrize("program", WRITING)
+def test_writes_around_a_caught_error_happen_once(program: Callable[..., Tensor], executors: tuple[str, ...]) -> None:
+    compiled = thunder.jit(program, executors=executors)
+    for a in (2 * GOOD, SINGULAR, BAD, 2 * GOOD, SINGULAR, 3 * GOOD):
+        found, wanted = torch.ones(2), torch.ones(2)
+        torch.manual_seed(0)
+        result = compiled(found, a)
+        torch.manual_seed(0)
+        torch.testing.assert_close(result, program(wanted, a))
+        torch.testing.assert_close(found, wanted)
+
+
+def test_writes_of_a_module_around_a_caught_error_happen_once() -> None:
+    eager, compiled = Counting(), thunder.jit(Counting())
+    for a in (GOOD, SINGULAR, GOOD, SINGULAR):
+        torch.testing.assert_close(compiled(torch.ones(2), a), eager(torch.ones(2), a))
+        assert compiled.calls == eager.calls
+        assert compiled.seen == eager.seen
+
+
+@pytest.mark.parametrize("order", [(9, 2, 1, 9, -2), (2, 9, 0, -9, 2)])
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda x, place: x[place],
+        lambda x, place: x[place, None],
+        lambda x, place: x[place.item()],
+        lambda x, place: torch.select(x, 0, place.item()),
+        lambda x, place: x.index_select(0, place.view(1)),
+    ],
+)
+def test_an_index_out_of_range_is_caught_as_in_eager(take: Callable[..., Tensor], order: tuple[int, ...]) -> None:
+    def program(x: Tensor, place: Tensor) -> Tensor:
+        try:
+            return take(x, place)
+        except IndexError:
+            return x.sum()
+
+    compiled, x = thunder.jit(program), torch.arange(4.0)
+    for place in map(torch.tensor, order):
+        torch.testing.assert_close(compiled(x, place), program(x, place))

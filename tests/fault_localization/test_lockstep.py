@@ -89,5 +89,5 @@ def test_values_are_dropped_when_they_were_read_last():
 def test_large_values_are_weighed_together(monkeypatch):
     trace = traced(chain)
     assert not lockstep.has_large_values(trace)
-    monkeypatch.setattr(lockstep, "MUCH", 2 * X.nbytes)
+    monkeypatch.setattr(lockstep, "LARGE_VALUES", 2 * X.nbytes)
     assert lockstep.has_large_values(trace)

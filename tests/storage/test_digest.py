@@ -29,7 +29,7 @@ def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path, monkeypatch: pytest.
 def test_many_bytes_have_the_same_digest_by_threads_also_in_a_forked_child(monkeypatch: pytest.MonkeyPatch) -> None:
     content = bytes(range(256)) * 64
     expected = digest_of(content)
-    monkeypatch.setattr(digest, "MUCH", 1)
+    monkeypatch.setattr(digest, "MIN_THREADED_SIZE", 1)
     assert digest_for(len(content)).update(content).hexdigest() == expected
     child = os.fork()
     if not child:

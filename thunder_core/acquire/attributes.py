@@ -11,6 +11,7 @@ import torch
 from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.interpreter.lookup import dict_of, mro_of, python_method, type_lookup
+from thunder_core.runtime.library.objects import is_native
 
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -59,8 +60,20 @@ def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
 
 
 def is_bound_anew(value: Any, owner: Any) -> bool:
-    """Whether a value is a method of C's that each read binds anew, to an object or to the class of one."""
-    return issubclass(type(value), C_METHODS) and (value.__self__ is owner or value.__self__ is type(owner))
+    """Whether a value is a method of C's that each read binds anew, to an object or to the class of one.
+
+    Functions that a module holds are not bound anew, and others may take their place; those of PyTorch's own modules
+    stay.
+    """
+    if not issubclass(type(value), C_METHODS) or (isinstance(owner, types.ModuleType) and is_held(value, owner)):
+        return False
+    return value.__self__ is owner or value.__self__ is type(owner)
+
+
+def is_held(function: Any, module: types.ModuleType) -> bool:
+    """Whether a module that is none of PyTorch's holds a function under its name."""
+    is_torchs = module.__name__.partition(".")[0] == "torch"
+    return not is_torchs and vars(module).get(getattr(function, "__name__", "")) is function
 
 
 def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
@@ -147,7 +160,21 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
             outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
             return None
         return path.attribute(name, value)
-    return None if hasattr(kind, "__getattr__") else path.attribute(name, value)
+    if not hasattr(kind, "__getattr__"):
+        return path.attribute(name, value)
+    if not isinstance(path.value, torch.nn.Module):
+        _absent_everywhere(outside, path, name)
+    return None
+
+
+def _absent_everywhere(outside: Reads, path: Path, name: str) -> None:
+    """Guard that neither an instance nor its classes have an attribute, so that `__getattr__` answers."""
+    namespace = getattr(path.value, "__dict__", None)
+    if isinstance(namespace, dict):
+        outside.absent(path.attribute("__dict__", namespace), name)
+    for kind in mro_of(type(path.value)):
+        if not is_native(kind):
+            outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 
 def _unshadowed(outside: Reads, path: Path, name: str, unbound: Any) -> None:

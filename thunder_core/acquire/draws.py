@@ -29,7 +29,7 @@ ARRAYS = ("numpy.ndarray", "numpy.generic")
 
 
 class NotReplayedError(Exception):
-    """A draw cannot be made again: an argument is something that a prologue does not know."""
+    """A call cannot be made by the prologue: the prologue does not know an argument, or how to reach an object."""
 
 
 class ProgramDraws:
@@ -53,7 +53,7 @@ class ProgramDraws:
         self._keep(generator)
         value = getattr(generator, method)(*self._values(args), **self._values(dict(kwargs)))
         path = self._note(Draw(owner, "draw", method, *operands, len(self.paths)), value)
-        return self._kept_whole(path, value) if method in STATES else self.given(path, value)
+        return self._guarded_state(path, value) if method in STATES else self._program_value(path, value)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that draws, or makes a generator, as the prologue will at each call."""
@@ -63,14 +63,14 @@ class ProgramDraws:
         value = function(*self._values(args), **self._values(dict(kwargs)))
         path = self._note(Draw(None, "call", function, *operands, len(self.paths)), value)
         is_state = getattr(function, "__name__", "") in STATES
-        return self._kept_whole(path, value) if is_state else self.given(path, value)
+        return self._guarded_state(path, value) if is_state else self._program_value(path, value)
 
     def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that draws from the operating system; the first call of the program gets what this gives."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = function(*self._values(args), **self._values(dict(kwargs)))
         path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
-        return self.given(path, value)
+        return self._program_value(path, value)
 
     def asked(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that only asks; that it raises is asked for again, too."""
@@ -82,7 +82,10 @@ class ProgramDraws:
             path = self._note(Draw(None, "error_of", function, *operands, len(self.paths)), name)
             self._acquisition.outside.read(path, name)
             raise
-        return self.given(self._note(Draw(None, "apply", function, *operands, len(self.paths)), value), value)
+        path = self._note(Draw(None, "apply", function, *operands, len(self.paths)), value)
+        if value is None:
+            self._acquisition.outside.read(path, value)
+        return self._program_value(path, value)
 
     def is_first(self, name: str) -> bool:
         """Whether no function of a name was called before."""
@@ -90,18 +93,19 @@ class ProgramDraws:
 
     def method(self, array: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a method of a drawn array, as the prologue will."""
-        return self._computed(getattr(array, name), self._operand(array), "method", name, args, kwargs)
+        return self._call_again(getattr(array, name), self._operand(array), "method", name, args, kwargs)
 
     def apply(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function of drawn arrays, as the prologue will."""
-        return self._computed(function, None, "apply", function, args, kwargs)
+        return self._call_again(function, None, "apply", function, args, kwargs)
 
-    def _computed(
+    def _call_again(
         self, function: Any, owner: Path | None, how: str, called: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
+        """Call a function of drawn values now, and have the prologue call it at each call."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
         value = function(*self._values(args), **self._values(dict(kwargs)))
-        return self.given(self._note(Draw(owner, how, called, *operands, len(self.paths)), value), value)
+        return self._program_value(self._note(Draw(owner, how, called, *operands, len(self.paths)), value), value)
 
     def shuffled(self, generator: Any, items: Any) -> Any:
         """The items of a list or an array in the order that the prologue will shuffle them to at each call."""
@@ -109,7 +113,32 @@ class ProgramDraws:
         self._keep(generator)
         value = copy.copy(self._values(items))
         generator.shuffle(value)
-        return self.given(self._note(Draw(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value)
+        return self._program_value(
+            self._note(Draw(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
+        )
+
+    def written(self, array: Any, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
+        """Call a method that writes to a drawn array; the prologue calls it on a copy, which is the array from then on.
+
+        With `by_caller`, whoever called this writes to the array. Raises `NotReplayedError` where a tensor or another
+        array shares the memory, and would have to see the write.
+        """
+        path = self._acquisition.outside.path_of(array)
+        if path is None or self._is_shared(array, path):
+            raise NotReplayedError
+        operands = (path, *self._operand(args))
+        result = array if by_caller else getattr(array, name)(*self._values(args))
+        draw = Draw(None, "written", name, operands, {}, len(self.paths))
+        self._acquisition.outside.paths[id(array)] = self._note(draw, array)
+        return result
+
+    def _is_shared(self, array: Any, path: Path) -> bool:
+        """Whether a tensor, or another array that was drawn or computed, shares the memory of an array."""
+        known = self._acquisition.outside.paths.values()
+        if any(other.step == "tensor" and other.parent is path for other in known):
+            return True
+        others = (other for other in self.arrays.values() if other is not array)
+        return any(sys.modules["numpy"].may_share_memory(array, other) for other in others)
 
     def _note(self, draw: Draw, value: Any) -> Path:
         path = Path(self._root, "draw", draw, value)
@@ -117,34 +146,38 @@ class ProgramDraws:
         self.paths.append(path)
         return path
 
-    def _kept_whole(self, path: Path, value: Any) -> Any:
+    def _guarded_state(self, path: Path, value: Any) -> Any:
+        """Guard the state of a generator as a constant, and return the state."""
         if value is not None:
             self._acquisition.outside.read(path, value)
         return value
 
-    def given(self, path: Path, value: Any) -> Any:
-        """A drawn value as the program gets it: numbers are symbolic, arrays and generators are those at their path."""
+    def _program_value(self, path: Path, value: Any) -> Any:
+        """Return what the program gets for a drawn value: a symbolic number, or the array or generator at the path."""
         if value is None:
             return None
         if type(value) in (int, float):
             return self._acquisition.numbers.drawn(path)
         if type(value) in (list, tuple):
             self._acquisition.outside.guard("length", path, len(value))
-            return type(value)([self.given(path.item(place, item), item) for place, item in enumerate(value)])
+            return type(value)([self._program_value(path.item(place, item), item) for place, item in enumerate(value)])
         self._acquisition.outside.read(path, value)
         if any(is_of(type(value), kind) for kind in ARRAYS):
             self.arrays[id(value)] = value
         return value
 
     def looked_into(self, _path: Path) -> None:
-        """C code looks into a drawn array: where a function may be called as a whole instead, record that."""
+        """Note that C code reads the values of a drawn array.
+
+        Where the prologue may call a whole function of the program instead, the program is recorded once more.
+        """
         code = outermost_drawing(self._acquisition.machine.frame)
         if code is not None and code not in self.functions:
             self.needed = NeedsDrawingFunction(code)
             raise self.needed
 
-    def takes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the prologue knows the arguments of a call."""
+    def knows_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the prologue can pass the arguments of a call, all of which are paths, constants or containers."""
         try:
             self._operand(args), self._operand(dict(kwargs))
         except NotReplayedError:
@@ -171,7 +204,7 @@ class ProgramDraws:
         if id(generator) not in self._kept:
             self._kept.add(id(generator))
             restore, undo_by = restore_of(generator), self._acquisition.outside.effects.undo_by
-            undo_by(functools.partial(_ended, restore, generator))
+            undo_by(functools.partial(_put_back, restore, generator))
 
     # ---- arguments ------------------------------------------------------------------------------------------
 
@@ -209,8 +242,8 @@ class ProgramDraws:
         return self._acquisition.numbers.values(tree)
 
 
-def _ended(restore: Callable[[], object], _generator: Any) -> None:
-    """Put a generator back, which is kept alive until then."""
+def _put_back(restore: Callable[[], object], _generator: Any) -> None:
+    """Give a generator its former state; this function keeps the generator alive until then."""
     restore()
 
 

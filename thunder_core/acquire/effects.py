@@ -17,7 +17,7 @@ from thunder_core.acquire.containers import (
     plain_copy,
     put_back,
 )
-from thunder_core.acquire.paths import Path
+from thunder_core.acquire.paths import Path, leads_from_draw
 from thunder_core.acquire.snapshots import MISSING, attribute_snapshot, entry_snapshot, has_own, tables_of
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.lookup import mro_of
@@ -312,6 +312,12 @@ class EffectLog:
                 contents = (owner.value.getvalue(), owner.value.tell())
                 self.calls(put_buffer_back, (owner.value, *contents))
             else:
+                if leads_from_draw(owner):
+                    raise CannotReplay(
+                        f"the program writes to an array of random numbers ({owner}) behind a tensor or a view that "
+                        "shares the memory of the array, or by a function with `out=`",
+                        fix="write to the array before a tensor is made of it, or write to a copy of the array",
+                    )
                 raise CannotReplay(
                     f"the program writes to {owner}, a {type(owner.value).__name__} from outside the program; this "
                     "write cannot be replayed",

@@ -6,7 +6,9 @@ one is named here.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
+import sys
 import types
 from typing import Any
 
@@ -16,10 +18,15 @@ class Reads(enum.Enum):
 
     ARGUMENTS = "it reads only its arguments"
     ASKED = "it only reads a state: it is called again at each call, before the program runs"
+    ASKED_OR_SET = (
+        "without a new value it only reads a state, and is called again; with one it changes the outside world"
+    )
     FRESH = "its result changes from call to call: it is called again at each call, before the program runs"
     TRACING = "it belongs to tracing itself, or does not affect results"
     OTHERWISE = "it has its own lookaside"
     WORLD = "it reads or changes the outside world: a sharp edge, which is reported"
+    DEEP = "it reads its arguments, and everything that they hold"
+    UNKNOWN = "what it reads is not known: it belongs to another package, a sharp edge, which is reported"
 
 
 def _row(answer: Reads, module: str, names: str) -> dict[tuple[str, str], Reads]:
@@ -65,10 +72,30 @@ NAMED: dict[tuple[str, str], Reads] = {
     **_row(Reads.WORLD, "_thread", "start_new start_new_thread start_joinable_thread interrupt_main exit exit_thread"),
     **_row(Reads.ASKED, "_thread", "get_ident get_native_id"),
     **_row(Reads.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"),
-    **_row(Reads.ASKED, "gc", "isenabled get_threshold get_debug"),
+    **_row(Reads.WORLD, "gc", "get_count get_stats"),
+    **_row(Reads.ASKED, "gc", "get_threshold get_debug get_freeze_count"),
+    **_row(Reads.OTHERWISE, "gc", "isenabled"),
+    **_row(Reads.OTHERWISE, "sys", "getrecursionlimit setrecursionlimit"),
     **_row(Reads.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"),
     **_row(Reads.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
+    **_row(Reads.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
     **_row(Reads.ASKED, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
+    **_row(Reads.ASKED, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
+    **_row(Reads.WORLD, "_thread", "stack_size"),
+    **_row(Reads.ASKED, "_thread", "_count"),
+    **_row(Reads.ASKED, "faulthandler", "is_enabled"),
+    **_row(Reads.ASKED, "_tracemalloc", "is_tracing get_traceback_limit"),
+    **_row(Reads.FRESH, "_tracemalloc", "get_traced_memory get_tracemalloc_memory"),
+    **_row(Reads.ASKED, "_csv", "list_dialects"),
+    **_row(Reads.ASKED_OR_SET, "_csv", "field_size_limit"),
+    **_row(Reads.WORLD, "_csv", "get_dialect"),
+    **_row(Reads.ASKED, "_codecs", "lookup_error"),
+    **_row(Reads.ASKED_OR_SET, "_locale", "setlocale"),
+    **_row(Reads.WORLD, "_weakref", "getweakrefcount getweakrefs"),
+    **_row(Reads.ASKED, "posix", "getpriority get_blocking get_inheritable getpgid getsid getresuid getresgid ctermid"),
+    **_row(Reads.ASKED, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
+    **_row(Reads.ASKED, "posix", "sched_get_priority_max sched_get_priority_min"),
+    **_row(Reads.FRESH, "posix", "times"),
     **_row(Reads.ASKED, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
     **_row(Reads.ARGUMENTS, "_locale", "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset"),
     **_row(Reads.ASKED, "_signal", "getsignal getitimer"),
@@ -97,10 +124,54 @@ NAMED: dict[tuple[str, str], Reads] = {
 }
 
 
+# Packages whose functions in C look at numbers and arrays alone, or that are answered elsewhere (PyTorch).
+ANSWERED_PACKAGES = frozenset(
+    {
+        *sys.stdlib_module_names,
+        *("torch", "functorch", "triton", "thunder_core", "thunder_executors", "numpy", "scipy", "ml_dtypes", "None"),
+    }
+)
+# Packages whose functions in C look at their arguments, and at what these hold.
+DEEP_PACKAGES = frozenset(
+    {
+        *(
+            "orjson",
+            "ujson",
+            "msgpack",
+            "regex",
+            "_regex",
+            "yaml",
+            "markupsafe",
+            "xxhash",
+            "mmh3",
+            "blake3",
+            "rapidfuzz",
+        ),
+        *("Levenshtein", "pydantic_core", "rpds", "charset_normalizer", "frozenlist"),
+    }
+)
+CAPSULE = type(dt.datetime_CAPI)
+
+
 def answer_of_function(function: Any) -> Reads:
     """The answer for a function of a module in C; anything else looks at its arguments alone."""
     owner = getattr(function, "__self__", None)
-    if type(owner) is not types.ModuleType:
+    if type(owner) is types.ModuleType:
+        module = owner.__name__
+        answer = NAMED.get((module, function.__name__)) or OF_MODULE.get(module)
+        return answer or _answer_of_package(module)
+    is_function = owner is None or is_function_of_pybind11(function)
+    return _answer_of_package(str(function.__module__)) if is_function else Reads.ARGUMENTS
+
+
+def is_function_of_pybind11(function: Any) -> bool:
+    """Whether a builtin is a function of pybind11, which is bound to a record of its overloads."""
+    kind = type(getattr(function, "__self__", None))
+    return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
+
+
+def _answer_of_package(module: str) -> Reads:
+    package = module.partition(".")[0]
+    if package in ANSWERED_PACKAGES:
         return Reads.ARGUMENTS
-    module = owner.__name__
-    return NAMED.get((module, function.__name__)) or OF_MODULE.get(module, Reads.ARGUMENTS)
+    return Reads.DEEP if package in DEEP_PACKAGES else Reads.UNKNOWN

@@ -38,6 +38,9 @@ class Answer(enum.Enum):
     OPAQUE = "its reads are not known: calling one of its methods is a sharp edge"
 
 
+DISTRIBUTED = "torch.distributed.distributed_c10d"
+
+
 def _answers(answer: Answer, module: str, *names: str) -> dict[type | str, Answer]:
     """The answer of classes of one module by their names, since the module need not be there."""
     return dict.fromkeys((f"{module}.{name}" for name in names), answer)
@@ -106,6 +109,17 @@ ANSWERS: dict[type | str, Answer] = {
     **_answers(Answer.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"),
     **_answers(Answer.CODE, "builtins", "coroutine", "async_generator"),
     **_answers(Answer.ASKED, "_thread", "lock", "RLock"),
+    **_answers(Answer.ASKED, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
+    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"),
+    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
+    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"),
+    **_answers(Answer.OPAQUE, "torch._C._monitor", "Stat", "Event", "_WaitCounter", "_WaitCounterTracker"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_autograd", "DistAutogradContext"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
+    **_answers(Answer.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
+    **_answers(Answer.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
     **_answers(Answer.ASKED, "_multiprocessing", "SemLock"),
     **_answers(Answer.ASKED, "_queue", "SimpleQueue"),
     **_answers(Answer.ASKED, "_contextvars", "ContextVar"),
@@ -163,10 +177,22 @@ ANSWERS: dict[type | str, Answer] = {
 }
 
 # Methods that only ask, and whose answers are asked for again at each call; of a lock, others hold it while tracing.
+GROUP_GETTERS = frozenset(
+    {
+        *("rank", "size", "name", "_id", "_backend_id", "_get_backend_name", "_get_sequence_number_for_group"),
+        *("_has_hooks", "_device_types", "supports_splitting", "supports_coalescing", "supports_time_estimate"),
+        *("supports_shrinking", "supports_tensor_alloc", "_allows_splitting"),
+    }
+)
 ASKING: dict[str, frozenset[str]] = {
     "_thread.lock": frozenset({"locked", "locked_lock"}),
     "_queue.SimpleQueue": frozenset({"qsize", "empty"}),
     "_contextvars.ContextVar": frozenset({"get"}),
+    f"{DISTRIBUTED}.ProcessGroup": GROUP_GETTERS,
+    "torch._C._distributed_c10d.Backend": GROUP_GETTERS,
+    f"{DISTRIBUTED}.Store": frozenset({"num_keys", "check", "has_extended_api", "queue_len"}),
+    f"{DISTRIBUTED}.Work": frozenset({"is_completed", "is_success", "source_rank"}),
+    "torch._C._distributed_c10d._SymmetricMemory": frozenset({"has_multicast_support", "is_symm_mem_tensor"}),
 }
 DIGESTS = frozenset({"digest", "hexdigest"})  # methods of hashes
 HOLDING = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_lock", "release_lock", "_is_owned"})
@@ -187,7 +213,9 @@ def stated_answer(kind: type) -> Answer | None:
     """The answer of the table, or that of a whole package; None for a class of C that nobody has thought of."""
     is_unknown = False
     for base in mro_of(kind)[:-1]:
-        answer = ANSWERS.get(base) or ANSWERS.get(name_of(base)) or _answer_of_package(str(base.__module__))
+        answer = ANSWERS.get(base) or ANSWERS.get(name_of(base))
+        if answer is None and is_native(base):
+            answer = _answer_of_package(str(base.__module__))
         if answer is not None:
             return answer
         is_unknown |= is_native(base) and not is_graph_node(base)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import _pickle
+import contextvars
 import decimal
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from thunder_core.acquire.attributes import runs_python
 from thunder_core.acquire.containers import UNBOUND
 from thunder_core.acquire.guards import is_constant
+from thunder_core.acquire.native_functions import is_function_of_pybind11
 from thunder_core.acquire.native_kinds import HOLDING, Answer, answer_of, name_of, only_asks
 from thunder_core.acquire.whole_reads import WholeReads
 from thunder_core.interpreter.lookup import type_lookup
-from thunder_core.runtime.library.states import decimal_settings
+from thunder_core.runtime.library.states import decimal_settings, numpy_settings
 
 # Methods of C that give all that an object holds, and functions that go on with what that holds.
 WHOLE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__", "__sizeof__"})
 DECIMAL_SETTINGS = "decimal_settings()"
+NUMPY_SETTINGS = "numpy_settings()"
 CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
 DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
 LISTING = "__dir__"
@@ -51,6 +54,7 @@ class NativeReads:
         self._note_edge = note_edge
         self._asked = asked
         self._decimal_settings = decimal_settings()
+        self._numpy_settings = numpy_settings()
         self._telling: dict[int, type] = {}
 
     def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -58,10 +62,30 @@ class NativeReads:
         owner, name = called_on(function, args)
         if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        self._numpy((*args, owner, function))
         if owner is None:
             self._function(function, args, kwargs)
         elif id(type(owner)) not in self._telling or name in SPECIAL_NAMES:
             self._method(function, owner, name, (args, kwargs))
+
+    def _numpy(self, operands: Iterable[Any]) -> None:
+        """Guard NumPy's settings where C code sees an object of NumPy's; an array of Python objects is a loud edge."""
+        for operand in operands:
+            if not is_of_numpy(type(operand)):
+                continue
+            self._guard_numpy_settings()
+            holds_objects = getattr(getattr(operand, "dtype", None), "hasobject", False)
+            if holds_objects and (path := self._outside.path_of(operand)) is not None:
+                self._note_edge(f"code in C that nothing tells the reads of: an array of objects at {path}", loud=True)
+
+    def _guard_numpy_settings(self) -> None:
+        """Guard NumPy's settings as they were before the program began, which may change them for a while."""
+        self._asked.setdefault(NUMPY_SETTINGS, self._numpy_settings)
+
+    def python_function(self, package: str) -> None:
+        """A Python function of a package is about to be called natively."""
+        if package == "numpy":
+            self._guard_numpy_settings()
 
     def _function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A function of a module, or a class, is about to be called."""
@@ -117,21 +141,31 @@ class NativeReads:
         """An operator is about to be applied to objects, of which C code may decide."""
         if decimal.Decimal in map(type, operands):
             self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        self._numpy(operands)
         for operand in operands:
             kind = type(operand)
             if id(kind) in self._telling or self._is_telling(kind):
                 continue
-            if answer_of(kind) is not Answer.OPAQUE or self._outside.path_of(operand) is None:
+            is_own = self._outside.path_of(operand) is None and kind is not contextvars.Context
+            if answer_of(kind) is not Answer.OPAQUE or is_own:
                 continue
             special = IDENTITY.get(function)
             if special is None or type_lookup(kind, special) is not getattr(object, special):
-                path = self._outside.path_of(operand)
+                path = self._outside.path_of(operand) or "contextvars.copy_context()"
                 self._note_edge(f"C code whose reads are not known: {name_of(kind)} at {path}", loud=True)
+
+
+def is_of_numpy(kind: type) -> bool:
+    """Whether a class is one of NumPy's, which computes with its instances and prints them by its settings."""
+    return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
 
 
 def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
     """The object that a method of C is called on, and its name; None for a function of a module, or of a class."""
     name = getattr(function, "__name__", "")
+    if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
+        unbound = type_lookup(type(args[0]), name)
+        return (args[0] if getattr(unbound, "__func__", None) is function else None), name
     owner = args[0] if type(function) in UNBOUND and args else getattr(function, "__self__", None)
     return (None if isinstance(owner, types.ModuleType | type) else owner), name
 

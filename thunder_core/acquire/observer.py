@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import operator
 import sys
@@ -11,6 +12,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import torch
@@ -33,20 +35,21 @@ from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.code_origins import CodeOrigins
 from thunder_core.acquire.counts import CountSources
 from thunder_core.acquire.detours import Detours
-from thunder_core.acquire.draws import ProgramDraws
+from thunder_core.acquire.draws import NotReplayedError, ProgramDraws
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.backward_hooks import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.context_variables import ContextVariables
-from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation
+from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation, is_drawn, stored
 from thunder_core.acquire.lookasides.draws import drawing_call, is_generator
 from thunder_core.acquire.lookasides.foreign import foreign
 from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.higher_order import called_operator
 from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
+from thunder_core.acquire.lookasides.process_questions import process_question
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.lookasides.world import world_call
@@ -229,6 +232,13 @@ class Acquisition(ObservedWrites):
         self.outside.item(container, key, value)
         return value
 
+    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        """A write to an item of a drawn array is one of the prologue's; all others are logged."""
+        if self.draws.arrays and is_drawn(self, container):
+            with suppress(NotReplayedError):
+                return stored(self, container, key, value)
+        return super().on_store_subscript(container, key, value)
+
     def class_of(self, value: Any) -> type:
         """Return an operand's class in eager PyTorch: a fake's would have its reflected operators called first."""
         return CLASSES.get(type(value), type(value))
@@ -261,6 +271,8 @@ class Acquisition(ObservedWrites):
         """Return what to do in place of an operator, where it computes with arrays that were drawn."""
         if self.draws.arrays and (computed := computed_operation(self, function, operands)) is not None:
             return computed
+        if function is operator.getitem and type(operands[0]) is contextvars.Context:
+            return self.context_variables.item(*operands)
         self._before_operation(function, operands)
         return None
 
@@ -353,6 +365,8 @@ class Acquisition(ObservedWrites):
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or is_native_code(plain):
+            if (asked := process_question(self, function, plain)) is not None:
+                return asked
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function

@@ -21,6 +21,8 @@ class Settings:
 
     def __init__(self) -> None:
         self.asked: dict[str, object] = {}
+        self.has_changed_autocast = False
+        self.changed_functions: set[Callable[..., Any]] = set()  # setters of the process that the program has called
         self._changed: set[int] = set()
         self._device_contexts = device_contexts()
         self._answers: dict[Callable[..., Any], object] = {}
@@ -43,7 +45,7 @@ class Settings:
     def _is_changed(self, getter: Callable[..., Any]) -> bool:
         if getter is torch.get_default_device and device_contexts() != self._device_contexts:
             return True  # by `with torch.device(...)`, too
-        return id(GETTERS[getter]) in self._changed
+        return getter in GETTERS and id(GETTERS[getter]) in self._changed
 
 
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:

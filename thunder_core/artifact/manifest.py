@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, JsonValue
 
 from thunder_core.options.compile_options import CompileOptions
 from thunder_core.options.generation_lengths import GenerationLengths
-from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
+from thunder_core.runtime.autograd_signature import AutogradSignature, DependentResult, DimensionOrder, Strides
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
@@ -72,12 +73,21 @@ class StageFacts(StoredFacts):
     constants: dict[str, ConstantFacts] = {}
 
 
+class DependentResultFacts(StoredFacts):
+    """A `DependentResult` as manifests hold it."""
+
+    place: int
+    sources: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
 class StoredAutogradSignature(StoredFacts):
     """An autograd signature, and the number of the computation's stage that autograd records instead of a backward.
 
     `strides` has for each gradient its strides, or where a size is symbolic the rank of each dimension in memory, from
     the fastest on, as a negative number: -1, -2. `followed` are the signature's `requires_grad_inputs`, `viewed` its
-    `tail_inputs`, and `within` is its `downstream`.
+    `tail_inputs`, and `within`, which earlier versions wrote, is its `downstream`.
+    `rules` are the operations of the computation whose derivatives a user gave, which autograd cannot record.
     """
 
     count: int
@@ -89,10 +99,12 @@ class StoredAutogradSignature(StoredFacts):
     viewed: tuple[int, ...] = ()
     beneath_autocast: bool = False
     within: tuple[tuple[int, ...], ...] = ()
+    dependent: tuple[DependentResultFacts, ...] = ()
+    rules: tuple[str, ...] = ()
     body: int
 
     @classmethod
-    def of(cls, signature: AutogradSignature, body: int) -> Self:
+    def of(cls, signature: AutogradSignature, body: int, rules: tuple[str, ...] = ()) -> Self:
         """The signature as manifests hold it."""
         return cls(
             count=signature.count,
@@ -104,6 +116,8 @@ class StoredAutogradSignature(StoredFacts):
             viewed=signature.tail_inputs,
             beneath_autocast=signature.beneath_autocast,
             within=signature.downstream,
+            dependent=tuple(DependentResultFacts(**asdict(result)) for result in signature.dependent),
+            rules=rules,
             body=body,
         )
 
@@ -120,6 +134,7 @@ class StoredAutogradSignature(StoredFacts):
             tail_inputs=self.viewed,
             beneath_autocast=self.beneath_autocast,
             downstream=self.within,
+            dependent=tuple(DependentResult(**result.model_dump()) for result in self.dependent),
         )
 
 

@@ -13,6 +13,7 @@ from thunder_core.artifact.listing_check import LISTINGS
 from thunder_core.artifact.manifest import TRACES, StageFacts
 from thunder_core.ir.listing import Listing
 from thunder_core.ir.printer import list_trace, print_trace
+from thunder_core.runtime.autograd_signature import RECORDED
 from thunder_core.runtime.program import Program, Stage
 
 
@@ -29,7 +30,7 @@ class PrintedStage:
 
 def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
     """Every stage of every trace of a program as text, in the order in which they were made."""
-    for name in TRACES:
+    for name in (*TRACES, RECORDED):
         stages = program.stages_of(name)
         before: Counter[str] | None = None
         for index, stage in enumerate(stages):

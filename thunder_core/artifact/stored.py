@@ -17,6 +17,7 @@ from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.autograd_signature import RECORDED
 from thunder_core.runtime.generate import executable_at_first_call
 from thunder_core.runtime.program import RUNS, Program, Stage
 
@@ -79,10 +80,13 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
+    is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
         and all(0 <= place < derivative.count for place in derivative.results)
         and len(derivative.strides) == number
+        and is_cut == bool(derivative.dependent)
+        and all(result.place in derivative.results for result in derivative.dependent)
         and all(len(given) == number for given in masks)
     )
 
@@ -116,7 +120,7 @@ def stored_derivative(
         return None
     told = facts.derivative
     (body,) = (one for one in facts.stages if (one.trace, one.number) == ("computation", told.body))
-    kept = [one for one in facts.stages if one.trace in ("tail", "backward") and one.runs]
+    kept = [one for one in facts.stages if one.trace in ("tail", "backward", RECORDED) and one.runs]
     sources = [stored_source(artifact, one, finder) for one in kept]
     pairs = list(zip(kept, sources, strict=True))
     recorded = stored_source(artifact, body, finder)
@@ -125,7 +129,9 @@ def stored_derivative(
         body=stored_stage(body, recorded).trace,
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,
+        rules=told.rules,
         tail=next((source for one, source in pairs if one.trace == "tail"), None),
+        cut=next((source for one, source in pairs if one.trace == RECORDED), None),
         backwards={one.given: source for one, source in pairs if one.trace == "backward"},
         folder=artifact.folder,
         strict=strict,

@@ -39,6 +39,7 @@ from thunder_core.artifact.signature import computing, sign_folder
 from thunder_core.artifact.standalone import STANDALONE, check_standalone
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, KeptWeights, kept_weights
+from thunder_core.autodiff.rules import names_with_rules
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import WrongInputs
@@ -267,7 +268,8 @@ def stored_autograd_signature(program: Program) -> StoredAutogradSignature | Non
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
-    return StoredAutogradSignature.of(program.derivative.signature, body)
+    rules = names_with_rules(program.derivative.body)
+    return StoredAutogradSignature.of(program.derivative.signature, body, rules)
 
 
 def devices_of(trace: Trace) -> set[str]:

@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.capture.strides import dense_strides
 from thunder_core.errors import NotDifferentiable
-from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
+from thunder_core.runtime.autograd_signature import AutogradSignature, DependentResult, DimensionOrder, Strides
 from thunder_core.runtime.library.saved_tensors_hooks import are_users_hooks_set
 from thunder_core.runtime.randomness import RandomState, drawing_from
 
@@ -37,14 +37,14 @@ class Bridge:
     `forward(*inputs)` returns the results and then what is saved. `backward(given)` is what runs where gradients are
     given for some results: it takes a list of what was saved and of these gradients, and empties it; None where it has
     to be left to autograd. `recorded(*inputs)` computes the results by operations that autograd records, for that and
-    for derivatives of the derivative.
+    for derivatives of the derivative. `split` is the `SplitBackward` of a program with dependent results.
     """
 
     signature: AutogradSignature
     forward: Callable[..., Tensors]
     backward: Callable[[tuple[bool, ...]], Backward | None]
     recorded: Callable[..., Tensors]
-    parting: Any = None
+    split: Any = None
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -73,13 +73,13 @@ class Bridge:
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
     def gradients_by_autograd(
-        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, joint: Any = None
+        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, call: Any = None
     ) -> Gradients:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it.
 
-        With a `joint`, they are those of a backward in parts.
+        With a `DependentCall`, they are those of a backward pass that is split.
         """
-        outputs, aliases = self._once_more(inputs, state, incoming, joint)
+        outputs, aliases = self._once_more(inputs, state, incoming, call)
         pairs = [
             (outputs[place], one)
             for place, one in zip(self.signature.results, incoming, strict=True)
@@ -97,21 +97,21 @@ class Bridge:
             )
         return found
 
-    def source_gradients(self, joint: Any, entry: Any, gradient: torch.Tensor) -> Gradients:
-        """The gradients of the results that another result is computed from, for its own gradient."""
-        node, position = joint.node, self.signature.results.index(entry.place)
-        run = None if torch.is_grad_enabled() or are_vectorized([gradient]) else joint.parting.backward(entry.place)
+    def source_gradients(self, call: Any, dependent: DependentResult, gradient: torch.Tensor) -> Gradients:
+        """The gradients of the sources of a dependent result, for the gradient of the result."""
+        node, position = call.node, self.signature.results.index(dependent.place)
+        run = None if torch.is_grad_enabled() or are_vectorized([gradient]) else self.split.backward(dependent.place)
         incoming: list[torch.Tensor | None] = [None] * len(self.signature.results)
         incoming[position] = gradient
         if run is not None:
             return self.gradients(run, [*node.saved_tensors, *node.numbers], incoming)
-        outputs, _ = self._once_more(_unchanged(node.inputs), node.state, incoming, joint)
-        sources = dict(zip(joint.parting.dependences.names, outputs[self.signature.count :], strict=True))
-        wanted = [sources[place] for place in entry.sources]
-        return self._by_autograd([outputs[entry.place]], wanted, [gradient])
+        outputs, _ = self._once_more(_unchanged(node.inputs), node.state, incoming, call)
+        sources = dict(zip(self.signature.source_places, outputs[self.signature.count :], strict=True))
+        wanted = [sources[place] for place in dependent.sources]
+        return self._by_autograd([outputs[dependent.place]], wanted, [gradient])
 
     def _once_more(
-        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, joint: Any
+        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, call: Any
     ) -> tuple[Tensors, list[Any]]:
         """Run the program once more while autograd records it; return its results and the inputs that it ran on."""
         create_graph = torch.is_grad_enabled()
@@ -132,9 +132,9 @@ class Bridge:
             ]
         randomness = nullcontext() if state is None else drawing_from(state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
-            if joint is None:
+            if call is None:
                 return self.recorded(*aliases), aliases
-            return joint.parting.recorded(*aliases, *joint.given()), aliases
+            return self.split.recorded(*aliases, *call.replacements()), aliases
 
 
 class Compiled(torch.autograd.Function):
@@ -148,9 +148,8 @@ class Compiled(torch.autograd.Function):
         with bridge.mode():
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
-        watched = () if bridge.parting is not None else bridge.upstream_results
-        ctx.watched = [(ref(results[place]), downstream) for place, downstream in watched]
-        ctx.joint = None
+        ctx.watched = [(ref(results[place]), downstream) for place, downstream in bridge.upstream_results]
+        ctx.dependent_call = None
         ctx.set_materialize_grads(False)
         kept = outputs[signature.count :]
         ctx.save_for_backward(*(without_base(one) for one in kept if isinstance(one, torch.Tensor)))
@@ -168,12 +167,12 @@ class Compiled(torch.autograd.Function):
         if all(one is None for one in incoming):
             return tuple(places)
         _require_seen(ctx.watched, incoming)
-        joint = parted(ctx.joint)
+        call = split_call(ctx.dependent_call)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
-        backward = bridge.backward if joint is None else joint.parting.backward
+        backward = bridge.backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(one is not None for one in incoming))
         if run is None:
-            outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming, joint)
+            outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming, call)
             if not torch.is_grad_enabled():
                 _let_go(ctx)
         else:
@@ -186,10 +185,10 @@ class Compiled(torch.autograd.Function):
         return tuple(places)
 
 
-def parted(reference: ref[Any] | None) -> Any:
-    """The joint of results that are computed from others, where the present backward pass runs in parts."""
-    joint = None if reference is None else reference()
-    return joint if joint is not None and joint.is_parted() else None
+def split_call(reference: ref[Any] | None) -> Any:
+    """The call of a program with dependent results, where the present backward pass through the call is split."""
+    call = None if reference is None else reference()
+    return call if call is not None and call.is_split() else None
 
 
 def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
@@ -209,8 +208,8 @@ def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], 
 def _let_go(ctx: Any) -> None:
     """Forget what was saved, unless the graph is to be kept."""
     if not torch._C._autograd._get_current_graph_task_keep_graph():
-        if ctx.joint is not None and (joint := ctx.joint()) is not None:
-            joint.let_go()
+        if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
+            call.free_sources()
         ctx.maybe_clear_saved_tensors()
         ctx.inputs = None
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from threading import RLock
 from typing import Any
 
@@ -17,20 +17,14 @@ from thunder_core.analysis.control_flow import transformed
 from thunder_core.analysis.grad_mode import SET_GRAD
 from thunder_core.autodiff.autograd_node import Backward, Bridge, Gradients, connected
 from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
-from thunder_core.autodiff.dependent_results import (
-    Dependences,
-    Joining,
-    Parting,
-    dependences,
-    with_replacements,
-)
+from thunder_core.autodiff.dependent_nodes import DependentProgram, SplitBackward
+from thunder_core.autodiff.dependent_results import cut_at_sources, find_dependent_results
 from thunder_core.autodiff.functionalize_inplace import functionalize_followed_writes
 from thunder_core.autodiff.output_aliases import split_output_aliases
 from thunder_core.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.autodiff.reverse_mode import (
     REQUIRE_GRAD,
     Differentiated,
-    computed_from,
     cotangent_of,
     differentiate,
 )
@@ -80,8 +74,10 @@ class ProgramDerivative:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The tail, and the stages of all backwards that were compiled, the latest last."""
-        return (*(() if self.tail is None else (Stage(self.tail, 0.0),)), *self._backwards)
+        """The tail, the computation that is cut at results, and the backwards that were compiled, the latest last."""
+        tail = () if self.tail is None else (Stage(self.tail, 0.0),)
+        recorded = (Stage(self.recorded_trace, 0.0),) if self.signature.dependent else ()
+        return (*tail, *recorded, *self._backwards)
 
     def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
         """Have the body take the inputs of its forward, to which symbolic numbers may have come; the body if it is new.
@@ -114,31 +110,30 @@ class ProgramDerivative:
             writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
             tail_inputs=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
-            downstream=tuple(map(self._computed_from, self.differentiated.results)),
+            dependent=find_dependent_results(
+                self.body, self.tail, self.differentiated.results, self.differentiated.sweep
+            ),
         )
-
-    def _computed_from(self, place: int) -> tuple[int, ...]:
-        """The results, of those that gradients come in for, that are computed from the result at a place."""
-        start = self.body.output[place].name
-        reachable = computed_from([start], self.body)
-        ends = [self.body.output[other].name for other in self.differentiated.results]
-        return tuple(number for number, name in enumerate(ends) if name in reachable and name != start)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The function that computes the results of the whole computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
         bridge = Bridge(self.signature, forward, self.compiled, recorded)
-        found = dependences(self.body, self.tail, self.differentiated.results, self.differentiated.sweep)
-        if not found.entries:
+        if not self.signature.dependent:
             return connected(bridge, tail)
-        body = self.body
+        split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
+        return DependentProgram(replace(bridge, split=split), tail)
 
-        def make_recorded() -> Callable[..., Any]:
-            return executable_trace(with_rules(with_replacements(body, found.cuts)))
+    @cached_property
+    def recorded_trace(self) -> Trace:
+        """The computation that takes tensors in place of the sources of dependent results, for autograd to record."""
+        return cut_at_sources(self.body, self._source_names)
 
-        parting = Parting(found, partial(self._compiled_part, found), make_recorded)
-        return Joining(replace(bridge, parting=parting), parting, tail, self.signature.tail_inputs)
+    @property
+    def _source_names(self) -> tuple[str, ...]:
+        outputs = (self.body if self.tail is None else self.tail).output
+        return tuple(outputs[place].name for place in self.signature.source_places)
 
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
@@ -153,22 +148,24 @@ class ProgramDerivative:
     def _all(self) -> tuple[bool, ...]:
         return (True,) * len(self.differentiated.results)
 
-    def _compiled_part(self, found: Dependences, key: int | tuple[bool, ...]) -> Backward | None:
-        """The part of the backward that a node runs, as `Parting.backward`; None where autograd has to record it."""
+    def _compiled_part(self, key: int | tuple[bool, ...]) -> Backward | None:
+        """The part of the backward that a node runs, as `SplitBackward.backward`; None where autograd records it."""
         if key not in self._parts:
             with self._lock:
                 if key not in self._parts:
-                    self._parts[key] = self._part(found, key)
+                    self._parts[key] = self._compile_part(key)
         return self._parts[key]
 
-    def _part(self, found: Dependences, key: int | tuple[bool, ...]) -> Backward | None:
+    def _compile_part(self, key: int | tuple[bool, ...]) -> Backward | None:
+        signature, names = self.signature, self._source_names
         if isinstance(key, tuple):
             has_cotangent, ends = key, None
         else:
-            has_cotangent = tuple(place == key for place in self.differentiated.results)
-            ends = next([found.names[source] for source in one.sources] for one in found.entries if one.place == key)
+            has_cotangent = tuple(place == key for place in signature.results)
+            name_of = dict(zip(signature.source_places, names, strict=True))
+            ends = next([name_of[source] for source in one.sources] for one in signature.dependent if one.place == key)
         try:
-            return self._compile(has_cotangent, found.cuts, ends)
+            return self._compile(has_cotangent, names, ends)
         except (Underivable, ConstraintAfterPrologue):
             return None
 

@@ -144,6 +144,20 @@ def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trac
     return _with_each_rule(trace, rules)
 
 
+def names_with_rules(trace: Trace) -> tuple[str, ...]:
+    """The names of the operations of a trace, and of its sub-traces, that have rules, in alphabetical order."""
+    names: set[str] = set()
+
+    def add_names(function: Trace) -> Trace:
+        names.update(bsym.symbol.name for bsym in function.bound_symbols if bsym.symbol.target in _rules)
+        for bsym in function.bound_symbols:
+            with_subtraces(bsym, add_names)
+        return function
+
+    add_names(trace)
+    return tuple(sorted(names))
+
+
 def _with_each_rule(trace: Trace, rules: dict[Operation, Operation]) -> Trace:
     """The trace with rules called in it and in its sub-traces; the same one where there is nothing to replace."""
     bsyms = tuple(_with_rule(bsym, rules) for bsym in trace.bound_symbols)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from thunder_core.analysis.data_errors import may_raise
 from thunder_core.capture.data_dependent import DataDependentValues
+from thunder_core.capture.failures import located
 from thunder_core.capture.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
@@ -42,9 +43,24 @@ class CaughtErrors:
 
     def note(self, bsym: BoundSymbol) -> None:
         """Note the line of a recorded bound symbol that may raise by values, if the program may catch that."""
-        raises = may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE
-        if bsym.source is not None and bsym.source not in self.lines and raises and self.is_caught():
-            self.lines.add(bsym.source)
+        if may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE:
+            self._note_line(bsym.source)
+
+    def _note_line(self, line: SourceLine | None) -> None:
+        if line is not None and line not in self.lines and self.is_caught():
+            self.lines.add(line)
+
+    @contextmanager
+    def expecting(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Iterator[None]:
+        """While an operation runs on the values of the call: what it raises is checked at each call, and raised."""
+        self._note_line(self._line())
+        try:
+            yield
+        except ThunderError:
+            raise
+        except Exception as error:
+            self._expect(error, function, args, kwargs)
+            raise located(error.with_traceback(None), self._line()) from None
 
     def is_at_line_that_raised(self) -> bool:
         """Whether the program is at a line that has raised before: numbers have their values there."""
@@ -63,10 +79,14 @@ class CaughtErrors:
         except ThunderError:
             raise
         except Exception as error:
-            arguments = self._tensors.to_proxies((tuple(args), dict(kwargs)))
-            expected = (function, type(error), str(error), *arguments)
-            self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
+            self._expect(error, function, args, kwargs)
             raise error.with_traceback(None) from None
+
+    def _expect(self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Record that an operation raises this error at each call."""
+        arguments = self._tensors.to_proxies((tuple(args), dict(kwargs)))
+        expected = (function, type(error), str(error), *arguments)
+        self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
 
     def _attempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Run an operation on the values of the call, if they can be had."""

@@ -368,11 +368,12 @@ class Recorder:
             if isinstance(error, ThunderError):
                 raise
             valued = needs_value(error)
-            eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
-            if eager is not None:
-                raise located(eager, self._place().source) from None
             if valued and self.data_dependent.allowed:
-                return self.data_dependent.result(function, args, kwargs, call)
+                with self.caught_errors.expecting(function, args, kwargs):
+                    return self.data_dependent.result(function, args, kwargs, call)
+            eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
+            if eager is not None and not (valued and self.caught_errors.is_caught()):
+                raise located(eager, self._place().source) from None
             if valued or needs_data(error):
                 raise self._fail(function, error) from error
             located(error, self._place().source)

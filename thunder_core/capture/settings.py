@@ -190,6 +190,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting((set_saved_tensors_hooks, unset_saved_tensors_hooks), (), keep_saved_tensors_hooks),
     *_pair(torch.set_num_threads, torch.get_num_threads),
+    *_pair(C._set_multithreading_enabled, C._is_multithreading_enabled),
+    *_pair(getattr(C, "_set_view_replay_enabled", None), getattr(C, "_is_view_replay_enabled", None)),
     _precision(),
     *(setting for name in VALUED for setting in _named(name)),
     *(setting for name in ATTENTION for setting in _attention(f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled")),

@@ -1,4 +1,4 @@
-"""Traces in lockstep: whether two compute the same bits, found with the values alone that are still to be read."""
+"""Compare two traces in lockstep: whether they compute the same bits, holding only values that are read later."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 
-MUCH = 64 << 20  # bytes of all values of a trace, from which on it is worth running traces more than once
+LARGE_VALUES = 64 << 20  # bytes of all values of a trace; larger traces run more than once to save memory
 
 
 def has_large_values(trace: Trace) -> bool:
-    """Whether all values of a trace at once would take much memory."""
-    return sum(proxy.bytes for bsym in trace.bound_symbols for proxy in bsym.tensors) > MUCH
+    """Whether the values of a trace, all at once, would take more than `LARGE_VALUES` bytes."""
+    return sum(proxy.bytes for bsym in trace.bound_symbols for proxy in bsym.tensors) > LARGE_VALUES
 
 
 def compute_the_same(one: Trace, other: Trace, inputs: Values, states: RandomStates) -> bool:

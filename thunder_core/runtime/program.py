@@ -23,7 +23,7 @@ from thunder_core.runtime.library.objects import CaughtError, UnexpectedValue
 from thunder_core.runtime.randomness import RandomState
 from thunder_core.runtime.retracing import draws, lines_caught
 from thunder_core.runtime.tracers import blame_tracer
-from thunder_core.runtime.undo import Undo, written_before_last
+from thunder_core.runtime.undo import Undo, written_before_caught, written_before_last
 
 Step = tuple[str, Any]
 Place = tuple[Step, ...]  # a root, and the items of Python's own containers and entries of `__dict__` that lead on
@@ -97,6 +97,7 @@ class Program:
     shortfalls: tuple[Any, ...] = ()
     caught_lines: frozenset[SourceLine] = frozenset()
     _written: tuple[int, ...] | None = field(init=False)
+    _written_before_caught: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
@@ -107,6 +108,7 @@ class Program:
     def __post_init__(self) -> None:
         computation = self.last("computation")
         object.__setattr__(self, "_written", self.written_before_last())
+        object.__setattr__(self, "_written_before_caught", written_before_caught(computation, self.caught_lines))
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, self.generated(name))
         switches = any(map(switches_autocast, computation.bound_symbols))
@@ -166,7 +168,7 @@ class Program:
         `CaughtError` where an error is raised that the program may catch.
         """
         grad = torch.is_grad_enabled()
-        undo = None if self._written is None else Undo(inputs, self._written)
+        undo = self._undo(inputs)
         random = RandomState.now(inputs) if self._restores_random else None
         autocast = Autocast() if self._switches_autocast else None
         restores = [setting.keep() for setting in self._settings]
@@ -186,15 +188,23 @@ class Program:
                 undo.put_back()
                 raise
             tell_line(error, self.last("computation"))
-            self._require_uncaught(error, random)
+            self._require_uncaught(error, random, undo)
             raise
 
-    def _require_uncaught(self, error: BaseException, random: RandomState | None) -> None:
-        """Raise `CaughtError` for an error that the program may catch; generators are what they were then."""
+    def _undo(self, inputs: tuple[Any, ...]) -> Undo | None:
+        """The means to take back writes to inputs; None where no value is checked and no error is caught."""
+        if self._written is None and not self._written_before_caught:
+            return None
+        return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
+
+    def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
+        """Raise `CaughtError` for an error that the program may catch; inputs and generators are put back then."""
         if not self.caught_lines or not isinstance(error, Exception):
             return
         lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
         if lines:
+            if undo is not None:
+                undo.put_back()
             if random is not None:
                 random.put_back()
             raise CaughtError(error, lines) from None

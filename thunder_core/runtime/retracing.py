@@ -21,21 +21,23 @@ def lines_caught(
 ) -> frozenset[SourceLine]:
     """The lines, of those around which errors are caught, at which an error of the last stage may have come up.
 
-    None where the call cannot be traced once more, since the computation may have written to its inputs.
+    None where the call cannot be traced once more, since the computation has changed a state that is not put back, or
+    may have written to its inputs behind the lines. (What it writes before the lines is put back.)
     """
     if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
         return frozenset()
-    if is_of_epilogue(error) or leaves_marks(computation):
+    if is_of_epilogue(error) or any(changes_state(bsym) and not is_drawing(bsym) for bsym in computation.bound_symbols):
         return frozenset()
     line = user_line(error, last)
-    return caught if line is None else caught & {line}
+    if line is None:
+        return frozenset() if writes_to_inputs(computation) else caught
+    return caught & {line}
 
 
-def leaves_marks(computation: Trace) -> bool:
-    """Whether a computation writes to its inputs, or changes a state that is not put back; random numbers are."""
+def writes_to_inputs(computation: Trace) -> bool:
+    """Whether a computation writes to its inputs."""
     written = names_written_to(computation)
-    changes = (changes_state(bsym) and not is_drawing(bsym) for bsym in computation.bound_symbols)
-    return any(proxy.name in written for proxy in computation.inputs) or any(changes)
+    return any(proxy.name in written for proxy in computation.inputs)
 
 
 def draws(computation: Trace) -> bool:

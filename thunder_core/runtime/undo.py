@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.compiled_call import CompiledCall
+from thunder_core.errors import SourceLine
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.objects import EXPECTATIONS
@@ -26,6 +27,25 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
         return None
     written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
+    """The inputs, by their places, that a computation may write to before an error may come up at one of these lines.
+
+    None for a computation without such lines.
+    """
+    bsyms = computation.bound_symbols
+    last = max((place for place, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines)), default=None)
+    if last is None:
+        return None
+    written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
+    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
+    """The user's lines that a bound symbol comes from, with those of the operations that it consists of."""
+    lines = set() if bsym.source is None else {bsym.source}
+    return lines.union(*map(lines_of, bsym.subsymbols))
 
 
 def expects(bsym: BoundSymbol) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from blake3 import blake3
 
 BLOCK = 16 << 20  # bytes that are read at a time: enough for blake3 to use several threads
-MUCH = 4 << 20  # bytes, below which starting threads costs more than they save
+MIN_THREADED_SIZE = 4 << 20  # bytes; below, starting threads costs more than they save
 
 
 def digest_for(size: int) -> blake3:
@@ -18,7 +18,7 @@ def digest_for(size: int) -> blake3:
     that had used it, a digest would wait for its threads for ever.
     """
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return blake3(max_threads=threads if size >= MUCH else 1)
+    return blake3(max_threads=threads if size >= MIN_THREADED_SIZE else 1)
 
 
 def digest_of(content: bytes) -> str:

@@ -1,9 +1,9 @@
-"""Checks of values that Inductor drops: a region computes along the way whether an operation of eager would raise.
+"""Checks of values that Inductor drops: a region also computes whether eager PyTorch would raise an error.
 
 Inductor lets indices count from the end where PyTorch does not, checks only the indices that it reads, and checks no
-probabilities. So each operation of the table is given operands with which it cannot fail, and the region returns one
-more result: whether PyTorch would have refused the operands. Where it would, the operations that matter run in eager
-PyTorch, which raises its error.
+probabilities. So a region replaces invalid elements of the operands of these operations, and returns one more result:
+whether any element was invalid. Where one was, the operations that the check needs run in eager PyTorch, which raises
+its error. `RULES` has a function for each operation, which yields the operands that PyTorch checks.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Named = Mapping[str, Any]  # the arguments of a call by the names of the operato
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand that an operation may refuse: which of its elements are `valid`, and what may stand for the others.
+    """An operand whose values PyTorch checks: the argument of a `name`, or the item of that argument at a `place`.
 
-    It is the argument of that name, or its item at `place`.
+    `valid` says for each element whether PyTorch takes it, and `substitute` replaces the elements that are not valid.
     """
 
     name: str
@@ -49,97 +49,97 @@ class Operand:
 Rule = Callable[[Named], Iterator[Operand]]
 
 
-def between(low: Any, index: torch.Tensor, end: Any) -> torch.Tensor:
-    """The places of an index that is at least `low`, and below `end`."""
+def is_in_range(low: Any, index: torch.Tensor, end: Any) -> torch.Tensor:
+    """A mask of the elements of an index that are at least `low` and below `end`."""
     inside: torch.Tensor = (index >= low) & (index < end)
     return inside
 
 
-def along_dimension(named: Named) -> Iterator[Operand]:
-    """An index along a dimension, which does not count from the end."""
-    yield Operand("index", between(0, named["index"], length(named)))
+def index_along_dimension(named: Named) -> Iterator[Operand]:
+    """Yield the index along a dimension; negative elements are not valid."""
+    yield Operand("index", is_in_range(0, named["index"], dimension_size(named)))
 
 
-def along_dimension_from_both_ends(named: Named) -> Iterator[Operand]:
-    """An index along a dimension, which may count from the end."""
-    size = length(named)
-    yield Operand("index", between(-size, named["index"], size))
+def index_along_dimension_from_both_ends(named: Named) -> Iterator[Operand]:
+    """Yield the index along a dimension; negative elements count from the end."""
+    size = dimension_size(named)
+    yield Operand("index", is_in_range(-size, named["index"], size))
 
 
-def length(named: Named) -> Any:
-    """The size of the dimension that an operation is told; a tensor without dimensions has one element."""
+def dimension_size(named: Named) -> Any:
+    """The size of the dimension that the operation indexes; a tensor without dimensions has one element."""
     tensor = named["self"]
     return tensor.shape[named["dim"]] if tensor.dim() else 1
 
 
-def among_elements(named: Named) -> Iterator[Operand]:
-    """An index among all elements of a tensor, which may count from the end."""
+def index_among_elements(named: Named) -> Iterator[Operand]:
+    """Yield the index into the flattened tensor; negative elements count from the end."""
     count = named["self"].numel()
-    yield Operand("index", between(-count, named["index"], count))
+    yield Operand("index", is_in_range(-count, named["index"], count))
 
 
-def of_dimensions(named: Named) -> Iterator[Operand]:
-    """Indices of the dimensions of a tensor, one after the other, which may count from the end."""
+def indices_of_dimensions(named: Named) -> Iterator[Operand]:
+    """Yield the indices of `x[i, j, ...]`, one for each dimension; negative elements count from the end."""
     dimension = 0
     for place, index in enumerate(named["indices"]):
         if index is not None and index.dtype in (torch.int64, torch.int32):
             size = named["self"].shape[dimension]
-            yield Operand("indices", between(-size, index, size), place=place)
+            yield Operand("indices", is_in_range(-size, index, size), place=place)
         is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
         dimension += index.dim() if is_mask else 1
 
 
-def of_rows(named: Named) -> Iterator[Operand]:
-    """Indices of the rows of a table."""
-    yield Operand("indices", between(0, named["indices"], named["weight"].shape[0]))
+def row_indices(named: Named) -> Iterator[Operand]:
+    """Yield the row indices of an embedding table."""
+    yield Operand("indices", is_in_range(0, named["indices"], named["weight"].shape[0]))
 
 
-def classes_or_ignored(named: Named) -> Iterator[Operand]:
-    """Numbers of classes, or the number that is ignored."""
+def class_numbers_or_ignored(named: Named) -> Iterator[Operand]:
+    """Yield the target of a loss: each element is the number of a class, or `ignore_index`."""
     target, scores = named["target"], named["self"]
     count = scores.shape[1 if scores.dim() > 1 else 0]
-    yield Operand("target", between(0, target, count) | (target == named["ignore_index"]))
+    yield Operand("target", is_in_range(0, target, count) | (target == named["ignore_index"]))
 
 
-def classes(named: Named) -> Iterator[Operand]:
-    """Numbers of classes."""
-    yield Operand("target", between(0, named["target"], named["self"].shape[-1]))
+def class_numbers(named: Named) -> Iterator[Operand]:
+    """Yield the target of a loss: each element is the number of a class."""
+    yield Operand("target", is_in_range(0, named["target"], named["self"].shape[-1]))
 
 
-def places_in_output(named: Named) -> Iterator[Operand]:
-    """Places in the last dimensions of a result."""
+def output_positions(named: Named) -> Iterator[Operand]:
+    """Yield the positions in the flattened output of an unpooling."""
     count = reduce(lambda one, other: one * other, named["output_size"], 1)
-    yield Operand("indices", between(0, named["indices"], count))
+    yield Operand("indices", is_in_range(0, named["indices"], count))
 
 
 def probabilities(named: Named) -> Iterator[Operand]:
-    """Probabilities, between 0 and 1, which NaN is not."""
+    """Yield the input and the target of a loss of probabilities: each is from 0 to 1, and not NaN."""
     for name in ("self", "target"):
         yield Operand(name, (named[name] >= 0) & (named[name] <= 1), substitute=None)
 
 
 def divisors(named: Named) -> Iterator[Operand]:
-    """Integers that are not zero."""
+    """Yield the divisor of integers, which is not zero."""
     yield Operand("other", named["other"] != 0, substitute=1)
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("index_select", "index_add", "index_copy", "gather"), along_dimension),
-    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), along_dimension),
-    "index_fill": along_dimension_from_both_ends,
-    **dict.fromkeys(("take", "put"), among_elements),
-    **dict.fromkeys(("index", "index_put"), of_dimensions),
-    "embedding": of_rows,
-    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), classes_or_ignored),
-    "multi_margin_loss": classes,
-    **dict.fromkeys(("max_unpool2d", "max_unpool3d"), places_in_output),
+    **dict.fromkeys(("index_select", "index_add", "index_copy", "gather"), index_along_dimension),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), index_along_dimension),
+    "index_fill": index_along_dimension_from_both_ends,
+    **dict.fromkeys(("take", "put"), index_among_elements),
+    **dict.fromkeys(("index", "index_put"), indices_of_dimensions),
+    "embedding": row_indices,
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), class_numbers_or_ignored),
+    "multi_margin_loss": class_numbers,
+    **dict.fromkeys(("max_unpool2d", "max_unpool3d"), output_positions),
     "binary_cross_entropy": probabilities,
     **dict.fromkeys(("div", "floor_divide", "remainder", "fmod"), divisors),
 }
 CHECKED: dict[Rule, tuple[str, ...]] = {
-    **dict.fromkeys((along_dimension, along_dimension_from_both_ends, among_elements), ("index",)),
-    **dict.fromkeys((of_dimensions, of_rows, places_in_output), ("indices",)),
-    **dict.fromkeys((classes_or_ignored, classes), ("target",)),
+    **dict.fromkeys((index_along_dimension, index_along_dimension_from_both_ends, index_among_elements), ("index",)),
+    **dict.fromkeys((indices_of_dimensions, row_indices, output_positions), ("indices",)),
+    **dict.fromkeys((class_numbers_or_ignored, class_numbers), ("target",)),
     probabilities: ("self", "target"),
     divisors: ("other",),
 }  # the arguments that a rule looks at

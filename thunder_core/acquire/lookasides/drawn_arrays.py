@@ -37,6 +37,14 @@ METHODS = frozenset(
     __array__ __getitem__
     """.split()  # noqa: SIM905
 )
+WRITING_METHODS = frozenset({"sort", "fill", "partition", "put", "itemset"})
+WRITING_OPERATORS = {
+    function: f"__{function.__name__}__"
+    for function in (
+        *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod),
+        *(operator.ipow, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift),
+    )
+}
 OPERATORS = frozenset(
     (
         *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow),
@@ -55,6 +63,8 @@ def computed_call(acquisition: Any, function: Any, args: Any, kwargs: Any) -> Ca
         return None
     owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
     if is_drawn(acquisition, owner):
+        if name in WRITING_METHODS and not kwargs:
+            return written(acquisition, owner, name)
         return method(acquisition, owner, name) if name in METHODS and "out" not in kwargs else None
     if type(function) in UNBOUND or not any(is_drawn(acquisition, leaf) for leaf in leaves((args, kwargs))):
         return None
@@ -66,6 +76,11 @@ def computed_call(acquisition: Any, function: Any, args: Any, kwargs: Any) -> Ca
 
 def computed_operation(acquisition: Any, function: Any, operands: tuple[Any, ...]) -> Callable[[], Any] | None:
     """The stand-in of an operator on drawn arrays or scalars of NumPy's."""
+    if function in WRITING_OPERATORS and is_drawn(acquisition, operands[0]) and is_arithmetic(operands[1]):
+        write = written(acquisition, operands[0], WRITING_OPERATORS[function])
+        is_array = is_of(type(operands[0]), "numpy.ndarray")
+        apply = applied(acquisition, function)
+        return (lambda: write(operands[1])) if is_array else (lambda: apply(*operands))
     if function not in OPERATORS or not any(is_drawn(acquisition, leaf) for leaf in leaves(operands)):
         return None
     if any(isinstance(operand, TENSORS) for operand in operands):
@@ -90,6 +105,25 @@ def method(acquisition: Any, owner: Any, name: str) -> Callable[..., Any]:
             return acquisition.machine.natively(getattr(owner, name), args, kwargs)
 
     return run
+
+
+def written(acquisition: Any, array: Any, name: str) -> Callable[..., Any]:
+    """A method that writes to a drawn array, which the prologue calls on a copy; refused where that is not eager's."""
+
+    def run(*args: Any) -> Any:
+        try:
+            return acquisition.draws.written(array, name, args)
+        except NotReplayedError:
+            acquisition.outside.examine(array)
+            return acquisition.machine.natively(getattr(array, name), args, {})
+
+    return run
+
+
+def stored(acquisition: Any, array: Any, key: Any, value: Any) -> Any:
+    """The value that the program stores in a drawn array, as Python's own numbers; the prologue stores it in a copy."""
+    acquisition.draws.written(array, "__setitem__", (key, value), by_caller=True)
+    return acquisition.numbers.values(value)
 
 
 def applied(acquisition: Any, function: Any) -> Callable[..., Any]:

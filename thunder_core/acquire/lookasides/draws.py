@@ -83,7 +83,7 @@ def whole_call(acquisition: Any, function: Any) -> Callable[..., Any]:
     """The stand-in of a function of the program that draws: the prologue calls it, if it knows the arguments."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if acquisition.draws.takes(args, kwargs):
+        if acquisition.draws.knows_arguments(args, kwargs):
             return acquisition.draws.call(function, args, kwargs)
         return acquisition.machine.invoke_quietly(function, args, kwargs)
 

@@ -27,7 +27,22 @@ def set_autocast(
         args, kwargs = concrete((args, kwargs))
         result = function(*args, **kwargs)
         acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
+        acquisition.settings.has_changed_autocast = True
         return result
+
+    return run
+
+
+@lookaside(torch.get_autocast_dtype, torch.is_autocast_cache_enabled)
+def ask_autocast(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A setting of autocast's that the program asks for is guarded, unless the program itself has changed autocast."""
+
+    def run(*args: Any) -> Any:
+        return (
+            function(*args) if acquisition.settings.has_changed_autocast else acquisition.settings.ask(function, *args)
+        )
 
     return run
 

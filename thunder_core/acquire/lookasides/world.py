@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import io
 import os
+import sys
 import time
 from collections.abc import Callable
 from types import BuiltinMethodType
@@ -14,6 +17,7 @@ from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.native_functions import Reads, answer_of_function
 from thunder_core.acquire.sharp import DATES
 from thunder_core.capture.numbers import concrete
+from thunder_core.runtime.library.collection import is_collection_enabled
 from thunder_core.runtime.library.draws import file_state
 
 WRITING = frozenset("wax+")
@@ -25,7 +29,10 @@ CLOCKS_OF_SPANS = frozenset(
 def world_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that does not look at its arguments alone; None for one that does."""
     if type(function) is not BuiltinMethodType:
-        return None
+        of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is Reads.UNKNOWN
+        return unknown(acquisition, function) if of_cython else None
+    if (type(function.__self__), function.__name__) in ASKED_METHODS:
+        return asked(acquisition, function)
     answer = Reads.FRESH if is_date_of_now(function) else answer_of_function(function)
     stand_in = STAND_INS.get(answer)
     if stand_in is not None and acquisition.outside.surprises is not None:  # nothing but arguments may be read
@@ -78,11 +85,87 @@ def told(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
+def asked_or_set(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function that only asks unless it is given a new value."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        values = (*(args[1:] if function.__name__ in KEYED_SETTINGS else args), *kwargs.values())
+        is_set = any(value is not None for value in values)
+        return (told if is_set else asked)(acquisition, function)(*args, **kwargs)
+
+    return run
+
+
+def deep(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function in C that looks at its arguments: they are guarded with all that they hold."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        acquisition.outside.expand_deeply((args, kwargs))
+        return acquisition.machine.natively(function, args, kwargs)
+
+    return run
+
+
+def unknown(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function in C of another package: its arguments are guarded with all that they hold, and it is told of."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        name = f"{function.__module__}.{function.__name__}"
+        acquisition.note_edge(f"code in C that nothing tells the reads of: {name}", loud=True)
+        return deep(acquisition, function)(*args, **kwargs)
+
+    return run
+
+
+CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
+ASKED_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
+KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
 STAND_INS: dict[Reads, Callable[[Any, Any], Callable[..., Any]]] = {
     Reads.ASKED: asked,
     Reads.FRESH: fresh,
     Reads.WORLD: told,
+    Reads.ASKED_OR_SET: asked_or_set,
+    Reads.DEEP: deep,
+    Reads.UNKNOWN: unknown,
 }
+
+
+@lookaside(gc.isenabled)
+def ask_for_collection(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Whether garbage is collected is guarded; tracing itself pauses the collection."""
+
+    def run() -> bool:
+        acquisition.settings.asked["gc.isenabled()"] = is_collection_enabled()
+        return is_collection_enabled()
+
+    return run
+
+
+@lookaside(sys.getrecursionlimit)
+def ask_for_recursion_limit(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The limit of recursion is guarded; tracing itself needs a higher limit."""
+
+    def run() -> int:
+        limit: int = acquisition.machine.limit
+        if sys.setrecursionlimit not in acquisition.settings.changed_functions:
+            acquisition.settings.asked["sys.getrecursionlimit()"] = limit
+        return limit
+
+    return run
+
+
+@lookaside(sys.setrecursionlimit)
+def set_recursion_limit(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """The limit of recursion is set at each call, behind the computation; while tracing, the interpreter keeps it."""
+    acquisition.settings.changed_functions.add(function)
+    acquisition.outside.effects.undo_by(functools.partial(function, acquisition.machine.limit))
+    acquisition.outside.effects.calls(function, args)
 
 
 @lookaside(time.sleep, os.putenv, os.unsetenv)

@@ -6,6 +6,13 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_paused: list[bool] = []  # whether garbage was collected before each pause that lasts, the first pause first
+
+
+def is_collection_enabled() -> bool:
+    """Whether garbage is collected, but for pauses of ours."""
+    return _paused[0] if _paused else gc.isenabled()
+
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
@@ -15,9 +22,11 @@ def collection_paused() -> Iterator[None]:
     not be freed while another graph is captured.
     """
     was_on = gc.isenabled()
+    _paused.append(was_on)
     gc.disable()
     try:
         yield
     finally:
+        _paused.pop()
         if was_on:
             gc.enable()

@@ -54,6 +54,12 @@ class Draws:
         generator.shuffle(copied)
         return copied
 
+    def written(self, name: str, array: Any, *args: Any) -> Any:
+        """A copy of an array, on which a method that writes to it was called."""
+        copied = array.copy()
+        getattr(copied, name)(*args)
+        return copied
+
     def keep(self, generator: Any) -> None:
         """Keep the state of a generator, unless this was done already."""
         if id(generator) not in self._restores:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import re
 import struct
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +48,16 @@ def of_context(value: Any) -> Any:
 def decimal_settings() -> Any:
     """The settings by which the process computes with decimal numbers now."""
     return of_context(decimal.getcontext())
+
+
+def numpy_settings() -> Any:
+    """The settings by which NumPy prints arrays and handles errors of numbers; None where NumPy is not imported."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    errors = tuple(sorted(numpy.geterr().items()))
+    options = tuple((name, repr(value)) for name, value in sorted(numpy.get_printoptions().items()))
+    return (errors, repr(numpy.geterrcall()), numpy.getbufsize(), options)
 
 
 def kept_state(value: Any) -> Callable[[], Any] | None:

@@ -1,0 +1,454 @@
+"""State of the process that code in C or native Python asks for: changed between calls, it gives what eager gives."""
+
+from __future__ import annotations
+
+import contextvars
+import csv
+import decimal
+import faulthandler
+import functools
+import gc
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from tests.uncompiled import leave_inductor_out
+from thunder_core.acquire.native_functions import Reads, answer_of_function
+from thunder_core.errors import SharpEdgeError, SharpEdgeWarning
+
+X = torch.ones(1)
+Act = Callable[[], object]
+VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=1)
+OTHER: contextvars.ContextVar[int] = contextvars.ContextVar("other", default=10)
+LOCAL = threading.local()
+
+
+@pytest.fixture(autouse=True)
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs run in eager operations: what is guarded is the same whoever computes."""
+    leave_inductor_out(monkeypatch)
+
+
+class Base:
+    """A class that gets subclasses."""
+
+
+@functools.lru_cache
+def cached(number: int) -> int:
+    return number
+
+
+class Waiting:
+    """A thread that waits until it is told to end."""
+
+    def __init__(self) -> None:
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._end.wait)
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread."""
+        self._end.set()
+        self._thread.join()
+
+
+def time_zone(name: str | None) -> None:
+    os.environ.pop("TZ", None)
+    if name is not None:
+        os.environ["TZ"] = name
+    time.tzset()
+
+
+ANOTHER_THREAD, YET_ANOTHER = Waiting(), Waiting()
+# A question about the process, what changes the answer, and what puts it back.
+QUESTIONS: dict[str, tuple[Callable[[], Any], Act, Act]] = {
+    "sys.getrecursionlimit": (
+        sys.getrecursionlimit,
+        lambda: sys.setrecursionlimit(7000),
+        lambda: sys.setrecursionlimit(1000),
+    ),
+    "sys.getswitchinterval": (
+        sys.getswitchinterval,
+        lambda: sys.setswitchinterval(0.01),
+        lambda: sys.setswitchinterval(0.005),
+    ),
+    "sys.get_coroutine_origin_tracking_depth": (
+        sys.get_coroutine_origin_tracking_depth,
+        lambda: sys.set_coroutine_origin_tracking_depth(2),
+        lambda: sys.set_coroutine_origin_tracking_depth(0),
+    ),
+    "sys.excepthook": (
+        lambda: sys.excepthook is sys.__excepthook__,
+        lambda: setattr(sys, "excepthook", print),
+        lambda: setattr(sys, "excepthook", sys.__excepthook__),
+    ),
+    "gc.isenabled": (gc.isenabled, gc.disable, gc.enable),
+    "gc.get_threshold": (
+        lambda: gc.get_threshold()[0],
+        lambda: gc.set_threshold(701),
+        lambda: gc.set_threshold(700),
+    ),
+    "thread's name": (
+        lambda: len(threading.current_thread().name),
+        lambda: setattr(threading.current_thread(), "name", "zz"),
+        lambda: setattr(threading.current_thread(), "name", "MainThread"),
+    ),
+    "threading.active_count": (threading.active_count, ANOTHER_THREAD.start, ANOTHER_THREAD.end),
+    "threading.enumerate": (lambda: len(threading.enumerate()), YET_ANOTHER.start, YET_ANOTHER.end),
+    "threading.getprofile": (
+        lambda: threading.getprofile() is None,
+        lambda: threading.setprofile(print),
+        lambda: threading.setprofile(None),  # type: ignore[arg-type]
+    ),
+    "thread local": (lambda: getattr(LOCAL, "k", 0), lambda: setattr(LOCAL, "k", 3), lambda: delattr(LOCAL, "k")),
+    "tracemalloc": (tracemalloc.is_tracing, tracemalloc.start, tracemalloc.stop),
+    "faulthandler": (faulthandler.is_enabled, faulthandler.disable, faulthandler.enable),
+    "socket's timeout": (
+        lambda: socket.getdefaulttimeout() or 0,
+        lambda: socket.setdefaulttimeout(3),
+        lambda: socket.setdefaulttimeout(None),
+    ),
+    "csv.field_size_limit": (
+        csv.field_size_limit,
+        lambda: csv.field_size_limit(1000),
+        lambda: csv.field_size_limit(131072),
+    ),
+    "csv.list_dialects": (
+        lambda: len(csv.list_dialects()),
+        lambda: csv.register_dialect("thunder_test"),
+        lambda: csv.unregister_dialect("thunder_test"),
+    ),
+    "signal.getsignal": (
+        lambda: signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN,
+        lambda: signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+        lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL),
+    ),
+    "logging.disable": (
+        lambda: logging.root.manager.disable,
+        lambda: logging.disable(10),
+        lambda: logging.disable(logging.NOTSET),
+    ),
+    "level of a logger by its name": (
+        lambda: logging.getLogger("thunder_test_state").level,
+        lambda: logging.getLogger("thunder_test_state").setLevel(15),
+        lambda: logging.getLogger("thunder_test_state").setLevel(0),
+    ),
+    "warnings.filters": (
+        lambda: len(warnings.filters),
+        lambda: warnings.filterwarnings("ignore", message="thunder_test"),
+        lambda: warnings.filters.pop(0),  # type: ignore[attr-defined]
+    ),
+    "decimal context": (
+        lambda: decimal.getcontext().prec,
+        lambda: setattr(decimal.getcontext(), "prec", 9),
+        lambda: setattr(decimal.getcontext(), "prec", 28),
+    ),
+    "numpy.geterr": (
+        lambda: len(np.geterr()["divide"]),
+        lambda: np.seterr(divide="ignore"),
+        lambda: np.seterr(divide="warn"),
+    ),
+    "numpy.getbufsize": (np.getbufsize, lambda: np.setbufsize(16000), lambda: np.setbufsize(8192)),
+    "text of an array": (
+        lambda: len(repr(np.array([1 / 3]))),
+        lambda: np.set_printoptions(precision=3),
+        lambda: np.set_printoptions(precision=8),
+    ),
+    "text of an array in a format": (
+        lambda: len(f"{np.array([1 / 3])}"),
+        lambda: np.set_printoptions(precision=3),
+        lambda: np.set_printoptions(precision=8),
+    ),
+    "autocast's dtype": (
+        lambda: torch.get_autocast_dtype("cpu") is torch.float16,
+        lambda: torch.set_autocast_dtype("cpu", torch.float16),
+        lambda: torch.set_autocast_dtype("cpu", torch.bfloat16),
+    ),
+    "autocast's cache": (
+        torch.is_autocast_cache_enabled,
+        lambda: torch.set_autocast_cache_enabled(False),
+        lambda: torch.set_autocast_cache_enabled(True),
+    ),
+    "autograd's threads": (
+        torch._C._is_multithreading_enabled,
+        lambda: torch._C._set_multithreading_enabled(False),
+        lambda: torch._C._set_multithreading_enabled(True),
+    ),
+    "torch.get_num_threads": (
+        torch.get_num_threads,
+        lambda: torch.set_num_threads(2),
+        lambda: torch.set_num_threads(1),
+    ),
+    "time zone": (lambda: time.localtime(0).tm_hour, lambda: time_zone("ABC5"), lambda: time_zone(None)),
+    "function of a module": (
+        lambda: math.floor(1.5),
+        lambda: setattr(math, "floor", lambda number: 7),
+        lambda: setattr(math, "floor", FLOOR),
+    ),
+    "copied context": (
+        lambda: contextvars.copy_context().run(VARIABLE.get),
+        lambda: VARIABLE.set(7),
+        lambda: VARIABLE.set(1),
+    ),
+    "item of a copied context": (
+        lambda: contextvars.copy_context()[VARIABLE],
+        lambda: VARIABLE.set(7),
+        lambda: VARIABLE.set(1),
+    ),
+    "cache_info": (lambda: cached.cache_info().currsize, lambda: cached(3), cached.cache_clear),
+}
+FLOOR = math.floor
+KEPT: list[type] = []
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_changed_state_of_the_process_gives_what_eager_gives(name: str) -> None:
+    ask, change, put_back = QUESTIONS[name]
+    put_back_at_once = name not in ("threading.active_count", "threading.enumerate", "thread local", "warnings.filters")
+    if put_back_at_once and name not in ("tracemalloc", "csv.list_dialects"):
+        put_back()
+
+    def program(x: Tensor) -> Tensor:
+        return x * ask()
+
+    compiled = thunder.jit(program)
+    first, wanted = compiled(X), program(X)
+    try:
+        change()
+        second, wanted_then = compiled(X), program(X)
+    finally:
+        put_back()
+    assert not torch.equal(wanted, wanted_then)
+    assert torch.equal(first, wanted)
+    assert torch.equal(second, wanted_then)
+    assert torch.equal(compiled(X), program(X))
+
+
+def test_subclass_that_comes_later_is_listed() -> None:
+    compiled = thunder.jit(lambda x: x * len(Base.__subclasses__()))
+    for count in range(3):
+        assert compiled(X).item() == count
+        KEPT.append(type("Derived", (Base,), {}))
+
+
+def test_recursion_limit_that_the_program_sets_is_set_at_each_call() -> None:
+    def program(x: Tensor) -> Tensor:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(before + 1)
+        return x * sys.getrecursionlimit() - before
+
+    compiled, limit = thunder.jit(program), sys.getrecursionlimit()
+    try:
+        for call in range(1, 4):
+            assert compiled(X).item() == 1
+            assert sys.getrecursionlimit() == limit + call
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: sys.getrefcount(Base),
+        lambda: len(gc.get_stats()),
+        lambda: csv.field_size_limit(131072),
+        lambda: threading.stack_size(),
+        lambda: np.seterr(divide="warn"),
+        lambda: logging.getLogger("thunder_test_state").setLevel(0),
+        lambda: len(contextvars.copy_context()),
+        lambda: list(contextvars.copy_context().items()),
+    ],
+)
+def test_what_can_be_neither_asked_again_nor_replayed_is_told_of(act: Act) -> None:
+    def program(x: Tensor) -> Tensor:
+        act()
+        return x + 1
+
+    with pytest.warns(SharpEdgeWarning):
+        thunder.jit(program)(X)
+    with pytest.raises(SharpEdgeError):
+        thunder.jit(program, sharp_edges="error")(X)
+
+
+# ---- contexts that the program copies -------------------------------------------------------------------------------
+
+
+def set_in_a_copy(x: Tensor) -> Tensor:
+    context = contextvars.copy_context()
+    context.run(VARIABLE.set, 50)
+    return x * VARIABLE.get() + context[VARIABLE]
+
+
+def read_and_set_in_a_copy(x: Tensor) -> Tensor:
+    context = contextvars.copy_context()
+
+    def inner() -> int:
+        VARIABLE.set(VARIABLE.get() + 3)
+        OTHER.set(99)
+        return VARIABLE.get()
+
+    numbers = (context.run(inner), context.run(VARIABLE.get), VARIABLE.get(), OTHER.get(), context[OTHER])
+    return x * torch.tensor(numbers)
+
+
+def copy_within_a_copy(x: Tensor) -> Tensor:
+    def inner() -> int:
+        second = contextvars.copy_context()
+        VARIABLE.set(7)
+        return second.run(VARIABLE.get) * 100 + VARIABLE.get()
+
+    return x * contextvars.copy_context().run(inner) + VARIABLE.get()
+
+
+def set_before_and_behind_a_copy(x: Tensor) -> Tensor:
+    VARIABLE.set(VARIABLE.get() * 2)
+    context = contextvars.copy_context()
+    VARIABLE.set(1000)
+    return x * context.run(VARIABLE.get)
+
+
+def reset_in_a_copy(x: Tensor) -> Tensor:
+    def inner() -> int:
+        token = VARIABLE.set(9)
+        number = VARIABLE.get()
+        VARIABLE.reset(token)
+        return number * 100 + VARIABLE.get()
+
+    return x * contextvars.copy_context().run(inner)
+
+
+def raise_in_a_copy(x: Tensor) -> Tensor:
+    context = contextvars.copy_context()
+
+    def inner() -> None:
+        VARIABLE.set(4)
+        raise ValueError
+
+    try:
+        context.run(inner)
+    except ValueError:
+        return x * (VARIABLE.get() * 100 + context.run(VARIABLE.get))
+    return x
+
+
+def copy_of_a_copy(x: Tensor) -> Tensor:
+    first = contextvars.copy_context()
+    first.run(VARIABLE.set, 8)
+    second = first.copy()
+    second.run(VARIABLE.set, 12)
+    return x * torch.tensor([first.run(VARIABLE.get), second.run(VARIABLE.get), VARIABLE.get()])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(set_in_a_copy, read_and_set_in_a_copy, copy_within_a_copy, set_before_and_behind_a_copy),
+        *(reset_in_a_copy, raise_in_a_copy, copy_of_a_copy),
+    ],
+)
+def test_context_that_a_program_copies_is_eagers(program: Callable[[Tensor], Tensor]) -> None:
+    compiled = thunder.jit(program, sharp_edges="error")
+    for number in (1, 2, 2, 5):
+        VARIABLE.set(number)
+        found = compiled(X), VARIABLE.get(), OTHER.get()
+        VARIABLE.set(number)
+        wanted = program(X), VARIABLE.get(), OTHER.get()
+        assert torch.equal(found[0], wanted[0])
+        assert found[1:] == wanted[1:]
+
+
+# ---- code in C of other packages ------------------------------------------------------------------------------------
+
+
+def test_functions_of_other_packages_are_answered_by_their_package() -> None:
+    safetensors = pytest.importorskip("safetensors._safetensors_rust")
+    core = pytest.importorskip("pydantic_core")
+    assert answer_of_function(safetensors.serialize) is Reads.UNKNOWN
+    assert answer_of_function(core.to_json) is Reads.DEEP
+    assert answer_of_function(np.frombuffer) is Reads.ARGUMENTS
+    assert answer_of_function(torch._C._get_default_device) is Reads.ARGUMENTS
+    assert answer_of_function(math.sin) is Reads.ARGUMENTS
+
+
+@pytest.mark.parametrize("hold", [lambda k: Holder(k), lambda k: [Holder(k)], lambda k: {"a": Holder(k)}])
+def test_attributes_that_code_in_c_of_another_package_reads_are_guarded(hold: Callable[[str], Any]) -> None:
+    core = pytest.importorskip("pydantic_core")
+
+    def program(held: Any, x: Tensor) -> Tensor:
+        return x * len(core.to_json(held, fallback=vars))
+
+    compiled = thunder.jit(program)
+    for text in ("a", "a longer text", "b"):
+        assert torch.equal(compiled(hold(text), X), program(hold(text), X))
+
+
+def test_function_of_an_unknown_package_is_told_of() -> None:
+    serialize = pytest.importorskip("safetensors._safetensors_rust").serialize
+    with pytest.warns(SharpEdgeWarning, match="nothing tells the reads of: safetensors"):
+        thunder.jit(lambda x: x * len(serialize({}, {})))(X)
+
+
+class Holder:
+    """An object with a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+# ---- methods of pybind11's objects -----------------------------------------------------------------------------------
+
+c10d = pytest.importorskip("torch._C._distributed_c10d", reason="torch was built without distributed")
+
+
+@pytest.mark.parametrize("ask", [lambda a: a.rank(), lambda a: a.size(), lambda a: getattr(a, "rank")() + a.size()])  # noqa: B009
+def test_getter_of_a_process_group_is_asked_again(ask: Callable[[Any], int]) -> None:
+    compiled = thunder.jit(lambda group, x: x * ask(group), sharp_edges="error")
+    for rank, size in ((0, 2), (1, 4), (3, 5)):
+        group = c10d.ProcessGroup(c10d.HashStore(), rank, size)
+        assert compiled(group, X).item() == ask(group)
+
+
+def test_number_of_keys_of_a_store_is_asked_again() -> None:
+    store = c10d.HashStore()
+    compiled = thunder.jit(lambda x: x * store.num_keys())
+    for count in range(3):
+        assert compiled(X).item() == count
+        store.set(f"key {count}", "")
+
+
+@pytest.mark.parametrize(
+    ("make", "read"),
+    [
+        (lambda: store_with("k"), lambda store: len(store.get("k"))),
+        (torch.futures.Future, lambda future: future.done()),
+        (lambda: torch._C.ScriptDict({"a": 1}), lambda held: held["a"]),
+    ],
+)
+def test_method_of_a_pybind11_object_that_nothing_tells_of_warns(make: Act, read: Callable[[Any], Any]) -> None:
+    compiled = thunder.jit(lambda owner, x: x * read(owner))
+    with pytest.warns(SharpEdgeWarning, match="nothing tells the reads of"):
+        compiled(make(), X)
+
+
+def store_with(key: str) -> Any:
+    store = c10d.HashStore()
+    store.set(key, "value")
+    return store
