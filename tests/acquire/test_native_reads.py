@@ -419,7 +419,7 @@ def test_symbol_of_a_copied_counter_is_not_stale() -> None:
         assert torch.equal(compiled(owner, X), X * number)
 
 
-# ---- objects of C that nothing tells the state of ------------------------------------------------------------------
+# ---- objects of C whose state is not known -------------------------------------------------------------------------
 
 
 def opaque_reader() -> Any:

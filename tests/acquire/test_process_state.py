@@ -402,7 +402,7 @@ def test_attributes_that_code_in_c_of_another_package_reads_are_guarded(hold: Ca
 
 def test_function_of_an_unknown_package_is_told_of() -> None:
     serialize = pytest.importorskip("safetensors._safetensors_rust").serialize
-    with pytest.warns(SharpEdgeWarning, match="nothing tells the reads of: safetensors"):
+    with pytest.warns(SharpEdgeWarning, match="whose reads are not known: safetensors"):
         thunder.jit(lambda x: x * len(serialize({}, {})))(X)
 
 
@@ -444,7 +444,7 @@ def test_number_of_keys_of_a_store_is_asked_again() -> None:
 )
 def test_method_of_a_pybind11_object_that_nothing_tells_of_warns(make: Act, read: Callable[[Any], Any]) -> None:
     compiled = thunder.jit(lambda owner, x: x * read(owner))
-    with pytest.warns(SharpEdgeWarning, match="nothing tells the reads of"):
+    with pytest.warns(SharpEdgeWarning, match="whose reads are not known"):
         compiled(make(), X)
 
 

@@ -40,7 +40,7 @@ IDENTITY = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__"
 
 
 class NativeReads:
-    """Guards what functions and operators of C read; `note_edge` is told of what nothing tells."""
+    """Guards what functions and operators of C read; `note_edge` is called where they are not known."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class NativeReads:
             self._guard_numpy_settings()
             holds_objects = getattr(getattr(operand, "dtype", None), "hasobject", False)
             if holds_objects and (path := self._outside.path_of(operand)) is not None:
-                self._note_edge(f"code in C that nothing tells the reads of: an array of objects at {path}", loud=True)
+                self._note_edge(f"C code whose reads are not known: an array of objects at {path}", loud=True)
 
     def _guard_numpy_settings(self) -> None:
         """Guard NumPy's settings as they were before the program began, which may change them for a while."""

@@ -111,7 +111,7 @@ def unknown(acquisition: Any, function: Any) -> Callable[..., Any]:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         name = f"{function.__module__}.{function.__name__}"
-        acquisition.note_edge(f"code in C that nothing tells the reads of: {name}", loud=True)
+        acquisition.note_edge(f"C code whose reads are not known: {name}", loud=True)
         return deep(acquisition, function)(*args, **kwargs)
 
     return run
