@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values, copied, perturb
+from thunder_core.claiming.check import RandomStates, perturb
 from thunder_core.claiming.comparison import Difference, Exact, different_at
+from thunder_core.claiming.copies import Values, copied
 from thunder_core.claiming.double_precision import in_float64, result_in_double
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.eager_calls import EagerCall, is_dense

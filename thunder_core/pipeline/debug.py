@@ -12,7 +12,8 @@ import torch
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.signature import require_authentic
-from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.check import RandomStates
+from thunder_core.claiming.copies import copied
 from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.errors import ArtifactDamaged, BadOption, OutputExists
