@@ -10,8 +10,10 @@ from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import OutOfMemory
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
+from thunder_core.models.foreign_formats import has_weights
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.modality import size_configuration, sizes_in_words
+from thunder_core.models.origin import FolderOrigin
 from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
@@ -25,7 +27,7 @@ from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_C
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.recipes import require_keepable
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.request_checks import check_request
+from thunder_core.pipeline.request_checks import check_request, needs_no_weights
 from thunder_core.pipeline.samples import real_samples
 from thunder_core.pipeline.sizes import size_to_trace
 from thunder_core.report.number_format import size as bytes_in_words
@@ -82,6 +84,7 @@ class Plan:
             *self.memory_rows(),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
+            *([("lacking", f"weights: {self.lacking_weights}")] if self.lacking_weights else []),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
 
@@ -103,6 +106,15 @@ class Plan:
         if self.memory is None or self.memory.fits or self.request.target:
             return None
         return misfit(self.memory, self.prepared)
+
+    @property
+    def lacking_weights(self) -> str:
+        """The reason why this plan cannot be carried out yet, where its model is a config alone; else empty."""
+        origin, request = self.prepared.loading.origin, self.request
+        is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
+        if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
+            return ""
+        return f"{origin.folder} holds none, as a run needs (add them, or give --random-weights)"
 
     @property
     def points(self) -> list[InputSize]:
@@ -209,16 +221,18 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
             yield f"{one.name}: {'for the same reason' if one.reason in reasons else one.reason}"
 
 
-def plan(request: Request) -> Plan:
+def plan(request: Request, *, dry_run: bool = False) -> Plan:
     """Plan what would be done for a request; nothing heavy is done, and nothing is written.
+
+    A `dry_run`, whose plan is not carried out, needs no weights: a config alone is enough.
 
     Raises every error that can be found this early: names, sizes, files of the model, the destination.
     """
-    check_request(request)
+    check_request(request, dry_run=dry_run)
     check_destination(request)
     if request.target:
         request = replace(request, validate=False, benchmark=False)
-    prepared = prepare(request)
+    prepared = prepare(request, config_is_enough=needs_no_weights(request, dry_run=dry_run))
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
     comparing = prepared if comparing_executors(prepared) else None
