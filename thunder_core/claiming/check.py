@@ -276,6 +276,12 @@ class RandomStates:
         states = {device: torch.cuda.get_rng_state(device) for device in devices}
         return cls({torch.device("cpu"): torch.get_rng_state(), **states})
 
+    def renewed(self) -> RandomStates:
+        """The states of the same generators as they are now."""
+        gpus = [device for device in self.states if device.type == "cuda"]
+        states = {device: torch.cuda.get_rng_state(device) for device in gpus}
+        return RandomStates({torch.device("cpu"): torch.get_rng_state(), **states})
+
     def restore(self) -> None:
         """Set the generators back to these states."""
         for device, state in self.states.items():
