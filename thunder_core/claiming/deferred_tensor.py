@@ -80,6 +80,12 @@ def product_by_columns(func: Any, args: Any, kwargs: Any, weight: DeferredTensor
     return result
 
 
+def bytes_read_at_once(weight: torch.Tensor, dtype: torch.dtype) -> int:
+    """The bytes of a weight in a dtype that an operation holds at once: a product holds some columns of a matrix."""
+    size = weight.numel() * dtype.itemsize
+    return min(size, PART) if weight.ndim == 2 else size
+
+
 def has_same_values(one: object, other: object) -> bool:
     """Whether two tensors are deferred and computed alike from the same memory, so that they need not be compared."""
     if not (isinstance(one, DeferredTensor) and isinstance(other, DeferredTensor)):

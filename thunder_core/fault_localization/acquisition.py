@@ -166,7 +166,7 @@ def exact_of(bsym: BoundSymbol, name: str, given: Values) -> Exact:
 
 
 def converted(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
-    """What a line has read, in another precision: large tensors while they are read, where it writes to none."""
+    """The values that a line has read, in another precision: large tensors are converted while they are read."""
     if bsym.mutates:
         return {name: change(value) for name, value in copied(given).items()}
     return {name: deferred(value, change) for name, value in given.items()}

@@ -50,7 +50,7 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
     clock = StageClock(progress or Unwatched())
     if plan.lacking_memory is not None:
         raise plan.lacking_memory
-    mapped = plan.memory.weights if plan.memory and plan.memory.mapped else 0
+    mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped):
         return _carry_out(plan, clock)
 

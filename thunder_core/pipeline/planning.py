@@ -22,6 +22,7 @@ from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.memory_plan import MemoryPlan, misfit, plan_memory
+from thunder_core.pipeline.narrow_dtypes import cost_of_narrow_dtype
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
@@ -93,10 +94,13 @@ class Plan:
         if self.memory is None:
             return
         if self.request.target:
-            weights = bytes_in_words(self.memory.prepared or self.memory.weights)
+            weights = bytes_in_words(self.memory.new_weights or self.memory.weights)
             yield "memory", f"weights of {weights} on the target; none of them is loaded here"
             return
         yield from (("memory", row) for row in self.memory.rows())
+        prepared = self.prepared
+        if cost := cost_of_narrow_dtype(prepared.dtype_name, prepared.loading.device, self.memory.weights):
+            yield "dtype", cost
         if (lacking := self.lacking_memory) is not None:
             yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
 
