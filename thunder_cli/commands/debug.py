@@ -18,13 +18,15 @@ from thunder_core.pipeline.debug_request import DebugRequest, check_debug_reques
 if TYPE_CHECKING:
     from thunder_core.pipeline.debug import Diagnosis
 
+SIZES = ("batch", "seq", "cache", "dynamic", "prompt-length", "new-tokens")
+
 
 @expand_options
 def debug(
     subject: options.Subject = None,
     *,
     debug_request: DebugRequest,
-    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, *SIZES)],
     trust: options.TrustOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -33,8 +35,9 @@ def debug(
     """Find the first wrong line: which transform, executor, derivative or guard is to blame.
 
     On one input each line that an executor runs is compared with eager PyTorch and with float64, each transform with
-    the trace before it, the backward with autograd, and an artifact's programs with what is compiled now. Exits with 1
-    where something was found, and with 0 where nothing was.
+    the trace before it, the backward with autograd, and an artifact's programs with what is compiled now. With
+    --dynamic the program that serves a range is examined, with --task generate each program that generation calls.
+    Exits with 1 where something was found, and with 0 where nothing was.
     """
     with quiet_libraries(debug=debug):
         check_debug_request(debug_request)
