@@ -20,6 +20,8 @@ from thunder_core.acquire.code_origins import CONTEXTS, TORCH_FOLDER
 from thunder_core.ir.tree import leaves
 
 ROOT_MODULE = "module"  # names the subject itself in traces
+LEAST_ROOM = 64 << 20  # bytes
+PART_OF_WEIGHTS = 0.05
 OTHER_CALLS = "the program makes other calls of PyTorch when it runs again"
 MODULE_CALL: CodeType = torch.nn.Module._call_impl.__code__
 
@@ -124,6 +126,11 @@ class RepeatedRecording:
                 raise RuntimeError(OTHER_CALLS)
             self._held = again.held
         return self._held[number]
+
+
+def room_beside(weights: int) -> int:
+    """The bytes of results that are held at a time, beside so many bytes of weights."""
+    return max(LEAST_ROOM, int(PART_OF_WEIGHTS * weights))
 
 
 def kind_of(call: EagerCall) -> tuple[str, EagerPlace, int]:

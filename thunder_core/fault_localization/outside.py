@@ -15,7 +15,7 @@ from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.comparison import Difference
 from thunder_core.fault_localization.acquisition import follow
 from thunder_core.fault_localization.calls import Arguments, Call
-from thunder_core.fault_localization.eager_calls import EagerCall, RecordCalls, RepeatedRecording
+from thunder_core.fault_localization.eager_calls import EagerCall, RecordCalls, RepeatedRecording, room_beside
 from thunder_core.fault_localization.epilogue import (
     OTHER_VALUES,
     HandedOut,
@@ -33,9 +33,6 @@ from thunder_core.validation.inside import Fault
 from thunder_core.validation.leaves import Leaves
 from thunder_core.validation.report import AFTER_CALL
 from thunder_core.validation.state import Observed, changed_paths
-
-LEAST_ROOM = 64 << 20  # bytes
-PART_OF_WEIGHTS = 0.05
 
 
 @dataclass(frozen=True)
@@ -151,8 +148,7 @@ def room_for(acquired: Trace) -> float:
     """
     if settings_of(acquired.bound_symbols):
         return math.inf
-    read = sum(proxy.bytes for proxy in acquired.inputs if isinstance(proxy, TensorProxy))
-    return max(LEAST_ROOM, PART_OF_WEIGHTS * read)
+    return room_beside(sum(proxy.bytes for proxy in acquired.inputs if isinstance(proxy, TensorProxy)))
 
 
 def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
