@@ -50,13 +50,17 @@ def optimize(
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
         with importing(told):
-            from thunder_core.pipeline import carry_out, plan
+            from thunder_core.pipeline import plan
 
             planned = plan(request, dry_run=dry_run)
         if dry_run:
             show_plan(planned, json=json)
             return
         told.print(plan_view(planned))
+        if planned.lacking_memory is not None:  # before more is imported
+            raise planned.lacking_memory
+        with importing(told):
+            from thunder_core.pipeline import carry_out
         with watching(told) as progress:
             outcome = carry_out(planned, progress)
         show_outcome(outcome, json=json, quiet=quiet)
