@@ -24,7 +24,6 @@ from thunder_core.report.number_format import size as bytes_in_words
 from thunder_core.validation.precision import reference_bytes
 
 COMPILER_BYTES = 160 << 20  # what compiling takes and leaves behind, measured with Inductor on the CPU
-REFERENCE_SIZE = 2  # the size of a value of the float64 reference, as a multiple of one in float32
 RESIDENT, ON_DISK = "", "the weights are read from the disk while they are used"
 CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
@@ -151,12 +150,13 @@ def stage_needs(
 ) -> Iterator[tuple[str, int]]:
     """The bytes at the peak of each stage."""
     reference = reference_bytes(described.model, train=purpose.train)
+    widening = max(1, torch.float64.itemsize // described.model.dtype.itemsize)
     for stage in stages:
         if stage == "load":
             yield stage, weights
         elif stage == "validate":
             examined = room_beside(weights)  # what the look inside holds of the calls of eager PyTorch
-            yield stage, weights + COMPILER_BYTES + reference + examined + (1 + REFERENCE_SIZE) * need.peak
+            yield stage, weights + COMPILER_BYTES + reference + examined + (1 + widening) * need.peak
         elif stage in ("compile", *CALLS):
             yield stage, weights + COMPILER_BYTES + need.peak
         elif stage == "write":
