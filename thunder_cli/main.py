@@ -26,6 +26,7 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 INTERRUPTED = Interrupted.status
+RESERVE = 16 << 20  # bytes of addresses for the report of an error, where nothing else is left within a limit
 
 
 class ArgumentError(Protocol):
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = list(takewhile(lambda argument: argument != "--", given))
     audience = Audience(json=asks_for_json(options), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
+    reserve = bytearray(RESERVE)
     try:
         status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
     except ARGUMENT_ERROR as error:
@@ -56,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return report_error(interrupted(error), audience)
     except Exception as error:
+        reserve.clear()
         return report_error(error, audience)
     if status == INTERRUPTED:
         return report_error(interrupted(None), audience)
