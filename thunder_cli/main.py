@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 INTERRUPTED = Interrupted.status
+RESERVE = 16 << 20  # bytes of addresses for the report of an error, where nothing else is left within a limit
 
 
 class ArgumentError(Protocol):
@@ -61,6 +62,7 @@ def run(arguments: Sequence[str] | None) -> int:
     options = list(takewhile(lambda argument: argument != "--", given))
     audience = Audience(json=asks_for_json(options), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
+    reserve = bytearray(RESERVE)
     try:
         require_text(given)
         status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
@@ -73,6 +75,7 @@ def run(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt as error:
         return report_error(interrupted(error), audience)
     except Exception as error:
+        reserve.clear()
         return report_error(error, audience)
     if status == INTERRUPTED:
         return report_error(interrupted(None), audience)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import embedding, linear
 
+from thunder_core.claiming import deferred_tensor
 from thunder_core.claiming.check import perturb
 from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred, has_same_values
 from thunder_core.claiming.double_precision import in_float64
@@ -73,3 +74,32 @@ def test_perturbed_values_are_a_unit_in_the_last_place_away_in_any_layout():
         ratio = perturb(value) / in_float64(value)
         unit = torch.finfo(torch.float32).eps
         assert set(((ratio - 1) / unit).round().unique().tolist()) == {-1.0, 1.0}
+
+
+PRODUCTS = {
+    "linear": lambda weight: linear(ROWS, weight),
+    "linear with a bias": lambda weight: linear(ROWS, weight, torch.arange(512.0, dtype=torch.float64)),
+    "sum with a matrix": lambda weight: torch.addmm(torch.ones(3, 512, dtype=torch.float64), ROWS, weight.t()),
+    "sum with a scaled number": lambda weight: torch.addmm(ROWS[:1, :1], ROWS, weight.t(), beta=0.5, alpha=2),
+    "product with rows in batches": lambda weight: linear(ROWS.view(3, 1, 1024), weight),
+    "product with the weight itself": lambda weight: ROWS[:, :512] @ weight,
+    "embedding": lambda weight: embedding(torch.tensor([[5, 7], [7, 511]]), weight),
+    "rows by their places": lambda weight: weight.index_select(0, torch.tensor([3, 500])),
+}
+
+
+@pytest.mark.parametrize("read", PRODUCTS)
+def test_large_weight_is_converted_in_parts(read, monkeypatch):
+    converted = []
+
+    def in_parts(value):
+        converted.append(value.numel())
+        return in_float64(value)
+
+    monkeypatch.setattr(deferred_tensor, "PART", 1 << 18)
+    found, expected = PRODUCTS[read](deferred(WEIGHT, in_parts)), PRODUCTS[read](in_float64(WEIGHT))
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-11)
+    real = [count for count in converted if count != WEIGHT.numel()]
+    assert real
+    assert max(real) * 8 <= 1 << 18

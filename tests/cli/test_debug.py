@@ -131,7 +131,10 @@ def test_an_artifact_is_examined_beside_what_is_compiled_now(thunder, here, llam
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        (("--task", "generate"), "TH0205"),
+        (("--task", "generate", "--nan"), "TH0203"),
+        (("--task", "generate", "--out", "folder"), "TH0203"),
+        (("--dynamic", "sequence=2:8"), "TH02"),
+        (("--dynamic", "seq=2:8", "--seq", "9"), "TH02"),
         (("--recipe", "hf-lama"), "TH0202"),
         (("--seq", "0"), "TH0203"),
     ],
@@ -140,6 +143,36 @@ def test_bad_input_is_refused(thunder, llama, options, code):
     done = thunder("debug", llama, *options)
     assert done.status == 2
     assert code[:4] in done.err
+
+
+GENERATION = ("--task", "generate", "--prompt-length", 6, "--new-tokens", 4, "--batch", 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--dynamic", "seq=2:16"),
+        ("--dynamic", "batch=1:8", "--dynamic", "seq=2:16", "--batch", 3),
+        ("--dynamic", "cache=0:20", "--dynamic", "seq=1:4"),
+        ("--dynamic", "seq=2:16", "--recipe", "int8-weight-only"),
+        GENERATION,
+        (*GENERATION, "--recipe", "int8-weight-only"),
+    ],
+)
+def test_right_program_of_ranges_and_of_generation_has_no_fault(thunder, llama, options):
+    done = thunder("debug", llama, "--without", "inductor", *options, "--json")
+    assert done.status == 0, done.out + done.err
+    inside = done.json["inside"]
+    assert inside["stages"]
+    assert not inside["faults"]
+
+
+@pytest.mark.parametrize("options", [("--dynamic", "seq=2:16"), GENERATION])
+@pytest.mark.parametrize(("name", "kind"), [("WrongExecutor", "executor"), ("WrongTransform", "transform")])
+def test_wrong_program_of_ranges_and_of_generation_is_named(thunder, llama, recipes, options, name, kind):
+    done = thunder("debug", llama, "--recipe", f"{recipes}:{name}", *options, "--json")
+    assert done.status == 1, done.err
+    assert {fault["kind"] for fault in done.json["inside"]["faults"]} == {kind}
 
 
 def test_a_folder_that_is_there_is_kept(thunder, here, llama):

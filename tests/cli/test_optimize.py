@@ -143,9 +143,35 @@ def test_a_config_file_gives_what_the_command_line_does_not(thunder, here, llama
 
 
 def test_random_weights_need_a_config_alone(thunder, damaged):
-    (damaged / "model.safetensors").unlink()
+    (damaged / "model.safetensors").write_bytes(b"\0" * 100)
     assert thunder("optimize", damaged, "--dry-run").status == 2
-    assert thunder("optimize", damaged, "--dry-run", "--random-weights").status == 0
+    (damaged / "model.safetensors").unlink()
+    assert thunder("optimize", damaged).status == 2
+    done = thunder("optimize", damaged, "--dry-run", "--random-weights")
+    assert done.status == 0
+    assert "lacking" not in done.out
+
+
+def test_plan_of_a_config_alone_says_that_weights_are_lacking(thunder, damaged):
+    (damaged / "model.safetensors").unlink()
+    for more in ((), ("--task", "generate"), ("--train",), ("--recipe", "int8-weight-only")):
+        done = thunder("optimize", damaged, "--dry-run", *more)
+        assert done.status == 0, done.err
+        words = " ".join(done.out.split())
+        assert "lacking" in words
+        assert "holds none, as a run needs (add them, or give --random-weights)" in words
+    targeted = thunder("optimize", damaged, "--dry-run", "--target", "sm_90")
+    assert targeted.status == 0
+    assert "lacking" not in targeted.out
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_target_is_compiled_for_from_a_config_alone(thunder, here, damaged):
+    (damaged / "model.safetensors").unlink()
+    run = ("optimize", damaged, "-r", "hf-llama", "--target", "sm_90", "--out", "result", *QUICK)
+    assert thunder(*run, "--include-weights").status == 2
+    assert thunder(*run).status == 0
+    assert json.loads((here / "result" / "manifest.json").read_text())["target"] == "sm_90"
 
 
 def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch):

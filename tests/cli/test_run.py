@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 import torch
@@ -10,12 +11,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from tests.cli.small import saved
+from thunder_cli.commands.run import in_words
 from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import optimize
-from thunder_core.pipeline.generation import ServedLengths, TokenListener
+from thunder_core.pipeline import generation, optimize
+from thunder_core.pipeline.generation import ServedLengths, Token, TokenListener, WeightReading
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe
 
+REPORTED = r"then ([\d.]+) tokens/s \(([\d.]+) GiB/s of weights, and memory gives ([\d.]+) GiB/s\)"
 PROMPT = "w1 w2 w3 w4 w5 w6"
 TEMPLATE = "{% for turn in messages %}w7 {{ turn.content }}{% endfor %}"
 
@@ -64,6 +67,38 @@ def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch,
     assert found["text"] + "\n" == text.out
     assert found["seconds_to_first_token"] == found["seconds_of_each_token"][0] > 0
     assert found["tokens_per_second"] == pytest.approx(8 / sum(found["seconds_of_each_token"][1:]))
+
+
+def test_rate_of_a_large_model_stands_beside_the_bandwidth_of_memory(thunder, made, monkeypatch):
+    run = ("run", made / "generating", "--new-tokens", 9, "--prompt", PROMPT)
+    assert thunder(*run, "--json").json["memory"] is None
+    assert "memory gives" not in thunder(*run).err
+    monkeypatch.setattr(generation, "LARGE", 0)
+    found = thunder(*run, "--json").json
+    weights = AutoModelForCausalLM.from_pretrained(made / "model")
+    held = {id(one): one.nbytes for one in (*weights.parameters(), *weights.buffers())}
+    assert found["memory"]["weights"] == sum(held.values())
+    assert 1e8 < found["memory"]["bandwidth"] < 1e13
+    words = thunder(*run).err
+    rate, read, most = map(float, re.search(REPORTED, words).groups())
+    assert read == pytest.approx(rate * sum(held.values()) / 2**30, abs=0.06)
+    assert most > 0.1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "reading", "words"),
+    [
+        ([0.5], WeightReading(2**30, 2**34), "1 token: the first after 0.50 s"),
+        ([0.5, 0.25, 0.25], None, "3 tokens: the first after 0.50 s, then 4.0 tokens/s"),
+        (
+            [1.0, 0.5, 0.5],
+            WeightReading(3 * 2**30, 12.5 * 2**30),
+            "3 tokens: the first after 1.00 s, then 2.0 tokens/s (6.0 GiB/s of weights, and memory gives 12.5 GiB/s)",
+        ),
+    ],
+)
+def test_rate_in_words(seconds, reading, words):
+    assert in_words([Token(1, one, False) for one in seconds], reading) == words
 
 
 def test_tokens_are_drawn_as_eager_generate_draws_them(thunder, made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import thunder_core as thunder
@@ -9,7 +10,7 @@ from tests.fault_localization.examined import activating, examined, numbers, pro
 from tests.planted.bound_symbols import changed
 from tests.planted.programs import with_transformed
 from thunder_core.fault_localization.acquisition import matched_calls
-from thunder_core.fault_localization.eager_calls import RecordCalls
+from thunder_core.fault_localization.eager_calls import RecordCalls, RepeatedRecording
 from thunder_core.fault_localization.examination import examine
 from thunder_core.fault_localization.guard_probes import serves_ranges
 from thunder_core.runtime.program import Program
@@ -44,6 +45,60 @@ def test_calls_are_recorded_with_what_they_return():
         two_calls(x)
     assert [call.function.__name__ for call in recorder.calls] == ["mul", "silu", "tanh", "mul"]
     assert torch.equal(recorder.calls[-1].results[0], two_calls(numbers()))
+
+
+@pytest.mark.parametrize(("room", "runs"), [(0, 5), (200, 5), (300, 3), (10_000, 1)])
+def test_results_that_are_not_held_are_recorded_again(room, runs):
+    x, recorders = numbers(), []  # 128 bytes
+    with RecordCalls() as whole:
+        two_calls(x)
+
+    def run(recorder: RecordCalls) -> None:
+        recorders.append(recorder)
+        with recorder:
+            two_calls(x)
+
+    calls = RepeatedRecording(two_calls, run, room).calls
+    assert [call.name for call in calls] == ["mul", "silu", "tanh", "mul"]
+    for call, other in zip((*calls, calls[0]), (*whole.calls, whole.calls[0]), strict=True):
+        assert torch.equal(call.results[0], other.results[0])
+    held = [sum(one.nbytes for (one,) in recorder.held.values()) for recorder in recorders]
+    assert max(held) <= max(room, x.nbytes)
+    assert len(recorders) == runs
+
+
+def test_program_that_makes_other_calls_each_time_is_refused():
+    x, count = numbers(), iter(range(10))
+
+    def run(recorder: RecordCalls) -> None:
+        with recorder:
+            [x * 2 for _ in range(4 + next(count))]
+
+    calls = RepeatedRecording(None, run, x.nbytes).calls
+    assert torch.equal(calls[0].results[0], x * 2)
+    with pytest.raises(RuntimeError, match="other calls of PyTorch when it runs again"):
+        _ = calls[3].results
+
+
+def deep(x: torch.Tensor) -> torch.Tensor:
+    """Many layers, and random numbers between them."""
+    for _ in range(12):
+        x = torch.sin(silu(x * 2) * 1e3) + torch.rand_like(x)
+    return x
+
+
+@pytest.mark.parametrize("room", [0, 1 << 11])
+def test_faults_are_found_with_some_results_held_at_a_time(room, monkeypatch):
+    monkeypatch.setattr("thunder_core.fault_localization.eager_calls.LEAST_ROOM", room)
+    monkeypatch.setattr("thunder_core.fault_localization.eager_calls.PART_OF_WEIGHTS", 0)
+    program = program_of(deep, x=numbers())
+    assert not examine(program, deep, (), {"x": numbers()}).faults
+    count = len(list(changed(program.traces("computation")[0])))
+    for number in (0, count // 2, count - 1):
+        wrong, what, name = acquired_wrongly(program, number)
+        (fault,) = examine(wrong, deep, (), {"x": numbers()}).faults
+        assert fault.kind == "acquisition"
+        assert fault.result == name or what == "left out"
 
 
 def amplifying(x: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 
 from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoint
 from thunder_core.errors import OutOfMemory
+from thunder_core.extension import requirement
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request, memory_plan, optimize, plan
@@ -50,9 +51,9 @@ def test_weights_are_counted_as_the_files_hold_them_and_are_mapped(checkpoint):
     assert len(list(checkpoint.glob("*.safetensors"))) > 1
     stored = sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
     assert memory.weights == pytest.approx(stored, rel=0.01)
-    assert memory.mapped
-    assert not planned(checkpoint, random_weights=False, dtype="bfloat16").mapped
-    assert not planned(checkpoint).mapped
+    assert memory.is_mapped
+    assert not planned(checkpoint, random_weights=False, dtype="bfloat16").is_mapped
+    assert not planned(checkpoint).is_mapped
 
 
 def test_each_stage_of_a_large_model_has_its_peak(tmp_path):
@@ -90,7 +91,26 @@ def test_cache_of_generation_counts(tmp_path):
 
 def test_quantized_weights_count_beside_those_they_are_made_of(tmp_path):
     memory = planned(config_folder(tmp_path, SIZES["0.1"]), recipe="int8-weight-only")
-    assert 0.25 * memory.weights < memory.prepared < 0.3 * memory.weights
+    assert 0.25 * memory.weights < memory.new_weights < 0.3 * memory.weights
+
+
+def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, monkeypatch):
+    folder = config_folder(tmp_path, SIZES["0.1"], "bfloat16")
+    plans = {dtype: plan(Request(model=model_of(folder, dtype))) for dtype in (None, "float16", "float32")}
+    monkeypatch.setattr(requirement, "instruction_sets", lambda: frozenset({"avx2"}))
+    for dtype in (None, "float16"):
+        (cost,) = [text for matter, text in plans[dtype].rows() if matter == "dtype"]
+        assert "377 MiB of weights in memory of their own in place of 189 MiB" in cost
+        assert f"so {dtype or 'bfloat16'} is converted to float32 in each product" in cost
+    assert "dtype" not in dict(plans["float32"].rows())
+    for flags in ({"avx512_bf16", "avx512_fp16"}, {"amx_bf16", "amx_fp16"}, {"bf16", "asimdhp"}, set()):
+        monkeypatch.setattr(requirement, "instruction_sets", lambda flags=flags: frozenset(flags))
+        assert not any("dtype" in dict(one.rows()) for one in plans.values())
+
+
+def model_of(folder: Path, dtype: str | None) -> ModelRequest:
+    """The request for a model with random weights, of a dtype."""
+    return ModelRequest(str(folder), device="cpu", random_weights=True, dtype=dtype)
 
 
 def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatch):

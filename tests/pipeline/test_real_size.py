@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.random_checkpoint import SIZES, write_checkpoint
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import Request, plan
+from thunder_core.pipeline.memory_plan import MemoryPlan
 
 MIB = 1 << 20
 WEIGHTS = 377 * MIB
@@ -46,6 +49,13 @@ def figures(folder: Path, **options: object) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def plan_of(folder: Path, **options: Any) -> MemoryPlan:
+    """The plan for the memory of an optimization."""
+    memory = plan(Request("default", ModelRequest(str(folder / "model"), device="cpu"), **options)).memory
+    assert memory is not None
+    return memory
+
+
 def test_memory_of_each_stage_is_bounded_and_released(folder: Path) -> None:
     found = figures(folder)
     imported, stages = found["imported"], found["stages"]
@@ -53,6 +63,8 @@ def test_memory_of_each_stage_is_bounded_and_released(folder: Path) -> None:
     assert all(peak < 1.3 * WEIGHTS / MIB + CALLS / MIB for peak in peaks.values()), peaks
     assert peaks["load"] < 0.1 * WEIGHTS / MIB  # mapped, and not read
     assert found["end"] - imported < WEIGHTS + 300 * MIB
+    planned = dict(plan_of(folder, seq=64).stages)["validate"] / MIB
+    assert planned == pytest.approx(peaks["validate"], rel=0.15)
     report = json.loads((folder / "quick" / "report.json").read_text())
     assert report["validation"]["by_layer"] is True
     assert report["validation"]["reference_dtype"] == "float64"

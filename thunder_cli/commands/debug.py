@@ -19,13 +19,15 @@ from thunder_core.pipeline.debug_request import DebugRequest, check_debug_reques
 if TYPE_CHECKING:
     from thunder_core.pipeline.debug import Diagnosis
 
+SIZES = ("batch", "seq", "cache", "dynamic", "prompt-length", "new-tokens")
+
 
 @expand_options
 def debug(
     subject: options.Subject = None,
     *,
     debug_request: DebugRequest,
-    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, *SIZES)],
     trust: options.TrustOptions,
     ci: CiOptions,
     json: options.Json = False,
@@ -37,6 +39,7 @@ def debug(
     On one input, each line that an executor runs is compared with eager PyTorch and with float64. Each transform is
     compared with the trace before it, and the backward with autograd. An artifact's programs are compared with newly
     compiled ones.
+    With --dynamic, the program that serves the range is examined, and with --task generate each program of `generate`.
     The exit status is 1 if an error was found and 0 otherwise.
     """
     from thunder_cli.ci_report import reporting

@@ -44,7 +44,7 @@ def optimize(
 
     with quiet_libraries(debug=debug), reporting(ci, "optimize") as checks:
         request = settings.naming(model).over(read_settings(config) if config else Settings()).request()
-        refuse_early(request)
+        refuse_early(request, dry_run=dry_run)
 
         from thunder_cli.hub_notice import print_hub_notice
         from thunder_cli.import_notice import importing
@@ -56,13 +56,17 @@ def optimize(
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
         with importing(told):
-            from thunder_core.pipeline import carry_out, plan
+            from thunder_core.pipeline import plan
 
-            planned = plan(request)
+            planned = plan(request, dry_run=dry_run)
         if dry_run:
             show_plan(planned, json=json)
             return
         told.print(plan_view(planned))
+        if planned.lacking_memory is not None:  # before more is imported
+            raise planned.lacking_memory
+        with importing(told):
+            from thunder_core.pipeline import carry_out
         with watching(told) as progress:
             outcome = carry_out(planned, progress)
         from thunder_cli.ci_findings import note_report
@@ -71,11 +75,11 @@ def optimize(
         show_outcome(outcome, json=json, quiet=quiet)
 
 
-def refuse_early(request: Request) -> None:
+def refuse_early(request: Request, *, dry_run: bool = False) -> None:
     """Raise what names, sizes and paths tell of a request, the cheapest to be known first."""
     from thunder_core.pipeline.request_checks import check_request
 
-    check_request(request)
+    check_request(request, dry_run=dry_run)
 
     from thunder_core.pipeline.destination import check_destination
 

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from thunder_core.claiming.comparison import Difference, Exact, Measured, metadata_difference, value_difference
-from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred
+from thunder_core.claiming.copies import Values, not_copied, shares_memory
+from thunder_core.claiming.deferred_tensor import deferred
 from thunder_core.claiming.double_precision import evaluate_in_double, in_float64
+from thunder_core.claiming.input_snapshot import InputSnapshot, private_values
 from thunder_core.errors import WrongResult
 from thunder_core.extension.authorship import is_ours, line_of
 from thunder_core.ir.evaluate import bindings, evaluate
@@ -19,9 +21,10 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
+READ_ONLY = "the input `{}`, which eager PyTorch does not write to,"
+CHANGED = "has changed"
 UNINITIALIZED = "it returns uninitialized memory"
 FIX = "leave out the executor {0!r}, or its claim to this operation, and report the error to its author"
-Values = dict[str, Any]
 
 
 class Judge:
@@ -80,17 +83,17 @@ class Check:
         if (reason := next(filter(None, map(not_copied, inputs.values())), None)) is not None:
             self.left_out = reason
             return run()
-        before = copied(inputs)
+        before = InputSnapshot.of(inputs, (self.claimed, *self.reference))
         states = RandomStates.now(inputs)
         result = run()
         with torch.no_grad():
             self._compare(result, inputs, before, states)
         return result
 
-    def _compare(self, result: Any, inputs: Values, before: Values, states: RandomStates) -> None:
+    def _compare(self, result: Any, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
         """Compare the results, the inputs and the random numbers drawn with those of the reference."""
         drawn = RandomStates.now(inputs)
-        expected = self._evaluated(own_copies(before, (self.claimed, *self.reference)), states)
+        expected = self._evaluated(private_values(before.values, (self.claimed, *self.reference)), states)
         same_draws = drawn.equal(RandomStates.now(inputs))
         drawn.restore()
         if not same_draws:
@@ -101,10 +104,13 @@ class Check:
         except ValueError as error:
             self.judge.refuse(self, "the result", Difference(f"has another structure: {error}"))
             return
-        exact = ExactValues(self.claimed, self.reference, before, states, drawn)
+        exact = ExactValues(self.claimed, self.reference, before.values, states, drawn)
         for name, value in {**inputs, **outputs}.items():
             is_result = name in outputs or name in self.claimed.mutates
-            self._require_same(name, value, expected[name], is_result, exact)
+            if name in before.fingerprints and not is_result:
+                self._require_unchanged(name, value, before)
+            else:
+                self._require_same(name, value, expected[name], is_result, exact)
         for name, value in outputs.items():
             self._require_memory_of_its_own(name, value, inputs, expected)
         self.compared += 1
@@ -118,11 +124,15 @@ class Check:
         return values
 
     def _require_same(self, name: str, actual: Any, expected: Any, is_result: bool, exact: ExactValues) -> None:
-        what = f"`{name}`" if is_result else f"the input `{name}`, which eager PyTorch does not write to,"
+        what = f"`{name}`" if is_result else READ_ONLY.format(name)
         if (difference := metadata_difference(actual, expected)) is not None:
             self.judge.refuse(self, what, difference, name)
         elif isinstance(expected, torch.Tensor) and name not in self.uninitialized:
             self._require_same_values(name, what, actual, expected, exact if is_result else None)
+
+    def _require_unchanged(self, name: str, value: torch.Tensor, before: InputSnapshot) -> None:
+        if not before.is_unchanged(name, value):
+            self.judge.refuse(self, READ_ONLY.format(name), Difference(CHANGED), name)
 
     def _require_same_values(
         self, name: str, what: str, actual: torch.Tensor, expected: torch.Tensor, exact: ExactValues | None
@@ -132,7 +142,7 @@ class Check:
         measured = self.judge.measure(actual, expected, exact.of(name) if exact is not None else no_exact_value)
         difference = measured.difference
         if exact is None and measured.largest:
-            difference = difference or Difference("is another than before", measured.largest)
+            difference = difference or Difference(CHANGED, measured.largest)
         self.largest = max(self.largest, measured.largest)
         if difference is not None:
             self.judge.refuse(self, what, difference, name)
@@ -176,7 +186,9 @@ class ExactValues:
         change = perturb if perturbed else in_float64
         written = any(bsym.mutates for bsym in (self.claimed, *self.reference))
         widen = change if written else partial(deferred, compute=change)
-        values = {key: widen(value) for key, value in own_copies(self.before, (self.claimed, *self.reference)).items()}
+        values = {
+            key: widen(value) for key, value in private_values(self.before, (self.claimed, *self.reference)).items()
+        }
         try:
             self.states.restore()
             evaluate_in_double(self.reference, values)
@@ -185,11 +197,6 @@ class ExactValues:
         finally:
             self.drawn.restore()
         return values
-
-
-def own_copies(values: Values, bsyms: Sequence[BoundSymbol]) -> Values:
-    """Values that bound symbols may write to: copies, where they write to anything."""
-    return copied(values) if any(bsym.mutates for bsym in bsyms) else dict(values)
 
 
 def no_exact_value(perturbed: bool = False) -> None:
@@ -260,7 +267,7 @@ class LaterCheck(Check):
             self.left_out = reason
             return
         with torch.no_grad():
-            self._compare(args[len(read) :], inputs, copied(inputs), RandomStates.now(inputs))
+            self._compare(args[len(read) :], inputs, InputSnapshot.of(inputs, self.reference), RandomStates.now(inputs))
 
 
 @dataclass(frozen=True)
@@ -277,6 +284,12 @@ class RandomStates:
         states = {device: torch.cuda.get_rng_state(device) for device in devices}
         return cls({torch.device("cpu"): torch.get_rng_state(), **states})
 
+    def renewed(self) -> RandomStates:
+        """The states of the same generators as they are now."""
+        gpus = [device for device in self.states if device.type == "cuda"]
+        states = {device: torch.cuda.get_rng_state(device) for device in gpus}
+        return RandomStates({torch.device("cpu"): torch.get_rng_state(), **states})
+
     def restore(self) -> None:
         """Set the generators back to these states."""
         for device, state in self.states.items():
@@ -285,45 +298,6 @@ class RandomStates:
     def equal(self, other: RandomStates) -> bool:
         """Whether the states are equal."""
         return all(torch.equal(state, other.states[device]) for device, state in self.states.items())
-
-
-def not_copied(value: Any) -> str | None:
-    """The reason why what an input is cannot be copied for a second computation; None for all others."""
-    if isinstance(value, torch.Generator):
-        return "it takes a random number generator"
-    if isinstance(value, torch.Tensor):
-        kind = type(value)
-        if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-            return f"it takes a {kind.__name__}"
-        if value.layout is not torch.strided or value.is_quantized:
-            return f"it takes a tensor of layout {value.layout}"
-    return None
-
-
-def copied(values: Values) -> Values:
-    """Copies of tensors, which share memory with each other as the tensors do; other values as they are."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    return {name: _copy(value, storages) for name, value in values.items()}
-
-
-def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    if not isinstance(value, torch.Tensor) or isinstance(value, DeferredTensor):
-        return value
-    value = value.detach()
-    storage = value.untyped_storage()
-    if storage._cdata not in storages:
-        storages[storage._cdata] = storage.clone()
-    copy = torch.empty(0, dtype=value.dtype, device=value.device)
-    copy.set_(storages[storage._cdata], value.storage_offset(), value.shape, value.stride())
-    copy = copy.conj() if value.is_conj() else copy
-    return copy._neg_view() if value.is_neg() else copy
-
-
-def shares_memory(one: Any, other: Any) -> bool:
-    """Whether two values are tensors that lie in one storage."""
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
-        return False
-    return bool(one.numel() and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
 
 
 def checks_of(bsyms: Sequence[BoundSymbol]) -> Iterator[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ ROUNDING: Mapping[torch.dtype, float] = {
 }
 TIMES_EAGER = 4.0
 EIGHT_BITS = 0.15  # of floating-point types of eight bits
+BLOCK = 1 << 18  # elements that are compared at once, so that large results need no large copies in float64
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,12 @@ def different_at(actual: torch.Tensor, expected: torch.Tensor, largest: float) -
     return Difference(f"is {one} at {place}, but {other} in eager PyTorch", largest)
 
 
+def blocks_of(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Matching blocks of the elements of tensors of one shape, in a dtype in which differences can be taken."""
+    for block in zip(*(torch.split(tensor.detach().reshape(-1), BLOCK) for tensor in tensors), strict=True):
+        yield tuple(map(widened, block))
+
+
 def widened(tensor: torch.Tensor) -> torch.Tensor:
     """The values of a tensor in a dtype in which differences can be taken."""
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
@@ -128,13 +135,16 @@ def differences(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 def largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """The largest difference of the values of two tensors."""
-    return float(differences(actual, expected).max()) if expected.numel() else 0.0
+    if not expected.numel() or actual.shape != expected.shape:
+        return float(differences(actual, expected).max()) if expected.numel() else 0.0
+    return max(float(differences(*block).max()) for block in blocks_of(actual, expected))
 
 
 def largest_value(tensor: torch.Tensor) -> float:
     """The largest finite value of a tensor, without its sign."""
-    values = widened(tensor).abs()
-    return float(values[values.isfinite()].max()) if bool(values.isfinite().any()) else 0.0
+    magnitudes = (values.abs() for (values,) in blocks_of(tensor))
+    finite = (values[values.isfinite()] for values in magnitudes)
+    return max((float(values.max()) for values in finite if values.numel()), default=0.0)
 
 
 def worst_place(actual: torch.Tensor, expected: torch.Tensor) -> tuple[list[int], str, str]:

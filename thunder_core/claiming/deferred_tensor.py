@@ -1,4 +1,8 @@
-"""Deferred tensors: a weight in float64 that takes memory only while an operation reads it."""
+"""Deferred tensors: a weight in float64 that takes memory only while an operation reads it.
+
+A product with a large one is computed from some columns at a time, and rows are taken out before they are converted, so
+that the weights of no layer are converted as a whole: the embedding of 100,000 tokens is as large as many layers.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,9 @@ from torch.utils import _pytree
 from thunder_core.capture.writes import written_values
 
 LEAST = 1 << 20  # bytes; a smaller tensor is converted at once
+PART = 32 << 20  # bytes of a converted weight that a product reads at once
+PRODUCTS = {torch.ops.aten.mm.default: 1, torch.ops.aten.addmm.default: 2}  # the place of the right factor
+GATHERS = frozenset({torch.ops.aten.embedding.default, torch.ops.aten.index_select.default})
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 Compute = Callable[[torch.Tensor], torch.Tensor]
 
@@ -52,8 +59,31 @@ class DeferredTensor(torch.Tensor):
                 return _pytree.tree_map_only(torch.Tensor, lambda view: DeferredTensor(view, base.compute), views)
         if any(isinstance(one, cls) for one in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
             raise RuntimeError(f"{func} writes to a tensor that is deferred")
+        if func in GATHERS and isinstance(args[0], cls):
+            return args[0].compute(func(args[0].source, *args[1:], **kwargs))
+        if func in PRODUCTS and isinstance(weight := args[PRODUCTS[func]], cls) and weight.nbytes > PART:
+            return product_by_columns(func, args, kwargs, weight)
         args, kwargs = _pytree.tree_map_only(cls, cls.values, (args, kwargs))
         return func(*args, **kwargs)
+
+
+def product_by_columns(func: Any, args: Any, kwargs: Any, weight: DeferredTensor) -> torch.Tensor:
+    """The product with a weight, some of whose columns are converted at a time, with what is added to it."""
+    place = PRODUCTS[func]
+    rows, columns = weight.shape
+    width = max(1, PART // (rows * weight.itemsize))
+    result = torch.empty((args[place - 1].shape[0], columns), dtype=weight.dtype, device=weight.device)
+    for start in range(0, columns, width):
+        end = min(start + width, columns)
+        added = [one[..., start:end] if one.shape[-1] == columns else one for one in args[: place - 1]]
+        result[:, start:end] = func(*added, args[place - 1], weight[:, start:end], *args[place + 1 :], **kwargs)
+    return result
+
+
+def bytes_read_at_once(weight: torch.Tensor, dtype: torch.dtype) -> int:
+    """The bytes of a weight in a dtype that an operation holds at once: a product holds some columns of a matrix."""
+    size = weight.numel() * dtype.itemsize
+    return min(size, PART) if weight.ndim == 2 else size
 
 
 def has_same_values(one: object, other: object) -> bool:

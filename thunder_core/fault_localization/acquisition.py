@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values, copied, perturb
+from thunder_core.claiming.check import RandomStates, perturb
 from thunder_core.claiming.comparison import Difference, Exact, different_at
+from thunder_core.claiming.copies import Values, copied
+from thunder_core.claiming.deferred_tensor import Compute, deferred
 from thunder_core.claiming.double_precision import in_float64, result_in_double
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.eager_calls import EagerCall, is_dense
@@ -92,7 +94,7 @@ def key_of_line(bsym: BoundSymbol) -> Key:
 
 def key_of_call(call: EagerCall) -> Key:
     """The key of a call of the program."""
-    return call.name, call.place.filename, call.place.lineno, call.place.module, len(call.results)
+    return call.name, call.place.filename, call.place.lineno, call.place.module, call.result_count
 
 
 def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
@@ -157,10 +159,17 @@ def exact_of(bsym: BoundSymbol, name: str, given: Values) -> Exact:
 
     def exact(perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        values = {name: change(value) for name, value in copied(given).items()}
+        values = converted(bsym, given, change)
         return result_in_double(bsym, name, values)
 
     return exact
+
+
+def converted(bsym: BoundSymbol, given: Values, change: Compute) -> Values:
+    """The values that a line has read, in another precision: large tensors are converted while they are read."""
+    if bsym.mutates:
+        return {name: change(value) for name, value in copied(given).items()}
+    return {name: deferred(value, change) for name, value in given.items()}
 
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:

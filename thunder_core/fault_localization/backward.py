@@ -10,7 +10,8 @@ import torch
 
 from thunder_core.autodiff.program_derivative import ProgramDerivative
 from thunder_core.autodiff.reverse_mode import ReverseSweep
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
+from thunder_core.claiming.copies import Values
 from thunder_core.claiming.double_precision import in_float64
 from thunder_core.fault_localization.derivatives import (
     Cotangents,

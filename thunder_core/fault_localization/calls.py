@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import copied, not_copied
+from thunder_core.claiming.copies import copied, not_copied
 from thunder_core.errors import NotComparable
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.leaves import Leaves, leaves_of

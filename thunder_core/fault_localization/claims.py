@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.claiming.copies import Values
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.judgement import Deadline, Findings, judged_by
 from thunder_core.fault_localization.own_inputs import own_inputs

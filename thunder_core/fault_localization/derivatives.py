@@ -12,8 +12,9 @@ import torch
 
 from thunder_core.autodiff.derivation import Derivation
 from thunder_core.autodiff.step import Step
-from thunder_core.claiming.check import RandomStates, Values, no_exact_value, perturb
+from thunder_core.claiming.check import RandomStates, no_exact_value, perturb
 from thunder_core.claiming.comparison import Difference, Exact
+from thunder_core.claiming.copies import Values
 from thunder_core.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.fault_localization.line_faults import line_fault
 from thunder_core.fault_localization.own_inputs import converted_inputs, own_inputs

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.claim_checks import uninitialized
 from thunder_core.claiming.comparison import Difference, different_at, largest_difference
+from thunder_core.claiming.copies import Values
 from thunder_core.fault_localization.line_faults import line_fault, of_result
 from thunder_core.fault_localization.recording import record
 from thunder_core.fault_localization.stages import is_equal

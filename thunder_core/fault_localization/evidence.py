@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from thunder_core.autodiff.program_derivative import ProgramDerivative
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.claim_checks import Unclaimed, reference_of
+from thunder_core.claiming.copies import Values
 from thunder_core.fault_localization.backward import backward_inputs
 from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.examination import outcome_undone

@@ -19,7 +19,7 @@ from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.epilogue import OTHER_VALUES
 from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.model_probes import model_probes, process_probes
-from thunder_core.fault_localization.outside import eager_calls, unlike_path
+from thunder_core.fault_localization.outside import eager_calls, room_for, unlike_path
 from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.place_probes import place_probes
 from thunder_core.fault_localization.probe import Probe
@@ -143,7 +143,7 @@ def unlike_values(
     faults = wrong_claims(program, prepared, states)
     if faults:
         return f"{faults[0].line}: {faults[0].difference}"
-    followed = follow(acquired, inputs, states, eager_calls(call, arguments(), states))
+    followed = follow(acquired, inputs, states, eager_calls(call, arguments, states, room_for(acquired)))
     if followed.fault is not None:
         return f"{followed.fault.line}: {followed.fault.difference}"
     path = unlike_path(followed.values, ours, theirs)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from thunder_core.capture.settings import settings_of
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.claim_checks import uninitialized
+from thunder_core.claiming.copies import Values
 from thunder_core.claiming.free import last_uses
 from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.stages import is_equal

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
+from thunder_core.claiming.copies import Values
 from thunder_core.fault_localization.line_faults import tensor_facts
 from thunder_core.fault_localization.recording import record
 from thunder_core.ir.evaluate import evaluate

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from thunder_core.capture.settings import settings_of
 from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.comparison import Difference
 from thunder_core.fault_localization.acquisition import follow
 from thunder_core.fault_localization.calls import Arguments, Call
-from thunder_core.fault_localization.eager_calls import EagerCall, RecordCalls
+from thunder_core.fault_localization.eager_calls import EagerCall, RecordCalls, RepeatedRecording, room_beside
 from thunder_core.fault_localization.epilogue import (
     OTHER_VALUES,
     HandedOut,
@@ -22,6 +26,7 @@ from thunder_core.fault_localization.epilogue import (
 from thunder_core.fault_localization.line_faults import return_fault
 from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault
@@ -64,7 +69,7 @@ def wrong_outside(
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
     fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
     if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
-        followed = follow(acquired, inputs, states, eager_calls(call, call.own_arguments(), states))
+        followed = follow(acquired, inputs, states, eager_calls(call, call.own_arguments, states, room_for(acquired)))
         fault = followed.fault or fault or wrong_result(acquired, followed.values, mine, right)
     yield from [] if fault is None else [fault]
 
@@ -116,14 +121,34 @@ def run_eager(call: Call, states: RandomStates) -> Run:
     return run_of(call.subject(*args, **kwargs), call, arguments, before, values)
 
 
-def eager_calls(call: Call, arguments: Arguments, states: RandomStates) -> list[EagerCall]:
-    """The calls of PyTorch that the subject makes for arguments, which leave no trace behind."""
-    args, kwargs = arguments
-    recorder = RecordCalls(call.subject)
-    with call.undone(), recorder:
-        states.restore()
-        call.subject(*args, **kwargs)
-    return recorder.calls
+def eager_calls(
+    call: Call, own_arguments: Callable[[], Arguments], states: RandomStates, room: float
+) -> list[EagerCall]:
+    """The calls of PyTorch that the subject makes for arguments, which leave no trace behind.
+
+    So many bytes of what they return are held at a time.
+    """
+    is_differentiated = torch.is_grad_enabled()
+
+    def run(recorder: RecordCalls) -> None:
+        args, kwargs = own_arguments()
+        before = states.renewed()
+        with call.undone(), torch.set_grad_enabled(is_differentiated), recorder:
+            states.restore()
+            call.subject(*args, **kwargs)
+        before.restore()
+
+    return RepeatedRecording(call.subject, run, room).calls
+
+
+def room_for(acquired: Trace) -> float:
+    """The bytes of results of eager calls that are held at a time: a part of what the program reads, its weights.
+
+    All are held where the trace changes settings of PyTorch, under which eager PyTorch would run again.
+    """
+    if settings_of(acquired.bound_symbols):
+        return math.inf
+    return room_beside(sum(proxy.bytes for proxy in acquired.inputs if isinstance(proxy, TensorProxy)))
 
 
 def has_close_values(ours: Leaves, theirs: Leaves) -> bool:

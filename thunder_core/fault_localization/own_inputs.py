@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from thunder_core.analysis.aliasing import names_written_to
-from thunder_core.claiming.check import Values, copied, not_copied
-from thunder_core.claiming.deferred_tensor import LEAST, DeferredTensor, deferred
+from thunder_core.claiming.copies import Values, copied, is_large
+from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred
 from thunder_core.ir.trace import Trace
 
 
@@ -22,11 +20,6 @@ def own_inputs(inputs: Values, *traces: Trace) -> Values:
             shared.pop(name, None)
     own = copied({name: value for name, value in inputs.items() if name not in shared})
     return {name: shared.get(name, own.get(name)) for name in inputs}
-
-
-def is_large(value: Any) -> bool:
-    """Whether a value is a tensor, such as a weight, of which a copy would take much memory."""
-    return isinstance(value, torch.Tensor) and not_copied(value) is None and value.nbytes >= LEAST
 
 
 def converted_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) -> Values:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.comparison import Difference
+from thunder_core.claiming.copies import Values
 from thunder_core.fault_localization.line_faults import stage_line_fault
 from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import record, settings_kept

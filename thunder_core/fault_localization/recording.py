@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from thunder_core.capture.settings import settings_of
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
+from thunder_core.claiming.copies import Values
 from thunder_core.claiming.double_precision import call_in_double, default_float64, in_float64
 from thunder_core.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.ir.evaluate import bindings, call_target, evaluate_one

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, Values
+from thunder_core.claiming.check import RandomStates
 from thunder_core.claiming.claim import claim
+from thunder_core.claiming.copies import Values
 from thunder_core.claiming.executor import Executor
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.judgement import Deadline

@@ -7,8 +7,10 @@ these change is rounding, too. So a fault of 1e-4 in float32 is told from roundi
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,10 +18,10 @@ from thunder_core.claiming.comparison import (
     EIGHT_BITS,
     Exact,
     Measured,
+    blocks_of,
     different_at,
     largest_difference,
     largest_value,
-    widened,
 )
 from thunder_core.claiming.comparison import ROUNDING as WITHOUT_REFERENCE
 from thunder_core.options.tolerance import Tolerance
@@ -79,7 +81,7 @@ def rounding_difference(
     measured = compared_with_float64(reference, actual, expected, largest, allowance)
     perturbed = exact(perturbed=True) if measured.difference is not None else None
     if perturbed is not None and perturbed.shape == reference.shape:
-        measured = compared_with_float64(reference, actual, expected, largest, allowance, (perturbed - reference).abs())
+        measured = compared_with_float64(reference, actual, expected, largest, allowance, perturbed)
     return measured
 
 
@@ -104,45 +106,76 @@ def compared_with_float64(
     expected: torch.Tensor,
     largest: float,
     allowance: Allowance,
-    perturbation: torch.Tensor | None = None,
+    perturbed: torch.Tensor | None = None,
 ) -> Measured:
-    """A result and eager PyTorch's beside the same in float64.
-
-    `perturbation` is by how much that changes where the last digits of the inputs are others.
-    """
-    ours, theirs, exact = widened(actual), widened(expected), widened(reference)
-    finite = theirs.isfinite() & exact.isfinite()
-    magnitude = exact.abs().where(finite, 0.0)
-    mistake = (ours - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf)
-    eager_mistake = (theirs - exact).abs().where(finite, 0.0)
-    slack = torch.zeros_like(magnitude) if perturbation is None else perturbation.where(finite, 0.0)
-    slack = slack.nan_to_num(nan=0.0, posinf=0.0)
+    """A result and eager PyTorch's beside the same in float64, and where the last digits of inputs are others."""
     information = torch.finfo(expected.dtype)
     unit, smallest = information.eps, information.tiny
-    allowed = (
-        allowance.times_eager * eager_mistake.max()
-        + allowance.floor * magnitude.max()
-        + TIMES_INPUTS * slack.max()
-        + UNITS.get(expected.dtype, USUAL_UNITS) * unit * magnitude
-        + smallest
-    )
-    allowed_mean = allowance.times_eager * (root_mean_square(eager_mistake) + root_mean_square(slack)) + smallest
-    allowed_mean = allowed_mean + (MEAN_UNITS * unit + allowance.floor) * root_mean_square(magnitude)
-    is_nearer = exact.isfinite() & ((ours - exact).abs() <= NEARER * exact.abs())  # where eager PyTorch overflows
-    same_non_finite = bool(((ours == theirs) | (ours.isnan() & theirs.isnan()) | finite | is_nearer).all())
+    units = UNITS.get(expected.dtype, USUAL_UNITS) * unit
+    found = ErrorSums(units)
+    others = () if perturbed is None else (perturbed,)
+    for block in blocks_of(actual, expected, reference, *others):
+        found.add(*block)
+    allowed = allowance.times_eager * found.eager_mistake + allowance.floor * found.magnitude
+    allowed += TIMES_INPUTS * found.slack + smallest
     few = expected.numel() < 64  # a mean over so few elements says nothing that the largest does not
-    right = same_non_finite and bool((mistake <= allowed).all())
-    right = right and (few or bool(root_mean_square(mistake) <= allowed_mean))
+    right = found.same_non_finite and found.excess <= allowed
+    right = right and (few or found.mean("mistake") <= found.allowed_mean(allowance, unit, smallest))
     return Measured(
         None if right else different_at(actual, expected, largest),
         largest,
-        float(mistake.max()),
-        float(eager_mistake.max()),
-        float(allowed.max()),
-        float(magnitude.max()),
+        found.mistake,
+        found.eager_mistake,
+        allowed + units * found.magnitude,
+        found.magnitude,
     )
 
 
-def root_mean_square(values: torch.Tensor) -> torch.Tensor:
-    """The root of the mean of the squares of values."""
-    return values.square().mean().sqrt()
+@dataclass
+class ErrorSums:
+    """The errors of a result and of eager PyTorch's, block by block: the largest ones, and sums of their squares.
+
+    `excess` is by how much the largest error is above so many `units` in the last place of its element; `slack` is
+    what the last digits of inputs change.
+    """
+
+    units: float
+    mistake: float = 0.0
+    eager_mistake: float = 0.0
+    magnitude: float = 0.0
+    slack: float = 0.0
+    excess: float = 0.0
+    same_non_finite: bool = True
+    count: int = 0
+    squares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(
+        self, ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, perturbed: torch.Tensor | None = None
+    ) -> None:
+        """Add a block of a result, of eager PyTorch's, of the one in float64, and of that from other last digits."""
+        finite = theirs.isfinite() & exact.isfinite()
+        errors = {
+            "magnitude": exact.abs().where(finite, 0.0),
+            "mistake": (ours - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf),
+            "eager_mistake": (theirs - exact).abs().where(finite, 0.0),
+        }
+        if perturbed is not None:
+            slack = (perturbed - exact).abs().where(finite, 0.0)
+            errors["slack"] = slack.nan_to_num(nan=0.0, posinf=0.0)
+        for name, values in errors.items():
+            setattr(self, name, max(getattr(self, name), float(values.max())))
+            self.squares[name] += float(values.square().sum())
+        self.excess = max(self.excess, float((errors["mistake"] - self.units * errors["magnitude"]).max()))
+        is_nearer = exact.isfinite() & ((ours - exact).abs() <= NEARER * exact.abs())  # where eager PyTorch overflows
+        same = (ours == theirs) | (ours.isnan() & theirs.isnan()) | finite | is_nearer
+        self.same_non_finite = self.same_non_finite and bool(same.all())
+        self.count += exact.numel()
+
+    def mean(self, name: str) -> float:
+        """The root of the mean of the squares of errors of a kind."""
+        return math.sqrt(self.squares[name] / self.count)
+
+    def allowed_mean(self, allowance: Allowance, unit: float, smallest: float) -> float:
+        """The mean error that is allowed."""
+        allowed = allowance.times_eager * (self.mean("eager_mistake") + self.mean("slack")) + smallest
+        return allowed + (MEAN_UNITS * unit + allowance.floor) * self.mean("magnitude")

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.check import RandomStates, copied, no_exact_value
+from thunder_core.claiming.check import RandomStates, no_exact_value
 from thunder_core.claiming.comparison import different_at, largest_difference, metadata_difference
+from thunder_core.claiming.copies import copied
 from thunder_core.fault_localization.calls import Call
 from thunder_core.fault_localization.epilogue import DIFFERENT, OTHER_VALUES, described, is_close
 from thunder_core.fault_localization.outside import Preparation, Run, run_program

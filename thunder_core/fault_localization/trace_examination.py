@@ -11,7 +11,8 @@ from functools import cache
 import torch
 
 from thunder_core.autodiff.output_aliases import PART_VIEWS
-from thunder_core.claiming.check import RandomStates, Values, perturb
+from thunder_core.claiming.check import RandomStates, perturb
+from thunder_core.claiming.copies import Values
 from thunder_core.errors.tree import message_line
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.determinism import first_unsteady

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from thunder_core.errors import BadModelFolder
 from thunder_core.models.folder import read_json
-from thunder_core.models.foreign_formats import INDEX, PICKLED, SINGLE, refuse_other_kinds
+from thunder_core.models.foreign_formats import INDEX, PICKLED, SINGLE, has_weights, refuse_other_kinds
 
 LFS_POINTER = b"version https://git-lfs"
 AGAIN = "fetch the file again"
@@ -35,6 +35,14 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
         f"{folder} has no weights: neither {SINGLE} nor {INDEX}",
         fix="add the weights, or use --random-weights to build the model from its config alone",
     )
+
+
+def require_checkpoint(folder: Path, *, config_is_enough: bool = False) -> None:
+    """Raise `BadModelFolder` for weights that are damaged, or missing; a config alone may be enough."""
+    if not config_is_enough or has_weights(folder):
+        checkpoint_files(folder)
+    else:
+        refuse_other_kinds(folder)
 
 
 def shards_of(index: Path) -> dict[str, set[str]]:

@@ -71,6 +71,11 @@ def used_data() -> int | None:
     return status_bytes(PROCESS_LIMITS[resource.RLIMIT_DATA])
 
 
+def private_memory() -> int | None:
+    """Bytes of memory that this process holds for itself, without mapped files; None where that is not known."""
+    return status_bytes("RssAnon:")
+
+
 def status_bytes(name: str) -> int | None:
     """A field of the status of this process in bytes."""
     lines = (line.split() for line in _lines(STATUS))

@@ -5,14 +5,25 @@ from __future__ import annotations
 import ctypes
 import gc
 
+from thunder_core.models.memory_limits import private_memory
+
 # Of glibc, which keeps freed blocks of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD), as weights and their copies are.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
 
 
-def release_memory() -> None:
-    """Collect garbage, and give what is free back."""
-    gc.collect()
+MUCH = 192 << 20  # bytes; to look for garbage takes a fifth of a second, which small models are spared
+
+
+def release_memory(before: int | None) -> None:
+    """Give what is free back to the system, and collect garbage where private memory is much more than `before`.
+
+    `before` is the private memory of this process in bytes at an earlier time; None where that is not known.
+    """
     trim_memory()
+    now = private_memory()
+    if before is None or now is None or now - before > MUCH:
+        gc.collect()
+        trim_memory()
 
 
 def trim_memory() -> None:

@@ -12,15 +12,16 @@ from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import Bug
 from thunder_core.fusion.watch import watching
 from thunder_core.ir.trace import Trace
+from thunder_core.models.memory_limits import private_memory
 from thunder_core.models.release_memory import release_memory
-from thunder_core.pipeline.progress import COMPARE, FIRST_CALLS, QUALITY, Progress
+from thunder_core.pipeline.progress import CHECK_RECIPE, COMPARE, FIRST_CALLS, QUALITY, Progress
 from thunder_core.recipe import Transform
 from thunder_core.report import StageTime
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 
 # Stages that use much memory.
-HEAVY = frozenset({"load", "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})
+HEAVY = frozenset({"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})
 
 
 class StageClock:
@@ -31,6 +32,7 @@ class StageClock:
         self.times: list[StageTime] = []
         self.stage = ""
         self._began = 0.0
+        self._private_memory = private_memory()
 
     def begin(self, stage: str) -> None:
         """End the stage before, and begin this one."""
@@ -48,7 +50,7 @@ class StageClock:
             seconds = time.perf_counter() - self._began
             self.times.append(StageTime(name=self.stage, seconds=seconds))
             if self.stage in HEAVY:
-                release_memory()
+                release_memory(self._private_memory)
             self.progress.end(self.stage, seconds)
             self.stage = ""
 

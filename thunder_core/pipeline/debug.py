@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import torch
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.signature import require_authentic
-from thunder_core.claiming.check import RandomStates, copied
+from thunder_core.claiming.check import RandomStates
+from thunder_core.claiming.copies import copied
 from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.errors import ArtifactDamaged, BadOption, OutputExists
@@ -24,22 +27,30 @@ from thunder_core.fault_localization.recording import inputs_by_name
 from thunder_core.fault_localization.reproduction import write_reproduction
 from thunder_core.fault_localization.stored_programs import wrong_stored, wrong_stored_backward
 from thunder_core.fault_localization.trace_examination import without_freed
-from thunder_core.models.input_size import InputSize
 from thunder_core.models.inputs import Inputs
+from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.debug_request import DebugRequest, check_debug_request
+from thunder_core.pipeline.dynamic import arguments_of, require_dimensions, require_positions
 from thunder_core.pipeline.failures import stage_failures
-from thunder_core.pipeline.inside import allowance_of, has_traces
+from thunder_core.pipeline.generation_coverage import GenerationCoverage
+from thunder_core.pipeline.generation_optimization import GenerationOptimization
+from thunder_core.pipeline.inside import allowance_of, has_traces, look_inside_calls
+from thunder_core.pipeline.planning import plan
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
+from thunder_core.pipeline.range_coverage import shortfalls_expected
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.samples import sequence_length
 from thunder_core.pipeline.session import Session, open_model, open_saved
+from thunder_core.pipeline.sizes import size_to_trace
 from thunder_core.pipeline.validate import size_of
 from thunder_core.runtime.program import Program
 from thunder_core.validation.inside import Fault, InsideReport, NonFiniteLine
 from thunder_core.validation.report_facts import ReportFacts
+
+TOKENS = 2  # of which one goes on with a cache
+NO_TRACES, BY_JIT = "there are no traces of it", "use a recipe that acquires programs by jit"
 
 
 class ReproductionFacts(ReportFacts):
@@ -76,29 +87,54 @@ class Diagnosis(ReportFacts):
 def debug_model(request: Request, debug_request: DebugRequest, progress: Progress | None = None) -> Diagnosis:
     """Examine a model under a recipe on one input, as long as it takes.
 
-    Raises the errors of `optimize` for a request that cannot be carried out, `BadOption` for a task that generates, and
-    `OutputExists` for a folder that is there already.
+    Of ranges of sizes that is the program that serves the input; of generation it is each program that a prompt and two
+    tokens take. Raises the errors of `optimize` for a request that cannot be carried out, and `OutputExists` for a
+    folder that is there already.
     """
-    check_debug_request(debug_request)
-    if request.generates:
-        raise BadOption(
-            "`thunder debug` examines single calls, not --task generate",
-            fix="leave out --task generate: the prompt and each token are calls of the same model",
-        )
+    check_debug_request(debug_request, generates=request.generates)
     clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
         clock.begin("load")
-        prepared = prepare(request)
-        session = open_model(prepared, Purpose(request.train))
-        size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq))
-        inputs = session.inputs(size)
-        with session.ready(), torch.set_grad_enabled(request.train):
-            clock.begin("compile")
-            program = compiled_program(session, inputs)
-            clock.begin("examine")
-            inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
-            diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
-            return with_details(diagnosis, session, program, inputs, debug_request, recipe_in_words(request))
+        diagnosis = debug_generation(request, clock) if request.generates else debug_call(request, debug_request, clock)
+        clock.stop()
+        return diagnosis
+
+
+def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock) -> Diagnosis:
+    """Examine a single call of a model under a recipe."""
+    prepared = prepare(request)
+    require_dimensions(prepared.recipe, request.dynamic)
+    session = open_model(prepared, Purpose(request.train))
+    size = size_to_trace(prepared.loading.config, request, ())
+    require_positions(prepared.loading.config, request.dynamic, size)
+    if request.dynamic:
+        arguments = arguments_of(session, prepared.recipe, request.dynamic, size)
+        session = replace(session, compile=partial(apply, prepared, symbolic=arguments))
+    inputs = session.inputs(size)
+    with session.ready(), torch.set_grad_enabled(request.train), shortfalls_expected():
+        clock.begin("compile")
+        program = compiled_program(session, inputs)
+        clock.begin("examine")
+        inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
+        diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
+        return with_details(diagnosis, session, program, inputs, debug_request, recipe_in_words(request))
+
+
+def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
+    """Examine the computation of each program that `generate` calls for a prompt and two tokens."""
+    planned = plan(request)
+    assert planned.generation is not None
+    prepared = planned.prepared
+    workflow = GenerationOptimization(planned, open_model(prepared, planned.purpose), clock, planned.generation)
+    with workflow.ready():
+        clock.begin("compile")
+        workflow.acquire()
+        clock.begin("examine")
+        coverage = GenerationCoverage(workflow.session, planned.generation)
+        inside = look_inside_calls(workflow.session, lambda: coverage.trace(TOKENS))
+    if inside is None:
+        raise BadOption(NO_TRACES, fix=BY_JIT)
+    return Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
 
 
 def debug_artifact(
@@ -158,7 +194,7 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
         session.release()
     program = last_program(session.compiled)
     if not has_traces(program):
-        raise BadOption("the program has no traces", fix="use a recipe that traces with jit")
+        raise BadOption(NO_TRACES, fix=BY_JIT)
     return program
 
 

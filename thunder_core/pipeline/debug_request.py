@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from thunder_core.errors import OutputExists
+from thunder_core.errors import BadOption, OutputExists
 from thunder_core.options import option, require_values
 
 
@@ -26,8 +26,17 @@ class DebugRequest:
     )
 
 
-def check_debug_request(request: DebugRequest) -> None:
-    """Raise `OutputExists` for a folder that is there already, before anything heavy."""
+def check_debug_request(request: DebugRequest, *, generates: bool = False) -> None:
+    """Raise `OutputExists` for a folder that is there already, before anything heavy.
+
+    Raises `BadOption` for details of a single call where generation is examined.
+    """
     require_values(request)
+    given = {"--nan": request.nan, "--out": request.out is not None}
+    for option_name in (name for name, is_given in given.items() if is_given and generates):
+        raise BadOption(
+            f"{option_name} and --task generate exclude each other: it is for a single call",
+            fix="leave --task generate out: the prompt and a token are calls of the same model",
+        )
     if request.out is not None and request.out.expanduser().exists():
         raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove this one")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from thunder_core.errors import OutOfMemory
+from thunder_core.fault_localization.eager_calls import room_beside
 from thunder_core.models.described_model import describe_model, is_mapped
 from thunder_core.models.free_memory import free_memory
 from thunder_core.models.input_size import InputSize
@@ -22,8 +23,7 @@ from thunder_core.pipeline.purpose import Purpose
 from thunder_core.report.number_format import size as bytes_in_words
 from thunder_core.validation.precision import reference_bytes
 
-COMPILER_BYTES = 256 << 20  # what compiling takes, measured with Inductor on the CPU
-REFERENCE_SIZE = 2  # the size of a value of the float64 reference, as a multiple of one in float32
+COMPILER_BYTES = 160 << 20  # what compiling takes and leaves behind, measured with Inductor on the CPU
 RESIDENT, ON_DISK = "", "weights are read from the disk on use"
 CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
@@ -32,16 +32,19 @@ CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 class MemoryPlan:
     """The bytes at the peak of each stage, beside what is free, and the way that fits.
 
-    `weights` are those of the model, `prepared` of the one that transforms make from it. Those that are `mapped` may
-    lie on the disk while nobody reads them. `addresses` is what the limits of the process leave it.
+    `weights` are the bytes of the model's weights, and `new_weights` those of the weights that the recipe's transforms
+    make from them, such as quantized ones; both are in memory at once. With `is_mapped` the model's weights are read
+    from the files of a checkpoint as they lie there, and may stay on the disk while nobody reads them. `free` is the
+    memory that the device has left, and `address_limit` the bytes of addresses that limits of the process leave it
+    (`prlimit --as`), against which mapped files count, too; None where nothing is known or limited.
     """
 
     weights: int
-    prepared: int
-    mapped: bool
+    new_weights: int
+    is_mapped: bool
     stages: tuple[tuple[str, int], ...]
     free: int | None
-    addresses: int | None = None
+    address_limit: int | None = None
 
     @property
     def peak(self) -> int:
@@ -51,13 +54,13 @@ class MemoryPlan:
     @property
     def least(self) -> int:
         """The bytes that must be free: the peak, less weights that may stay on the disk."""
-        return self.peak - (self.weights if self.mapped else 0)
+        return self.peak - (self.weights if self.is_mapped else 0)
 
     @property
     def fits(self) -> bool:
         """Whether there is a way that fits."""
-        fits_addresses = self.addresses is None or self.peak <= self.addresses
-        return (self.free is None or self.least <= self.free) and fits_addresses
+        is_within_limit = self.address_limit is None or self.peak <= self.address_limit
+        return (self.free is None or self.least <= self.free) and is_within_limit
 
     @property
     def way(self) -> str:
@@ -66,8 +69,8 @@ class MemoryPlan:
 
     def rows(self) -> Iterator[str]:
         """The plan in words."""
-        kind = "memory-mapped from the checkpoint" if self.mapped else "loaded into memory"
-        made = f", {bytes_in_words(self.prepared)} of quantized weights" if self.prepared else ""
+        kind = "memory-mapped from the checkpoint" if self.is_mapped else "loaded into memory"
+        made = f", {bytes_in_words(self.new_weights)} of quantized weights" if self.new_weights else ""
         free = "" if self.free is None else f"; {bytes_in_words(self.free)} free"
         yield f"{bytes_in_words(self.weights)} of weights, {kind}{made}{free}"
         if self.stages:
@@ -79,8 +82,8 @@ class MemoryPlan:
         """The plan as plain data."""
         return {
             "weights": self.weights,
-            "prepared": self.prepared,
-            "mapped": self.mapped,
+            "new_weights": self.new_weights,
+            "mapped": self.is_mapped,
             "stages": dict(self.stages),
             "peak": self.peak,
             "free": self.free,
@@ -98,25 +101,22 @@ def plan_memory(
     try:
         with quiet_transformers():
             described = describe_model(prepared.loading, prepared.model)
-            made = prepared_bytes(prepared, described)
+            new_weights = new_weight_bytes(prepared, described)
     except Exception:  # whatever a library says of a device without data
         return None
-    weights = weight_bytes(described.model)
-    mapped = is_mapped(prepared.loading, prepared.model)
-    device = prepared.loading.device
-    free = free_memory(device)
-    limits = min(process_limits(), default=None) if device.type == "cpu" else None
-    plan = MemoryPlan(weights, made, mapped, (), free, limits)
+    weights, device = weight_bytes(described.model), prepared.loading.device
+    limit = min(process_limits(), default=None) if device.type == "cpu" else None
+    is_on_disk = is_mapped(prepared.loading, prepared.model)
+    plan = MemoryPlan(weights, new_weights, is_on_disk, (), free_memory(device), limit)
     if weights < LARGE or not plan.fits:
         return plan
     need = call_need(described, purpose, size) or MemoryNeed(0, 0)
     if tokens:
         need = with_cache(need, size.seq, tokens)
-    found = tuple(stage_needs(described, purpose, weights + made, need, stages))
-    return MemoryPlan(weights, made, mapped, found, free, limits)
+    return replace(plan, stages=tuple(stage_needs(described, purpose, weights + new_weights, need, stages)))
 
 
-def prepared_bytes(prepared: Prepared, described: LoadedModel) -> int:
+def new_weight_bytes(prepared: Prepared, described: LoadedModel) -> int:
     """The bytes of the weights that the recipe's transforms make anew."""
     model: torch.nn.Module = described.model
     for transform in prepared.in_order:
@@ -150,11 +150,13 @@ def stage_needs(
 ) -> Iterator[tuple[str, int]]:
     """The bytes at the peak of each stage."""
     reference = reference_bytes(described.model, train=purpose.train)
+    widening = max(1, torch.float64.itemsize // described.model.dtype.itemsize)
     for stage in stages:
         if stage == "load":
             yield stage, weights
         elif stage == "validate":
-            yield stage, weights + COMPILER_BYTES + reference + (1 + REFERENCE_SIZE) * need.peak
+            examined = room_beside(weights)  # what the look inside holds of the calls of eager PyTorch
+            yield stage, weights + COMPILER_BYTES + reference + examined + (1 + widening) * need.peak
         elif stage in ("compile", *CALLS):
             yield stage, weights + COMPILER_BYTES + need.peak
         elif stage == "write":
@@ -163,16 +165,16 @@ def stage_needs(
 
 def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     """The error for a plan that does not fit, with the bytes that are needed and what would fit."""
-    limited = plan.addresses is not None and plan.peak > plan.addresses
-    needed, free = (plan.peak, plan.addresses) if limited else (plan.least, plan.free)
+    limited = plan.address_limit is not None and plan.peak > plan.address_limit
+    needed, free = (plan.peak, plan.address_limit) if limited else (plan.least, plan.free)
     assert free is not None
-    weights = plan.weights if limited or not plan.mapped else 0  # of those that are needed
+    weights = plan.weights if limited or not plan.is_mapped else 0  # of those that are needed
     of_weights = f", {bytes_in_words(weights)} of it for weights," if weights else ", without its weights,"
     left = bytes_in_words(free)
     where = f"the limits of this process allow {left}" if limited else f"{prepared.loading.device} has {left} free"
     return OutOfMemory(
         f"the model needs {bytes_in_words(needed)} of memory at its peak{of_weights} but {where}; nothing was loaded",
-        fix="; or ".join(advice(prepared, needed, weights, free, is_mapped=plan.mapped)),
+        fix="; or ".join(advice(prepared, needed, weights, free, is_mapped=plan.is_mapped)),
     )
 
 

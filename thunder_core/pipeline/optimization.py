@@ -51,7 +51,7 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
     clock = StageClock(progress or Unwatched())
     if plan.lacking_memory is not None:
         raise plan.lacking_memory
-    mapped = plan.memory.weights if plan.memory and plan.memory.mapped else 0
+    mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
     with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads:
         return _carry_out(plan, clock)

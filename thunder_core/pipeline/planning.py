@@ -15,8 +15,10 @@ from thunder_core.errors import OutOfMemory
 from thunder_core.extension.requirement import by_reason
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
+from thunder_core.models.foreign_formats import has_weights
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.modality import size_configuration, sizes_in_words
+from thunder_core.models.origin import FolderOrigin
 from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
@@ -25,12 +27,13 @@ from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.executor_comparison import comparing_executors, refuse_comparison, without_comparison
 from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.memory_plan import MemoryPlan, misfit, plan_memory
+from thunder_core.pipeline.narrow_dtypes import cost_of_narrow_dtype
 from thunder_core.pipeline.prepare import Prepared, prepare
 from thunder_core.pipeline.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.recipes import require_keepable
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.request_checks import check_request
+from thunder_core.pipeline.request_checks import check_request, needs_no_weights
 from thunder_core.pipeline.samples import real_samples
 from thunder_core.pipeline.sizes import size_to_trace
 from thunder_core.report.number_format import size as bytes_in_words
@@ -89,6 +92,7 @@ class Plan:
             *self.load_rows(),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
+            *([("lacking", f"weights: {self.lacking_weights}")] if self.lacking_weights else []),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
 
@@ -97,10 +101,13 @@ class Plan:
         if self.memory is None:
             return
         if self.request.target:
-            weights = bytes_in_words(self.memory.prepared or self.memory.weights)
+            weights = bytes_in_words(self.memory.new_weights or self.memory.weights)
             yield "memory", f"{weights} of weights on the target; not loaded on this machine"
             return
         yield from (("memory", row) for row in self.memory.rows())
+        prepared = self.prepared
+        if cost := cost_of_narrow_dtype(prepared.dtype_name, prepared.loading.device, self.memory.weights):
+            yield "dtype", cost
         if (lacking := self.lacking_memory) is not None:
             yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
 
@@ -117,6 +124,15 @@ class Plan:
         if self.memory is None or self.memory.fits or self.request.target:
             return None
         return misfit(self.memory, self.prepared)
+
+    @property
+    def lacking_weights(self) -> str:
+        """The reason why this plan cannot be carried out yet, where its model is a config alone; else empty."""
+        origin, request = self.prepared.loading.origin, self.request
+        is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
+        if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
+            return ""
+        return f"{origin.folder} holds none, as a run needs (add them, or give --random-weights)"
 
     @property
     def points(self) -> list[InputSize]:
@@ -234,23 +250,24 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
     yield from (f"{', '.join(skipped)}: {reason}" for reason, skipped in names.items())
 
 
-def plan(request: Request) -> Plan:
+def plan(request: Request, *, dry_run: bool = False) -> Plan:
     """Plan a request, without heavy work and without writing anything.
 
-    The load of other processes is observed meanwhile. Raises every error that can be found this early: names, sizes,
-    files of the model, the destination.
+    A `dry_run`, whose plan is not carried out, needs no weights: a config alone is enough. The load of other processes
+    is observed meanwhile. Raises every error that can be found this early: names, sizes, files of the model, the
+    destination.
     """
     with observed_load() as load:
-        planned = _plan(request)
+        planned = _plan(request, dry_run=dry_run)
     return replace(planned, load=load)
 
 
-def _plan(request: Request) -> Plan:
-    check_request(request)
+def _plan(request: Request, *, dry_run: bool) -> Plan:
+    check_request(request, dry_run=dry_run)
     check_destination(request)
     if request.target:
         request = replace(request, validate=False, benchmark=False)
-    prepared = prepare(request)
+    prepared = prepare(request, config_is_enough=needs_no_weights(request, dry_run=dry_run))
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
     comparing = prepared if comparing_executors(prepared) else None

@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 from thunder_core.compiler import CLEANUP_TRANSFORMS
 from thunder_core.errors import EnvironmentLacks
 from thunder_core.extension.requirement import Degradation, by_reason
-from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.checkpoint import require_checkpoint
 from thunder_core.models.labels import require_labels
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load import LoadingPlan, plan_loading
@@ -78,8 +78,8 @@ class Prepared:
         return {name: str(value) for name, value in self.recipe.options.items()}
 
 
-def prepare(request: Request) -> Prepared:
-    """Find and check the model and the recipe of a request.
+def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
+    """Find and check the model and the recipe of a request; its weights may be missing where the `config_is_enough`.
 
     Raises the errors of `requested_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
     `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
@@ -100,7 +100,7 @@ def prepare(request: Request) -> Prepared:
     with quiet_transformers():
         loading = plan_loading(model)
         refuse_other_family(recipe, loading)
-        require_weights(loading, model)
+        require_weights(loading, model, config_is_enough=config_is_enough)
     if request.train:
         require_labels(loading.task)
     return Prepared(recipe, model, loading, in_order, named, degraded, choice)
@@ -137,11 +137,14 @@ def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
     return replace(model, sample=sample_of(recipe))
 
 
-def require_weights(loading: LoadingPlan, model: ModelRequest) -> None:
-    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; a hub's need not be downloaded yet."""
+def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enough: bool = False) -> None:
+    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; a hub's need not be downloaded yet.
+
+    They may be missing where the `config_is_enough`.
+    """
     origin = loading.origin
     if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
-        checkpoint_files(origin.folder)
+        require_checkpoint(origin.folder, config_is_enough=config_is_enough)
 
 
 def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from thunder_core.artifact.signature import computing
 from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
-from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.checkpoint import require_checkpoint
 from thunder_core.models.data_file import require_samples_of_metric
 from thunder_core.models.foreign_formats import require_config
 from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missing_weights, require_weights
@@ -19,8 +19,8 @@ from thunder_core.pipeline.request import Request
 from thunder_core.recipe.source import refuse_options
 
 
-def check_request(request: Request) -> None:
-    """Raise the error for a size, a name or a model's folder that cannot be.
+def check_request(request: Request, *, dry_run: bool = False) -> None:
+    """Raise the error for a size, a name or a model's folder that cannot be; a `dry_run` needs no weights.
 
     What is left to be found is what PyTorch, transformers, the network and a recipe's code have to be asked for: of a
     recipe's options, all that its source does not tell.
@@ -35,7 +35,7 @@ def check_request(request: Request) -> None:
     refuse_sizes(request)
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
-    require_model(request.model)
+    require_model(request.model, config_is_enough=needs_no_weights(request, dry_run=dry_run))
     trusted_recipe(request)
     named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     only = named[0] if len(named) == 1 else None
@@ -127,8 +127,16 @@ def refuse_sizes(request: Request) -> None:
         raise BadOption(f"{named[0]} and {option} exclude each other: {why}", fix="leave out one of the two")
 
 
-def require_model(model: ModelRequest) -> None:
-    """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and files that are bad."""
+def needs_no_weights(request: Request, *, dry_run: bool) -> bool:
+    """Whether a request is answered from the config alone: a plan, and programs for a target that hold no weights."""
+    return dry_run or bool(request.target and not request.include_weights)
+
+
+def require_model(model: ModelRequest, *, config_is_enough: bool = False) -> None:
+    """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and files that are bad.
+
+    Weights that are missing are no error where the `config_is_enough`.
+    """
     require_values(model)
     if model.model is None:
         return
@@ -138,7 +146,7 @@ def require_model(model: ModelRequest) -> None:
         return
     require_config(origin.folder)
     if not model.random_weights:
-        checkpoint_files(origin.folder)
+        require_checkpoint(origin.folder, config_is_enough=config_is_enough)
 
 
 def require_on_hub(name: str, model: ModelRequest) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 SMALLEST = 1e-12  # of a scale; a row of zeros has this one
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 BLOCK = 64  # rows whose codes are stored together; a byte has those of a row and of the row that is 32 further
+ELEMENTS = 1 << 20  # that are quantized at once
 LEVELS = 15  # of 4 bits, above the lowest
 MIDDLE = 8  # the code that stands for the zero point
 ROTATED = 32  # columns that are rotated together, at most
@@ -29,7 +30,16 @@ SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down
 
 
 def quantized_rows(weight: Tensor, dtype: torch.dtype = torch.int8) -> tuple[Tensor, Tensor]:
-    """Weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,)."""
+    """Weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,).
+
+    Some rows are quantized at a time, so that a large weight has no copies in float32.
+    """
+    blocks = torch.split(weight, max(1, ELEMENTS // weight.shape[1]))
+    codes, scales = zip(*(_quantized_block(block, dtype) for block in blocks), strict=True)
+    return torch.cat(codes), torch.cat(scales)
+
+
+def _quantized_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     wide = weight.detach().float().contiguous()
     scales = (wide.abs().amax(1) / LARGEST[dtype]).clamp(min=SMALLEST).bfloat16()
     codes = (wide / scales.float()[:, None]).clamp(-LARGEST[dtype], LARGEST[dtype])

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.validation.report import Errors
 
-BLOCK = 1 << 22  # elements of a block, and of the sample that quantiles are taken from; torch.quantile takes 1 << 24
+BLOCK = 1 << 20  # elements of a block, and of the sample that quantiles are taken from; torch.quantile takes 1 << 24
 SEED = 22  # of the places that are sampled
 EXACT = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
 

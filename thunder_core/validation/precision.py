@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.claiming.deferred_tensor import DeferredTensor
+from thunder_core.claiming.deferred_tensor import DeferredTensor, bytes_read_at_once
 from thunder_core.errors import NotComparable
 from thunder_core.errors.tree import message_line
 from thunder_core.models.free_memory import free_memory, is_out_of_memory
@@ -72,8 +72,8 @@ def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.d
 def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, *, train: bool = False) -> int:
     """The bytes that the weights of a reference in a dtype take at once, with their gradients for training."""
     whole = bytes_in(model, dtype)
-    largest = max((parameter.numel() for parameter in model.parameters()), default=0)
-    weights = whole if is_converted_at_once(model, dtype) else largest * dtype.itemsize
+    largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
+    weights = whole if is_converted_at_once(model, dtype) else largest
     return weights + (whole if train else 0)
 
 
