@@ -117,7 +117,7 @@ def test_one_batch_is_validated_on_itself_and_that_is_said(thunder, here, speake
 
 
 BAD = {
-    "no file": (("--input", "none.jsonl"), "TH0221", "none.jsonl is no file"),
+    "no file": (("--input", "none.jsonl"), "TH0221", "none.jsonl is not a file"),
     "another kind": (("--eval", "x.csv"), "TH0221", ".safetensors"),
     "no such metric": (("--eval", "good.jsonl", "--metric", "bleu"), "TH0202", "perplexity"),
     "a metric of nothing": (("--metric", "accuracy"), "TH0201", "--eval"),
