@@ -160,7 +160,7 @@ def test_a_model_on_a_gpu(model, x, tmp_path):
 
 
 def test_a_folder_that_is_no_artifact(tmp_path, model):
-    with pytest.raises(NotAnArtifact, match=r"holds no manifest\.json"):
+    with pytest.raises(NotAnArtifact, match=r"has no manifest\.json"):
         thunder.load(tmp_path, model)
     with pytest.raises(NotAnArtifact, match="there is no folder"):
         thunder.load(tmp_path / "none", model)

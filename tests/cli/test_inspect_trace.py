@@ -128,7 +128,7 @@ def test_what_matches_at_an_earlier_stage_is_told(thunder, artifact):
     (text,) = re.findall(r"^-    (t\d+) = ", dropped, re.MULTILINE)[:1]
     told = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
     assert (told.status, told.json["matches"]) == (1, [])
-    assert "lines of stage 1: share common expressions do: --stage 1" in told.err
+    assert "lines of stage 1: share common expressions match: --stage 1" in told.err
 
 
 # ---- regions --------------------------------------------------------------------------------------------------

@@ -49,18 +49,18 @@ def test_an_artifact_that_serves_a_range(thunder, here, llama, width, monkeypatc
     assert "2 <= s1 <= 24" in listed.out or "from the given ranges" in listed.out
     assert thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "5,24").status == 0
     refused = thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "25")
-    assert (refused.status, "outside of the range seq=2:24" in refused.err) == (2, True)
+    assert (refused.status, "outside the range seq=2:24" in refused.err) == (2, True)
 
 
 BAD_RANGES = {
     "seq=8:1": ("TH0201", "has no sizes"),
-    "seq=a": ("TH0201", "is no range"),
+    "seq=a": ("TH0201", "is not a range"),
     "seq=0:10": ("TH0201", "begins below 1"),
     "seq": ("TH0201", "is not of the form name=a:b"),
     "sq=1:8": ("TH0222", "did you mean"),
     "seq=1:9999999": ("TH0209", "exceeds the model's"),
-    "seq=-4:8": ("TH0201", "is no range"),
-    "cache=-1:8": ("TH0201", "is no range"),
+    "seq=-4:8": ("TH0201", "is not a range"),
+    "cache=-1:8": ("TH0201", "is not a range"),
     "cache=4:4": ("TH0201", "has only one size"),
 }
 

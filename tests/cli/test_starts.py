@@ -49,7 +49,7 @@ REFUSED = {
     "optimize --out taken": (2, "TH0206", "exists and was kept"),
     "optimize --out wrong.toml/inside": (2, "TH0207", "is a file"),
     "optimize wrong.toml": (2, "TH0204", "is a file"),
-    "optimize empty": (2, "TH0205", "holds no config.json"),
+    "optimize empty": (2, "TH0205", "has no config.json"),
     "optimize bad": (2, "TH0205", "is not JSON"),
     "optimize bare": (2, "TH0205", "has no weights"),
     "optimize acme/bare": (2, "TH0204", "acme/bare is incomplete in the local cache"),

@@ -61,7 +61,7 @@ REFUSED = {
     "inductor:": ("TH0201", "names nothing"),
     "torch": ("TH0201", "torch runs the operations that no other executor claims"),
     "dce:layers.0": ("TH0201", "dce is a transform"),
-    "inductor:layers.7": ("TH0202", "no module of this LlamaForCausalLM is called 'layers.7'"),
+    "inductor:layers.7": ("TH0202", "no module of this LlamaForCausalLM matches 'layers.7'"),
 }
 
 

@@ -202,7 +202,7 @@ UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
     "no tokens": ([{"attention_mask": [1]}], "`input_ids`, which it needs"),
     "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` has the token 512"),
     "a negative token": ([{"input_ids": [-1]}], "has the token -1"),
-    "fractions": ([{"input_ids": [0.5]}], "is of dtype torch.float32"),
+    "fractions": ([{"input_ids": [0.5]}], "has the dtype torch.float32"),
     "no token": ([{"input_ids": []}], "line 1"),
     "one number": ([{"input_ids": 3}], "tokens are lists of integers"),
     "names that come and go": ([{"input_ids": [3]}, {"input_ids": [3], "labels": [3]}], "line 2: has other names"),
@@ -213,9 +213,9 @@ UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
     ),
     "rows of choices": (
         [{"input_ids": [[3, 4], [5, 6]]}, {"input_ids": [[3], [4]]}],
-        "line 1: `input_ids` is of shape",
+        "line 1: `input_ids` has the shape",
     ),
-    "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` holds 999"),
+    "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` has 999"),
     "too few": ([], "has 1 samples, but a batch has 2"),
 }
 

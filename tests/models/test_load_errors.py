@@ -70,7 +70,7 @@ def test_no_such_folder(name, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     if name == "..":
         error = refusal(name, BadModelFolder)
-        assert "holds no config.json" in error.what
+        assert "has no config.json" in error.what
         return
     error = refusal(name, ModelNotFound)
     assert name in error.what
@@ -85,7 +85,7 @@ def test_a_file_is_no_folder(folder):
 
 def test_an_empty_folder(tmp_path):
     error = refusal(tmp_path, BadModelFolder)
-    assert "holds no config.json" in error.what
+    assert "has no config.json" in error.what
     assert (error.code, error.status) == ("TH0205", 2)
 
 
@@ -328,8 +328,8 @@ def test_a_truncated_file_is_named_with_its_byte_counts(folder, kept):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "it holds 0 bytes"),
-        (b"\x01\x02", "it holds 2 bytes"),
+        (b"", "it has 0 bytes"),
+        (b"\x01\x02", "it has 2 bytes"),
         (b"\xff" * 64, "is truncated or not a safetensors file"),
         ((16).to_bytes(8, "little") + b"not json at all!" + b"\0" * 64, "its header is not JSON"),
         ((2).to_bytes(8, "little") + b"{}" + b"\0" * 64, "is damaged"),

@@ -88,7 +88,7 @@ def test_an_executor_may_be_an_object(recipe):
 
 @pytest.mark.parametrize("recipe", [[], ["default", 3], None, 3, Net, Plugin("mine"), by_hand()])
 def test_what_is_no_recipe_is_refused(recipe):
-    with pytest.raises(BadRecipe, match="is no recipe") as caught:
+    with pytest.raises(BadRecipe, match="is not a recipe") as caught:
         thunder_core.compile(Net(), recipe)
     assert "Default() + plugin" in caught.value.fix
 

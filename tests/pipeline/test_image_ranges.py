@@ -43,7 +43,7 @@ def test_a_convolution_model_serves_images_of_all_sizes(tmp_path: Path) -> None:
     loaded = load(out, strict=True)
     with torch.no_grad():
         assert loaded(pixel_values=torch.randn(1, 3, 57, 31)).logits.shape == (1, 4)
-        with pytest.raises(WrongInputs, match="which serves height 32 to 64, width 24 to 48, takes this"):
+        with pytest.raises(WrongInputs, match="which serves height 32 to 64, width 24 to 48, accepts these inputs"):
             loaded(pixel_values=torch.randn(1, 3, 57, 49))
     points = validate_artifact(out, inputs=1, write=False, seed=3).validation.points
     assert [point.size for point in points] == sizes

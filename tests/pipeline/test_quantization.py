@@ -125,7 +125,7 @@ def test_a_file_that_is_not_for_the_model_is_refused(name: str, out: Path, tmp_p
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
-    "no file": ({"calibrate": "nowhere.safetensors"}, BadData, "--calibrate nowhere.safetensors is no file"),
+    "no file": ({"calibrate": "nowhere.safetensors"}, BadData, "--calibrate nowhere.safetensors is not a file"),
     "no inputs": ({"calibrate": "0"}, BadOption, "--calibrate is 0"),
     "calibrated in vain": ({"recipe": "int8-dynamic", "calibrate": "2"}, BadOption, "is of no use for int8-dynamic"),
     "nothing to calibrate": ({"recipe": "default", "calibrate": "2"}, BadOption, "default does not"),

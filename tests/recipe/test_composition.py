@@ -220,7 +220,7 @@ def test_options_find_the_recipe_that_has_them() -> None:
     assert find_recipe([Alone, Sharing], both.options).options == both.options
     with pytest.raises(BadOption, match="several recipes have the option width") as caught:
         find_recipe([Sharing, Alone], {"width": 5})
-    assert caught.value.fix == "name one: sharing.width or alone.width"
+    assert caught.value.fix == "name the recipe: sharing.width or alone.width"
     with pytest.raises(BadOption, match="the option height of alone is given twice"):
         find_recipe([Sharing, Alone], {"height": 7, "alone.height": 8})
     with pytest.raises(UnknownName, match="no option 'heigth'") as unknown:

@@ -187,13 +187,13 @@ BAD: dict[str, tuple[Any, str]] = {
     "unknown": (["xx.size(0)"], "did you mean x"),
     "of the end": ({"x.size(0)": (8, 1)}, "has no values"),
     "one value": ({"x.size(0)": (8, 8)}, "only one value"),
-    "no pair": ({"x.size(0)": (1, 2, 3)}, "no pair"),
+    "no pair": ({"x.size(0)": (1, 2, 3)}, "not a pair"),
     "words": ({"x.size(0)": ("1", "2")}, "must be integers"),
     "booleans": ({"x.size(0)": (True, 8)}, "must be integers"),
     "zero": ({"x.size(0)": (0, 8)}, "a size of 0 is never symbolic"),
     "to one": ({"x.size(0)": (None, 1)}, "only one value"),
     "to zero": ({"x.size(0)": (5, 0)}, "has no values"),
-    "no index": (["x[007].size(0)"], "no index and no key"),
+    "no index": (["x[007].size(0)"], "neither an index nor a key"),
     "a list": ([["x.size(0)", 1, 8]], "neither a number nor a size"),
 }
 BAD_CALLS: dict[str, tuple[Any, str]] = {
@@ -207,8 +207,8 @@ BAD_CALLS: dict[str, tuple[Any, str]] = {
     "a boolean": (["flag"], "which is a bool"),
     "no item": (["table['b']"], "no such item: 'b'"),
     "no attribute": (["x.weight.size(0)"], "a Tensor has no attribute 'weight' of its own"),
-    "an attribute of a number": (["step.keys.size(0)"], "a int has no attribute 'keys'"),
-    "each item of a number": (["step[*].size(0)"], "each item of a int"),
+    "an attribute of a number": (["step.keys.size(0)"], "an int has no attribute 'keys'"),
+    "each item of a number": (["step[*].size(0)"], "each item of an int"),
 }
 
 

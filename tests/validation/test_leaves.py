@@ -109,7 +109,7 @@ def test_no_output_hides_another_of_the_same_name() -> None:
     """A number and its text are two keys."""
     found = leaves_of({0: ONE, "0": ONE * 2, "a": 3})
     assert [*found.tensors] == ["0", "'0'"]
-    with pytest.raises(NotComparable, match=r"called `a\.b`"):
+    with pytest.raises(NotComparable, match=r"have the name `a\.b`"):
         leaves_of({"a": {"b": ONE}, "a.b": ONE})
 
 

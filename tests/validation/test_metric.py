@@ -70,7 +70,7 @@ def test_cosine_is_that_of_the_means_over_tokens_that_are_no_padding() -> None:
 def test_what_cannot_be_measured() -> None:
     logits = Leaves({"logits": LOGITS})
     cases = {
-        "no classes": ("accuracy", logits, None),
+        "`labels` in the file are": ("accuracy", logits, None),
         "are not classes": ("accuracy", logits, LABELS.float()),
         "no `logits`": ("perplexity", Leaves({"loss": LOGITS}), LABELS),
         "`labels` have the shape": ("accuracy", logits, LABELS[:, :2]),

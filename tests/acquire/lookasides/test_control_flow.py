@@ -327,7 +327,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "own list": (fills_a_list, "changes an object"),
     "value": (
         lambda x: map_slices(lambda row: row * 2 if row.sum() > 1 else row * 3, x[:, None]),
-        "asks for the value",
+        "reads the value",
     ),
 }
 

@@ -31,5 +31,5 @@ def test_storages_of_bytes_answer_as_in_eager(name: str) -> None:
 
 @pytest.mark.parametrize("make", [lambda x: x.storage(), lambda x: torch.FloatStorage.from_buffer(DATA, "little")])
 def test_a_storage_as_a_result_is_refused_by_its_name(make: object) -> None:
-    with pytest.raises(CannotReplay, match="UntypedStorage, which cannot be made anew"):
+    with pytest.raises(CannotReplay, match="UntypedStorage, which cannot be rebuilt"):
         thunder.jit(make)(torch.ones(2))

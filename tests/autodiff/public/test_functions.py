@@ -325,7 +325,7 @@ X = numbers(3)
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "vector": (lambda: thunder.grad(torch.sin)(X), NotDifferentiable, "without dimensions, but returned one of shape"),
     "integer": (lambda: thunder.grad(torch.sum)(TARGETS), WrongInputs, "one of torch.int64"),
-    "number": (lambda: thunder.grad(torch.sum)([X, 3.0]), WrongInputs, "was given a float"),
+    "number": (lambda: thunder.grad(torch.sum)([X, 3.0]), WrongInputs, "but got a float"),
     "nothing": (lambda: thunder.grad(torch.sum)([]), WrongInputs, "no tensor to differentiate"),
     "no tensor": (lambda: thunder.grad(lambda x: 3.0)(X), NotDifferentiable, "returned a float"),
     "integers": (lambda: thunder.grad(lambda x: x.argmax())(X), NotDifferentiable, "one of torch.int64"),
@@ -334,7 +334,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "places": (lambda: thunder.grad(torch.sum, argnums=(0, -1))(X), WrongInputs, "names an argument twice"),
     "text": (lambda: thunder.grad(torch.sum, argnums="x")(X), WrongInputs, "is not a number or a tuple of numbers"),
     "aux": (lambda: thunder.grad(torch.sum, has_aux=True)(X), NotDifferentiable, r"a pair \(output, aux\), not a"),
-    "no function": (lambda: thunder.grad(3), WrongInputs, "not of a int"),
+    "no function": (lambda: thunder.grad(3), WrongInputs, "not a int"),
     "no tuples": (lambda: thunder.jvp(torch.sin, X, X), WrongInputs, "must be tuples"),
     "tangents": (lambda: thunder.jvp(torch.sin, (X,), (X, X)), WrongInputs, "the tangents have the structure"),
     "shapes": (lambda: thunder.jvp(torch.sin, (X,), (X[:2],)), WrongInputs, r"is \[2\] and torch.float64"),

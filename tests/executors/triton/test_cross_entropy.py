@@ -115,5 +115,5 @@ def test_what_it_cannot_take_is_refused() -> None:
         cross_entropy(draw(2, 3), draw(2, 3))
     with pytest.raises(KernelRefuses, match="'middle'"):
         cross_entropy(draw(2, 3), torch.tensor([0, 1]), -100, "middle")
-    with pytest.raises(KernelRefuses, match="of one dtype"):
+    with pytest.raises(KernelRefuses, match="of the same dtype"):
         linear_cross_entropy(draw(2, 3), draw(4, 3).half(), torch.tensor([0, 1]))
