@@ -70,3 +70,13 @@ def test_more_than_the_limit_leaves_nothing(groups: Path) -> None:
     set_group(groups, UNIFIED, GIB, 2 * GIB)
     memory_limits.MEMBERSHIPS.write_text("0::/\n")
     assert limited_memory() == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "refused"), [([1 << 20], True), ([1 << 40, 1 << 20], True), ([1 << 30], False), ([], False)]
+)
+def test_error_without_exception_at_a_limit_is_refused_memory(left, refused, monkeypatch):
+    monkeypatch.setattr(memory_limits, "process_limits", lambda: iter(left))
+    for error in (SystemError("error return without exception set"), ImportError("cannot import name 'x'")):
+        assert memory_limits.is_refused_memory(error) is refused
+    assert not memory_limits.is_refused_memory(TypeError("no memory"))

@@ -36,6 +36,7 @@ CONTROLLERS = {
 
 # The limits of `prlimit` on the addresses of a process, and what counts against each (proc_pid_status(5)).
 PROCESS_LIMITS = {resource.RLIMIT_AS: "VmSize:", resource.RLIMIT_DATA: "VmData:"}
+NOTHING = 64 << 20  # bytes that a limit leaves, with which nothing can be imported
 STATUS = Path("/proc/self/status")
 # What the system says, in the words of C, Rust, the loader of libraries, PyTorch and its allocator for the CPU.
 REFUSALS = (
@@ -86,6 +87,8 @@ def is_refused_memory(error: BaseException) -> bool:
     """Whether an error says that memory was asked for which is not there; PyTorch's own class is not asked about."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
+    if isinstance(error, SystemError | ImportError) and min(process_limits(), default=NOTHING) < NOTHING:
+        return True  # where there is no memory for an exception, CPython says that one was not set
     said = isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
     return said and any(refusal in str(error) for refusal in REFUSALS)
 
