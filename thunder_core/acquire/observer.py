@@ -68,7 +68,7 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
-from thunder_core.capture.torch_versions import APPLY, IS_APPLIED_IN_C, applied_in_c
+from thunder_core.capture.torch_versions import APPLY, IS_APPLIED_IN_C, applied_in_c, with_defaults
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter.catching import is_caught
 from thunder_core.ir.attention import FlexAttention
@@ -379,8 +379,9 @@ class Acquisition(ObservedWrites):
     def _apply_autograd_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
         self._before_native(function, args, kwargs)
-        fakes = tuple(map(self._fake_of, args))
-        named = {name: self._fake_of(arg) for name, arg in kwargs.items()}
+        positional, by_name = with_defaults(function.__self__, args, kwargs)  # type: ignore[attr-defined]
+        fakes = tuple(map(self._fake_of, positional))
+        named = {name: self._fake_of(arg) for name, arg in by_name.items()}
         with self.functions.unfollowed((*fakes, *named.values())):
             return self.recorder.tensors.to_real(self.machine.natively(function, fakes, named))
 
