@@ -179,7 +179,7 @@ def test_an_executor_that_can_be_had_is_tried(name):
 
 
 def test_other_distributions_of_our_names_are_noticed(monkeypatch):
-    monkeypatch.setattr(health, "_version", lambda name: "0.2.6" if name == "lightning-thunder" else None)
+    monkeypatch.setattr(health, "installed_version", lambda name: "0.2.6" if name == "lightning-thunder" else None)
     (check,) = health.names()
     assert check.state == "optional"
     assert "lightning-thunder 0.2.6" in check.found
