@@ -25,6 +25,7 @@ FLOORS = {
     "ground": (
         ("thunder_core.printable", "thunder_core.package"),
         ("thunder_core.errors",),
+        ("thunder_core.tested_versions",),
         ("thunder_core.storage", "thunder_core.plugins", "thunder_core.options"),
     ),
     "programs": (
@@ -85,6 +86,7 @@ NO_TORCH = (
     "thunder_core.printable",
     "thunder_core.package",
     "thunder_core.errors",
+    "thunder_core.tested_versions",
     "thunder_core.storage",
     "thunder_core.plugins",
     "thunder_core.options",

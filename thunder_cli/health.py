@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import shutil
 import tempfile
@@ -23,6 +22,7 @@ from thunder_core.claiming.executor import Executor
 from thunder_core.errors import PythonNotSupported, ThunderError
 from thunder_core.extension.requirement import CxxCompiler, cxx_name, problem_of_cxx
 from thunder_core.interpreter.versions import require_supported
+from thunder_core.tested_versions import TESTED, installed_version, is_allowed, is_tested, refusal
 
 State = Literal["ok", "optional", "degraded", "missing"]
 SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler
@@ -79,14 +79,31 @@ def python() -> Iterator[Check]:
 
 
 @examination
+def pytorch() -> Iterator[Check]:
+    """The release of PyTorch, and what becomes of a release that the tests were never run on."""
+    version = str(torch.__version__)
+    if is_tested("torch", version):
+        yield Check("torch", "ok", version)
+    else:
+        state: State = "degraded" if is_allowed() else "missing"
+        yield Check("torch", state, told_version("torch", version), refusal(version).fix)
+
+
+@examination
 def packages() -> Iterator[Check]:
     """Check the required libraries."""
-    yield Check("torch", "ok", torch.__version__)
     for name in NEEDED:
-        try:
-            yield Check(name, "ok", importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
+        if (version := installed_version(name)) is None:
             yield Check(name, "missing", "not installed", f"pip install {name}")
+        else:
+            yield Check(name, "ok", told_version(name, version))
+
+
+def told_version(name: str, version: str) -> str:
+    """A version, and the releases that the tests were run on where this is none of these."""
+    if name not in TESTED or is_tested(name, version):
+        return version
+    return f"{version}, which was never tested; the tests were run on {TESTED[name]}"
 
 
 @examination
@@ -181,7 +198,7 @@ def unwritable(folder: Path) -> str | None:
 @examination
 def names() -> Iterator[Check]:
     """Check whether another installed distribution also provides the command `thunder`."""
-    installed = [f"{name} {version}" for name in STRANGERS if (version := _version(name))]
+    installed = [f"{name} {version}" for name in STRANGERS if (version := installed_version(name))]
     script = shutil.which("thunder")
     yield verdict(
         "name clash",
@@ -191,10 +208,3 @@ def names() -> Iterator[Check]:
         "the command `thunder`; `python -m thunder_cli.main` always runs this Thunder",
         "optional",
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None

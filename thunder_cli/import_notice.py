@@ -8,6 +8,8 @@ from contextlib import contextmanager, redirect_stdout
 
 from rich.console import Console
 
+from thunder_core.tested_versions import require_tested_torch
+
 WORD = "importing PyTorch"
 
 
@@ -26,3 +28,11 @@ def importing(console: Console) -> Iterator[None]:
         else:
             console.print(WORD)
             yield
+
+
+@contextmanager
+def importing_tested(console: Console) -> Iterator[None]:
+    """Do as `importing` does, for a command that compiles or runs programs; raises `TorchNotTested`."""
+    require_tested_torch()
+    with importing(console):
+        yield

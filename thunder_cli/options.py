@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.options import Option, option, options_of
 from thunder_core.pipeline.bench_request import GENERATION_AGAINST
 from thunder_core.pipeline.request import Request
+from thunder_core.tested_versions import ALLOW
 
 STYLES = ("table", "csv", "markdown")
 
@@ -55,6 +57,15 @@ COMPLETIONS: dict[str, Callable[[str], Any]] = {
     "contenders": complete_contender,
     "styles": complete_style,
 }
+
+
+def allow_untested_torch(given: bool) -> bool:
+    """Allow, for this process and the processes that it starts, releases of PyTorch that were never tried."""
+    if given:
+        os.environ[ALLOW] = "1"
+    return given
+
+
 FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
 TRUST = "Trust"
 OUTPUT = "Output"
@@ -67,6 +78,16 @@ Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print the resu
 Debug = Annotated[
     bool,
     typer.Option("--debug", metavar=FLAG, help="Show tracebacks and library log messages.", rich_help_panel=OUTPUT),
+]
+AllowUntestedTorch = Annotated[
+    bool,
+    typer.Option(
+        "--allow-untested-torch",
+        metavar=FLAG,
+        callback=allow_untested_torch,
+        help="Allow a release of PyTorch that the tests were never run on.",
+        rich_help_panel=TRUST,
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Do not print the plan or progress.", rich_help_panel=OUTPUT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.package import __version__
@@ -80,9 +81,18 @@ __all__ = [*_HOME, "__version__"]  # noqa: PLE0604 (the table above is the list)
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'thunder_core' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(_home_of(name), name)
     globals()[name] = value
     return value
+
+
+def _home_of(name: str) -> ModuleType:
+    """Import the module of a name; raises `TorchNotTested` if that fails on a release that was never tested."""
+    try:
+        return importlib.import_module(_HOME[name])
+    except Exception:
+        importlib.import_module("thunder_core.tested_versions").require_tested_torch()
+        raise
 
 
 def __dir__() -> list[str]:

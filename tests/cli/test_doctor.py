@@ -75,6 +75,50 @@ def test_what_is_optional_is_no_error(thunder, monkeypatch):
 
 
 @pytest.mark.usefixtures("small_trials")
+@pytest.mark.parametrize(("allowed", "state"), [("", "missing"), ("1", "degraded")])
+def test_doctor_names_an_untested_release_of_pytorch(allowed, state, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    monkeypatch.setenv("THUNDER_ALLOW_UNTESTED_TORCH", allowed)
+    (check,) = health.pytorch()
+    assert check.state == state
+    assert check.found == "2.15.0, which was never tested; the tests were run on 2.11 to 2.14"
+    assert "--allow-untested-torch" in check.fix
+
+
+def test_doctor_names_an_untested_release_of_transformers(monkeypatch):
+    versions = {"transformers": "6.0.1"}
+    monkeypatch.setattr(health, "installed_version", lambda name: versions.get(name, "1.0"))
+    checks = {check.name: check for check in health.packages()}
+    assert checks["transformers"].found.startswith("6.0.1, which was never tested; the tests were run on 5.17 to ")
+    assert checks["typer"].found == "1.0"
+    assert checks["transformers"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimize", "--recipe", "hf-llama3", "--dry-run"),
+        ("bench", "--recipe", "hf-llama3"),
+        ("debug", "--recipe", "hf-llama3"),
+        ("inspect-trace", "--recipe", "hf-llama3"),
+    ],
+)
+def test_commands_refuse_an_untested_release_of_pytorch(words, thunder, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    monkeypatch.delenv("THUNDER_ALLOW_UNTESTED_TORCH", raising=False)
+    done = thunder(*words)
+    assert done.status == 3
+    assert "TH0306" in done.err
+    assert "--allow-untested-torch" in " ".join(done.err.split())
+
+
+def test_the_option_allows_an_untested_release_of_pytorch(thunder, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    monkeypatch.setenv("THUNDER_ALLOW_UNTESTED_TORCH", "")
+    done = thunder("optimize", "--recipe", "hf-llama3", "--dry-run", "--allow-untested-torch")
+    assert done.status == 0
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, fewer things need a C++ compiler")
 @pytest.mark.parametrize("compiler", ["/bin/false", "no-such-compiler", "/bin/true"])
 def test_a_compiler_that_compiles_nothing_is_noticed(thunder, monkeypatch, compiler):
@@ -135,7 +179,7 @@ def test_an_executor_that_can_be_had_is_tried(name):
 
 
 def test_other_distributions_of_our_names_are_noticed(monkeypatch):
-    monkeypatch.setattr(health, "_version", lambda name: "0.2.6" if name == "lightning-thunder" else None)
+    monkeypatch.setattr(health, "installed_version", lambda name: "0.2.6" if name == "lightning-thunder" else None)
     (check,) = health.names()
     assert check.state == "optional"
     assert "lightning-thunder 0.2.6" in check.found

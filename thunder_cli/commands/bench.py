@@ -52,6 +52,7 @@ def bench(
     ci: CiOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch and others; or compare two artifacts.
@@ -122,12 +123,12 @@ def measure_artifacts(
     first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact beside the first, of which the device alone may be another."""
-    from thunder_cli.import_notice import importing
+    from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
     require_two_artifacts(first, second)
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
-    with importing(told):
+    with importing_tested(told):
         from thunder_core.pipeline.bench import bench_artifacts
         from thunder_core.pipeline.generation_bench import bench_artifacts_generation
     with watching(told) as progress:
@@ -143,11 +144,11 @@ def measure_artifact(
     folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure an artifact, of which the device alone may be another."""
-    from thunder_cli.import_notice import importing
+    from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
     device = device_of_artifact(folder, settings)
-    with importing(told):
+    with importing_tested(told):
         from thunder_core.pipeline.bench import bench_artifact
         from thunder_core.pipeline.generation_bench import bench_artifacts_generation
     with watching(told) as progress:
@@ -174,11 +175,11 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
 def measure_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing
+    from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
     request = checked_request(settings, told)
-    with importing(told):
+    with importing_tested(told):
         from thunder_core.pipeline.bench import bench_model
         from thunder_core.pipeline.generation_bench import bench_generation
     with watching(told) as progress:

@@ -32,6 +32,7 @@ def debug(
     ci: CiOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Find the first wrong line, and the transform, executor, derivative or guard that causes it.
@@ -57,7 +58,7 @@ def debug(
 
 def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, told: Console) -> Diagnosis:
     """Examine the artifact that is named, or else the model."""
-    from thunder_cli.import_notice import importing
+    from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import is_artifact
@@ -66,7 +67,7 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
     if settings.get("model") and is_artifact(folder):
         require_artifacts_own(settings, folder)
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-        with importing(told):
+        with importing_tested(told):
             from thunder_core.pipeline.debug import debug_artifact
         with watching(told) as progress:
             return debug_artifact(folder, request, consent=consent, progress=progress)
@@ -77,11 +78,11 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
 def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Console) -> Diagnosis:
     """Examine a model under a recipe."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing
+    from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
 
     request = checked_request(settings, told)
-    with importing(told):
+    with importing_tested(told):
         from thunder_core.pipeline.debug import debug_model
     with watching(told) as progress:
         return debug_model(request, debug_request, progress)

@@ -64,6 +64,7 @@ def inspect_trace(
     ] = None,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq", *GENERATION)],
     json: options.Json = False,
+    allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Show the traces of an artifact or a model: as recorded, after each transform, and as run."""
@@ -105,10 +106,10 @@ def subject_named(settings: Settings, program: int) -> Subject:
 def subject_made(settings: Settings) -> Subject:
     """The model that is named, loaded, compiled and called once."""
     from thunder_cli.checked_request import checked_request
-    from thunder_cli.import_notice import importing
+    from thunder_cli.import_notice import importing_tested
 
     request = checked_request(settings, stderr())
-    with importing(stderr()):
+    with importing_tested(stderr()):
         from thunder_core.inspect.in_process import traced_model
     return traced_model(request)
 

@@ -33,6 +33,7 @@ def optimize(
     dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and exit.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Optimize MODEL with a recipe, validate it against eager PyTorch, benchmark it, and save an artifact.
@@ -47,7 +48,7 @@ def optimize(
         refuse_early(request, dry_run=dry_run)
 
         from thunder_cli.hub_notice import print_hub_notice
-        from thunder_cli.import_notice import importing
+        from thunder_cli.import_notice import importing_tested
         from thunder_cli.progress import watching
         from thunder_cli.trusted_recipe import show_trusted_recipe
         from thunder_cli.views.plan import plan_view
@@ -55,7 +56,7 @@ def optimize(
         told = stderr(quiet=quiet)
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
-        with importing(told):
+        with importing_tested(told):
             from thunder_core.pipeline import plan
 
             planned = plan(request, dry_run=dry_run)

@@ -29,6 +29,7 @@ def run(
     trust: options.TrustOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Generate text from a prompt with ARTIFACT, streaming the output.
@@ -38,14 +39,14 @@ def run(
     generate`.
     """
     with quiet_libraries(debug=debug):
-        from thunder_cli.import_notice import importing
+        from thunder_cli.import_notice import importing_tested
         from thunder_core.artifact.read import read_manifest
 
         check_run_request(request)
         given = request.prompt_ids or request.prompt or prompt_of_stdin()
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
-        with importing(told):
+        with importing_tested(told):
             from thunder_core.models.tokens import prompt_tokens
             from thunder_core.pipeline.generation import open_generator
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))

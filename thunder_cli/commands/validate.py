@@ -26,6 +26,7 @@ def validate(
     ci: CiOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Validate ARTIFACT against eager PyTorch on new inputs.
@@ -37,14 +38,14 @@ def validate(
     from thunder_cli.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "validate") as checks:
-        from thunder_cli.import_notice import importing
+        from thunder_cli.import_notice import importing_tested
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
 
         check_validate_request(request)
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
-        with importing(told):
+        with importing_tested(told):
             from thunder_core.pipeline.validate import validate_artifact
         with watching(told) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))

@@ -24,6 +24,7 @@ from thunder_core.capture.modes import without_functions, without_recording
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.symbols import SET_GRAD, symbol_of
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.capture.torch_versions import apply_of
 from thunder_core.interpreter import interpret
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.sizes import hint_of
@@ -93,7 +94,7 @@ class AppliedFunctions:
         """Hand over what the methods read; whether the forward was run through."""
         stand_ins = {id(tensor): self._stand_in(tensor) for tensor in tensors_in((args, kwargs))}
         given, named = replace_leaves((tuple(args), kwargs), lambda leaf: stand_ins.get(id(leaf), example(leaf)))
-        forward, output = self._probe(kind.apply, given, named)
+        forward, output = self._probe(apply_of(kind), given, named)
         if forward is None:
             return False
         handover = self._handover(kind, forward)
@@ -195,7 +196,7 @@ def arguments_of_backward(kind: Any, args: Any, kwargs: Any, output: Any) -> tup
         cotangents = [torch.ones(outputs[place].shape, dtype=outputs[place].dtype) for place in places]
         inputs = [one for one in tensors_in((args, kwargs)) if one.requires_grad]
     pick = operator.itemgetter(*places) if is_tuple and places else tuple if is_tuple else operator.pos
-    return kind.apply, pick, torch.autograd.grad, inputs, cotangents
+    return apply_of(kind), pick, torch.autograd.grad, inputs, cotangents
 
 
 def example(leaf: Any) -> Any:

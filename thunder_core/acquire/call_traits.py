@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 
 SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
@@ -43,12 +41,6 @@ def is_shallow(function: Any) -> bool:
         return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
     except TypeError:  # an unhashable callable
         return False
-
-
-def is_autograd_function(function: Any) -> bool:
-    """Whether C code is about to apply a `torch.autograd.Function`."""
-    owner = function.__self__
-    return function.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
 
 
 def is_fixed(value: Any) -> bool:

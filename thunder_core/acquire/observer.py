@@ -23,7 +23,6 @@ from thunder_core.acquire.applied_functions import AppliedFunctions
 from thunder_core.acquire.attributes import MISSING
 from thunder_core.acquire.backward_hooks import BackwardHooks
 from thunder_core.acquire.call_traits import (
-    is_autograd_function,
     is_fixed,
     is_making_class,
     is_plain_mapping,
@@ -72,6 +71,7 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
+from thunder_core.capture.torch_versions import APPLY, IS_APPLIED_IN_C, applied_in_c, with_defaults
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter.catching import is_caught
 from thunder_core.ir.attention import FlexAttention
@@ -342,8 +342,8 @@ class Acquisition(ObservedWrites):
         replacements = (find(self, function) for find in finders)
         if (replacement := next(filter(None, replacements), None)) is not None:
             return replacement
-        if kind is types.BuiltinMethodType and is_autograd_function(function):
-            return functools.partial(self._apply_autograd_function, function)
+        if (applied := applied_in_c(function)) is not None:
+            return self._autograd_function(function, applied, args, kwargs)
         if kind is not type or is_native(function):
             self.outside.effects.announced = None
             if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
@@ -378,12 +378,29 @@ class Acquisition(ObservedWrites):
         self.outside.defaults(plain)
         return None
 
-    def _apply_autograd_function(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _autograd_function(
+        self, function: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., Any]:
+        """Return what to call where C code applies a `torch.autograd.Function`.
+
+        Where Python code leads to that C code, the lookaside has been asked about the Python code.
+        """
+        replacement = LOOKASIDES[APPLY](self, function, (kind, *args), kwargs) if IS_APPLIED_IN_C else None
+        if replacement is None:
+            return functools.partial(self._apply_autograd_function, function)
+        return functools.partial(replacement, kind)
+
+    def _apply_autograd_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
-        self._before_native(function, args, {})
-        fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
-        with self.functions.unfollowed(fakes):
-            return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
+        self._before_native(function, args, kwargs)
+        positional, by_name = with_defaults(function.__self__, args, kwargs)  # type: ignore[attr-defined]
+        fakes = tuple(map(self._fake_of, positional))
+        named = {name: self._fake_of(arg) for name, arg in by_name.items()}
+        with self.functions.unfollowed((*fakes, *named.values())):
+            return self.recorder.tensors.to_real(self.machine.natively(function, fakes, named))
+
+    def _fake_of(self, arg: Any) -> Any:
+        return self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg
 
     def _call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""

@@ -34,6 +34,7 @@ from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, 
 from thunder_core.runtime.compiled import ProgramCompiler, Specializations
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.program import Program
+from thunder_core.tested_versions import require_tested_torch
 
 # Imported when it is needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.models.load:rebuild_model"
@@ -73,8 +74,10 @@ def load(
 
     Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
     `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device,
-    processor or instruction set that is not here.
+    processor or instruction set that is not here; `TorchNotTested` for a release of PyTorch that the tests of Thunder
+    were never run on.
     """
+    require_tested_torch()
     consent = Consent(trust_remote_code, trusted_modules, trusted_keys, require_signature)
     wanted = weights or model is None or is_empty(model)
     artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if wanted else frozenset())

@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.analysis.own_derivatives import OWN_DERIVATIVES
 from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.torch_versions import apply_of
 from thunder_core.errors import NotDifferentiable, WrongInputs
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace, with_subtraces
@@ -107,7 +108,7 @@ def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Op
             unchanged = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
             return leaf.view_as(leaf) if unchanged else leaf
 
-        return replace_leaves(kind.apply(*args, **kwargs), apart)  # type: ignore[no-untyped-call]
+        return replace_leaves(apply_of(kind)(*args, **kwargs), apart)
 
     function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
     OWN_DERIVATIVES.add(function)

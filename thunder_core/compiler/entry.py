@@ -21,6 +21,7 @@ from thunder_core.ir.dump import asked_dump
 from thunder_core.options.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.options.left_out import left_out_texts
 from thunder_core.options.symbolic_arguments import Given, symbolic_arguments
+from thunder_core.tested_versions import require_tested_torch
 
 
 def jit(
@@ -83,7 +84,9 @@ def jit(
     of that name, `UnknownName` for an executor that does not exist, and for a name in `without` that nothing has,
     `WrongInputs` for a subject that cannot be called, and `RecipeConflict` for transforms that exclude each other and
     for two lookasides for one function.
+    `TorchNotTested` is raised for a release of PyTorch that the tests of Thunder were never run on.
     """
+    require_tested_torch()
     if isinstance(executors, str | Executor):
         raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
     if not callable(subject):

@@ -36,6 +36,7 @@ from thunder_core.errors.environment import (
     EnvironmentLacks,
     PackageMissing,
     PythonNotSupported,
+    TorchNotTested,
 )
 from thunder_core.errors.gates import CacheDamaged, SlowerThanBaseline, SpeedupMissed
 from thunder_core.errors.internal import Bug, Interrupted
@@ -185,6 +186,7 @@ __all__ = [
     "SpeedupMissed",
     "SymbolicAttemptWarning",
     "ThunderError",
+    "TorchNotTested",
     "UnknownArchitecture",
     "UnknownName",
     "UnsignedWarning",

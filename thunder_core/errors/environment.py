@@ -41,3 +41,14 @@ class PythonNotSupported(MissingRequirement):
     """
 
     code = "TH0305"
+
+
+class TorchNotTested(MissingRequirement):
+    """The tests of Thunder were never run on the installed release of PyTorch.
+
+    Thunder uses private names of PyTorch, which each release may change. A release that was never tried is therefore
+    refused, and a program does not run in a way that nobody has compared with eager PyTorch. The environment variable
+    `THUNDER_ALLOW_UNTESTED_TORCH=1` and the option `--allow-untested-torch` lift the refusal.
+    """
+
+    code = "TH0306"

@@ -1,1 +1,1 @@
-"""What recipes, transforms and executors of any package declare: requirements, lookasides, transforms, traits."""
+"""Declarations of recipes, transforms and executors of any package: requirements, lookasides, transforms, traits."""

@@ -22,6 +22,7 @@ from thunder_core.pipeline.prepare import Prepared, degradation_texts
 from thunder_core.pipeline.recipes import Named, find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
 from thunder_core.recipe.settings import compile_options
+from thunder_core.tested_versions import require_tested_torch
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
@@ -48,8 +49,10 @@ def compile(  # noqa: A001 - the word of the field
 
     Raises BadSymbolicArgument as `jit` does, and for a dimension that the model has not; UnknownName for a recipe that
     does not exist, and for a name in `without` that nothing has; BadOption or UnknownName for options that it does not
-    take, RecipeMismatch if it is for another family of models, and RecipeConflict for parts that cannot stand together.
+    take, RecipeMismatch if it is for another family of models, and RecipeConflict for parts that cannot stand together;
+    TorchNotTested for a release of PyTorch that the tests of Thunder were never run on.
     """
+    require_tested_torch()
     device = device_of(model)
     if asks_for_choice(recipe):
         model_type = getattr(getattr(model, "config", None), "model_type", None)

@@ -19,6 +19,7 @@ from thunder_core.fusion.region import Region
 from thunder_core.quantization.products import IMPLEMENTATIONS
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.strides import with_strides
+from thunder_executors.inductor.torch_versions import CHECK_LAYOUT, with_plain_checks
 from thunder_executors.inductor.value_checks import CHECK, EagerCheck, eager_check, has_flag
 
 GUARDS = "torch._C._dynamo.guards"
@@ -27,7 +28,7 @@ LIBRARY = {
     "empty_strided_cpu": f"{GUARDS}._empty_strided_cpu",
     "empty_strided_cuda": f"{GUARDS}._empty_strided_cuda",
     "reinterpret_tensor": f"{GUARDS}._reinterpret_tensor",
-    "assert_size_stride": f"{GUARDS}.assert_size_stride",
+    CHECK_LAYOUT: f"{GUARDS}.{CHECK_LAYOUT}",
 }
 DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
 GIVEN = "args"  # the list of inputs, in Inductor's words
@@ -100,7 +101,7 @@ def statements(wrapper: str) -> list[ast.stmt]:
     found = [function for function in functions if function.name == "call"]
     if len(found) != 1:
         raise Unsupported(f"its wrapper has {len(found)} functions `call`")
-    return found[0].body
+    return list(with_plain_checks(found[0].body))
 
 
 def unpacked(statement: ast.stmt) -> list[str]:
@@ -130,7 +131,7 @@ class _Body:
 
     def _checks_input(self, statement: ast.stmt) -> bool:
         """A check of an input, which the program's guards and the trace's metadata have made already."""
-        if not _is_call_of(statement, "assert_size_stride"):
+        if not _is_call_of(statement, CHECK_LAYOUT):
             return False
         return ast.unparse(statement.value.args[0]) in self.inputs  # type: ignore[attr-defined]
 

@@ -11,10 +11,16 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.fusion.partition import partition_into_regions
+from thunder_core.tested_versions import release_of
 from thunder_executors import inductor
 from thunder_executors.inductor import EXECUTOR, OF_PLACES, WRONG
 from thunder_executors.inductor.build import build
 from thunder_executors.inductor.graph import evaluate_region
+
+not_mended = pytest.mark.skipif(
+    (release_of(torch.__version__) or (0, 0)) >= (2, 14),
+    reason="PyTorch 2.14 mended this fault; earlier ones have it",
+)
 
 LABELLED = torch.ops.aten.multilabel_margin_loss_forward.default
 SCORES = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
@@ -41,6 +47,7 @@ def test_the_faults_are_those_that_are_looked_at_here() -> None:
     assert {LABELLED, *OF_PLACES} == WRONG
 
 
+@not_mended
 def test_labels_behind_the_end_of_the_list_still_count_for_inductor() -> None:
     """Where this fails, PyTorch has mended its decomposition, and the loss may join regions again."""
     right, wrong = LABELLED(SCORES, LABELS, 1), select_decomp_table()[LABELLED](SCORES, LABELS, 1)

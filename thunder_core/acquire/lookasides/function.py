@@ -19,6 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.modes import without_functions
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.capture.torch_versions import APPLY
 from thunder_core.capture.transform_levels import wrapped_in
 from thunder_core.runtime.library.backward_hooks import pass_gradients
 
@@ -26,7 +27,7 @@ FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of th
 METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # of the user's
 
 
-@lookaside(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+@lookaside(APPLY)
 def apply(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:

@@ -1,0 +1,45 @@
+"""The names of PyTorch whose kind differs between versions, each with the one way in which Thunder uses the name.
+
+The code asks PyTorch for the kind of a name, never for its version.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+import torch
+
+# `apply` of each `torch.autograd.Function` is Python code until PyTorch 2.13, and C code from 2.14 on.
+IS_APPLIED_IN_C = not isinstance(torch.autograd.Function.apply, MethodType)
+APPLY: Any = getattr(torch.autograd.Function.apply, "__func__", torch.autograd.Function.apply)
+
+
+def applied_in_c(function: Any) -> type[torch.autograd.Function] | None:
+    """Return the `torch.autograd.Function` that C code applies when this function is called, or None."""
+    if type(function) is not BuiltinMethodType or function.__name__ != "apply":
+        return None
+    owner = function.__self__
+    return owner if isinstance(owner, type) and issubclass(owner, torch.autograd.Function) else None
+
+
+def apply_of(kind: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return PyTorch's own `apply` for a class, which may have an `apply` of its own that calls PyTorch's."""
+    apply: Callable[..., Any] = torch.autograd.Function.__dict__["apply"].__get__(None, kind)
+    return apply
+
+
+def with_defaults(
+    kind: type[torch.autograd.Function], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of a call of `apply` with the defaults of `forward`, where C code would add the defaults.
+
+    C code reads the signature of `forward`, which has another signature while its calls lead to the interpreter.
+    """
+    if not IS_APPLIED_IN_C or kind.setup_context is torch.autograd.Function.setup_context:
+        return args, kwargs
+    bound = inspect.signature(kind.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
