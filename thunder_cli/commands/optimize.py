@@ -48,7 +48,7 @@ def optimize(
         refuse_early(request, dry_run=dry_run)
 
         from thunder_cli.hub_notice import print_hub_notice
-        from thunder_cli.import_notice import importing_tested
+        from thunder_cli.import_notice import importing, importing_tested
         from thunder_cli.progress import watching
         from thunder_cli.trusted_recipe import show_trusted_recipe
         from thunder_cli.views.plan import plan_view
