@@ -17,7 +17,8 @@ RECIPES = ("bf16", "fp8", "int4-weight-only", "int8-dynamic", "int8-weight-only"
 def diagnosis(family: str, recipe: str, dtype: str = "float32", without: tuple[str, ...] = ("inductor",)) -> Diagnosis:
     """What `thunder debug` finds in a sample of a family under a recipe that quantizes."""
     model = ModelRequest(sample=SAMPLES[family], dtype=dtype)
-    return debug_model(Request(recipe=("default", recipe), model=model, without=without), DebugRequest())
+    request = Request(recipe=("default", recipe), model=model, without=without, force_slow=True)
+    return debug_model(request, DebugRequest())
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

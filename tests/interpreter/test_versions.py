@@ -24,7 +24,7 @@ UNKNOWN = {
 def test_handlers_of_an_unknown_version_are_refused(observed):
     assert table.handlers(observed, SUPPORTED[-1])["BINARY_OP"]
     for version in (NEXT, (3, 10), (4, 0)):
-        with pytest.raises(PythonNotSupported, match=r"CPython 3\.11, 3\.12 and 3\.13, and this is Python"):
+        with pytest.raises(PythonNotSupported, match=r"CPython 3\.11, 3\.12 and 3\.13, but this is Python"):
             table.handlers(observed, version)
 
 
