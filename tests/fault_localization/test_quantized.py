@@ -44,6 +44,6 @@ def pairs() -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "recipe", "dtype"), pairs())
+@pytest.mark.parametrize(("family", "recipe", "dtype"), list(pairs()))
 def test_no_false_alarm_in_any_pair_of_family_recipe_and_dtype(family, recipe, dtype):
     assert not diagnosis(family, recipe, dtype).faults
