@@ -33,6 +33,7 @@ from thunder_core.ir.tree import leaves, replace_leaves, structure
 from thunder_core.runtime.library.applied_functions import gradients
 
 Function = type[torch.autograd.Function]
+METHODS = ("forward", "setup_context", "backward", "vjp", "jvp")  # of the user's, which may be replaced on the class
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
@@ -53,6 +54,7 @@ class AppliedFunctions:
         the program, and for an argument that holds tensors which the program computes where a trace has no names.
         """
         self._settle(kind, args, kwargs)
+        self._read_methods(kind)
         effects = self._acquisition.outside.effects.effects
         key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._met:
@@ -82,6 +84,12 @@ class AppliedFunctions:
         )
         with without_functions():
             given.settle_arguments((args, kwargs))
+
+    def _read_methods(self, kind: Function) -> None:
+        """Have the program guard which methods the function has: a backward that is derived ahead stays what it was."""
+        for name in METHODS:
+            if getattr(kind, name) is not getattr(torch.autograd.Function, name):
+                self._acquisition.machine.call(getattr, kind, name)
 
     def _facts(self, leaf: Any) -> Hashable:
         if not isinstance(leaf, torch.Tensor):

@@ -97,7 +97,7 @@ def test_an_artifact_has_the_function_by_its_name(tmp_path: Path, monkeypatch: p
     torch.testing.assert_close(torch.autograd.grad(thunder.load(kept, shown, strict=True)(x), x), expected)
     for other in (Tensor, Shown):
         monkeypatch.setattr(sys.modules[__name__], "Local", other)
-        with pytest.raises(ArtifactForeign, match="is not to be had here"):
+        with pytest.raises(ArtifactForeign, match="cannot be found"):
             thunder.load(kept, shown, strict=True)(x)
 
 
@@ -265,7 +265,7 @@ def test_a_forward_reads_what_the_program_has_written(program: Callable[[Tensor]
 
 @pytest.mark.parametrize("program", WRITING)
 def test_a_forward_that_would_read_what_was_there_before_is_refused(program: Callable[[Tensor], Tensor]) -> None:
-    with pytest.raises(CannotReplay, match=r"the forward of `ByState`.*the program") as caught:
+    with pytest.raises(CannotReplay, match=r"the forward of `ByState`.*the calling program") as caught:
         calls(thunder.jit(program), requires_grad=True)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -307,7 +307,7 @@ def test_a_backward_reads_what_the_program_has_left(way: str) -> None:
     for program in (before, behind):
         compiled = thunder.jit(program, **WAYS[way])
         assert calls(compiled, requires_grad=True) == calls(program, requires_grad=True)
-        assert "runs behind the program" in thunder.last_backward_reason(compiled)
+        assert "runs after the program" in thunder.last_backward_reason(compiled)
 
 
 def test_a_backward_that_writes_writes_once_a_call() -> None:
