@@ -265,7 +265,7 @@ def test_a_forward_reads_what_the_program_has_written(program: Callable[[Tensor]
 
 @pytest.mark.parametrize("program", WRITING)
 def test_a_forward_that_would_read_what_was_there_before_is_refused(program: Callable[[Tensor], Tensor]) -> None:
-    with pytest.raises(CannotReplay, match=r"the forward of `ByState`.*the calling program") as caught:
+    with pytest.raises(CannotReplay, match=r"the forward of `ByState`.*program ha") as caught:
         calls(thunder.jit(program), requires_grad=True)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
