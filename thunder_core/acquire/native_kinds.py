@@ -218,8 +218,15 @@ def stated_answer(kind: type) -> Answer | None:
             answer = _answer_of_package(str(base.__module__))
         if answer is not None:
             return answer
+        if is_enumeration(base):
+            return Answer.FIXED
         is_unknown |= is_native(base) and not is_graph_node(base)
     return None if is_unknown else Answer.FIXED
+
+
+def is_enumeration(kind: type) -> bool:
+    """Whether a class is an enumeration of pybind11, whose members never change."""
+    return type(kind).__module__ == "pybind11_builtins" and {"__members__", "__entries"} <= vars(kind).keys()
 
 
 def is_graph_node(kind: type) -> bool:
