@@ -455,7 +455,7 @@ def test_a_line_that_meets_too_many_values_is_refused() -> None:
     for number in range(8):
         assert compiled(torch.tensor([float(number)])).shape == (2 * number,)
     x = torch.tensor([8.0])
-    with pytest.raises(DataDependent, match=r"traced 8 times .* 14, .* 16") as caught:
+    with pytest.raises(DataDependent, match=r"traced for 8 values .* 14, .* 16") as caught:
         compiled(x)
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -496,7 +496,7 @@ def test_other_shapes_do_not_count_as_other_values() -> None:
 
 def test_a_loop_that_ends_elsewhere_each_time_is_refused_in_the_end() -> None:
     compiled = thunder.jit(counted)
-    with pytest.raises(DataDependent, match="traced 32 times"):
+    with pytest.raises(DataDependent, match="traced for 32 values"):
         for number in range(40):
             compiled(torch.tensor([10.0 - number]))
 

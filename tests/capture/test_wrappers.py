@@ -120,7 +120,7 @@ def test_what_it_holds_and_how_is_guarded() -> None:
 
 
 def test_gradients_through_one_are_refused() -> None:
-    with pytest.raises(OperationFailed, match="a Quantized, a subclass of Tensor that wraps others"):
+    with pytest.raises(OperationFailed, match="a Quantized, a subclass of Tensor that wraps other tensors"):
         thunder.jit(nn.functional.linear)(torch.randn(2, 4, requires_grad=True), weight())
 
 

@@ -75,7 +75,7 @@ def test_a_function_that_dynamo_leaves_alone_is_named():
 
 def test_traces_are_of_a_graph():
     compiled = thunder.thunderfx(doubles_row)
-    with pytest.raises(WrongInputs, match="as 0 graphs"):
+    with pytest.raises(WrongInputs, match="into 0 graphs"):
         thunder.last_traces(compiled)
     compiled(torch.ones(2))
     (graph,) = thunder.graphs(compiled)
@@ -86,7 +86,7 @@ def test_traces_are_of_a_graph():
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (1, 1)
     split = thunder.thunderfx(branches)
     split(torch.ones(2))
-    with pytest.raises(WrongInputs, match="as 2 graphs"):
+    with pytest.raises(WrongInputs, match="into 2 graphs"):
         thunder.last_traces(split)
     assert thunder.cache_misses(split) == 2
 
@@ -201,7 +201,7 @@ def test_what_is_no_subject_or_no_result_of_it():
 def test_an_artifact_of_it_is_refused(tmp_path):
     compiled = thunder.thunderfx(torch.nn.Linear(2, 2))
     compiled(torch.ones(1, 2))
-    with pytest.raises(WrongInputs, match="through Dynamo"):
+    with pytest.raises(WrongInputs, match="traced by Dynamo"):
         thunder.save(compiled, tmp_path / "artifact")
     assert not (tmp_path / "artifact").exists()
 

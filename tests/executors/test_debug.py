@@ -52,7 +52,7 @@ def test_a_wrong_executor_is_found_and_named(operation, function, found, trainin
     with pytest.raises(WrongResult, match=found) as wrong:
         compiled(*inputs(training))
     name = operation.__name__
-    assert f"the executor wrong computes torch.{name}" in wrong.value.what
+    assert f"the executor wrong computes a wrong result for torch.{name}" in wrong.value.what
     expected = next(line for line in range(1, 40) if name in SOURCE[program.__code__.co_firstlineno + line - 1])
     assert wrong.value.where.lineno == program.__code__.co_firstlineno + expected
 
@@ -183,7 +183,9 @@ def test_it_checks_fused_regions(addend):
     if addend == 1:
         assert torch.equal(compiled(torch.ones(3)), torch.tanh(torch.ones(3)) + 1)
         return
-    with pytest.raises(WrongResult, match=r"the executor fusing computes torch.relu, torch.tanh, torch.Tensor.add"):
+    with pytest.raises(
+        WrongResult, match=r"the executor fusing computes a wrong result for torch.relu, torch.tanh, torch.Tensor.add"
+    ):
         compiled(torch.ones(3))
 
 
@@ -207,7 +209,9 @@ def test_it_is_a_recipe_that_is_added_to_others():
 
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
     for recipe in (Wrong() + Debug(), Debug() + Wrong()):
-        with pytest.raises(WrongResult, match=r"the executor wrong computes torch.nn.functional.relu in `1`"):
+        with pytest.raises(
+            WrongResult, match=r"the executor wrong computes a wrong result for torch.nn.functional.relu in `1`"
+        ):
             thunder.compile(model, recipe)(torch.ones(1, 3))
     compiled = thunder.compile(model, Default() + Debug())
     x = torch.randn(2, 3)

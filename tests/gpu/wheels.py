@@ -23,6 +23,7 @@ NAMES = (
     *("annotated-types", "blake3", "filelock", "platformdirs", "pydantic", "pydantic-core", "typing-extensions"),
     *("typing-inspection", "typer", "annotated-doc", "rich", "markdown-it-py", "mdurl", "pygments", "shellingham"),
     *("jinja2", "markupsafe", "hypothesis", "sortedcontainers", "cryptography", "cffi", "pycparser"),
+    *("psutil", "junitparser"),
     *("pytest", "pytest-timeout", "pluggy", "iniconfig", "packaging", "click"),
 )
 # Every tag of the C library that such a machine is sure to be new enough for; pip takes none but those that are named.
