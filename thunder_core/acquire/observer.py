@@ -64,6 +64,7 @@ from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import LOUD, edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.acquire.texts import Texts, method_of_text, plain
+from thunder_core.analysis.data_errors import ERRORS_BY_VALUES
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.place import Place
@@ -106,7 +107,7 @@ class Acquisition(ObservedWrites):
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._call_torch_function
         self.detours = Detours()
-        self.recorder.caught_errors.is_caught = lambda: is_caught(self.machine.frame)
+        self.recorder.caught_errors.is_caught = lambda: is_caught(self.machine.frame, ERRORS_BY_VALUES)
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
         self.modules: list[str] = []
