@@ -47,7 +47,7 @@ def require_text(arguments: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError as error:
             shown = argument.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            raise BadOption(f"the argument {shown} is no text in UTF-8", fix="rename the file or folder") from error
+            raise BadOption(f"the argument {shown} is not valid UTF-8", fix="rename the file or folder") from error
 
 
 def gone_folder_of(error: BaseException) -> OutputNotWritable | None:

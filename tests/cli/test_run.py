@@ -18,7 +18,7 @@ from thunder_core.pipeline.generation import ServedLengths, Token, TokenListener
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe
 
-REPORTED = r"then ([\d.]+) tokens/s \(([\d.]+) GiB/s of weights, and memory gives ([\d.]+) GiB/s\)"
+REPORTED = r"then ([\d.]+) tokens/s \(([\d.]+) GiB/s of weights; memory bandwidth ([\d.]+) GiB/s\)"
 PROMPT = "w1 w2 w3 w4 w5 w6"
 TEMPLATE = "{% for turn in messages %}w7 {{ turn.content }}{% endfor %}"
 
@@ -72,7 +72,7 @@ def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch,
 def test_rate_of_a_large_model_stands_beside_the_bandwidth_of_memory(thunder, made, monkeypatch):
     run = ("run", made / "generating", "--new-tokens", 9, "--prompt", PROMPT)
     assert thunder(*run, "--json").json["memory"] is None
-    assert "memory gives" not in thunder(*run).err
+    assert "memory bandwidth" not in thunder(*run).err
     monkeypatch.setattr(generation, "LARGE", 0)
     found = thunder(*run, "--json").json
     weights = AutoModelForCausalLM.from_pretrained(made / "model")
@@ -88,12 +88,12 @@ def test_rate_of_a_large_model_stands_beside_the_bandwidth_of_memory(thunder, ma
 @pytest.mark.parametrize(
     ("seconds", "reading", "words"),
     [
-        ([0.5], WeightReading(2**30, 2**34), "1 token: the first after 0.50 s"),
-        ([0.5, 0.25, 0.25], None, "3 tokens: the first after 0.50 s, then 4.0 tokens/s"),
+        ([0.5], WeightReading(2**30, 2**34), "1 token: first after 0.50 s"),
+        ([0.5, 0.25, 0.25], None, "3 tokens: first after 0.50 s, then 4.0 tokens/s"),
         (
             [1.0, 0.5, 0.5],
             WeightReading(3 * 2**30, 12.5 * 2**30),
-            "3 tokens: the first after 1.00 s, then 2.0 tokens/s (6.0 GiB/s of weights, and memory gives 12.5 GiB/s)",
+            "3 tokens: first after 1.00 s, then 2.0 tokens/s (6.0 GiB/s of weights; memory bandwidth 12.5 GiB/s)",
         ),
     ],
 )

@@ -41,8 +41,8 @@ def test_the_whole_way_on_texts(thunder, here, speaker, texts):
     done = thunder(*run, "--eval", texts, "--out", "result")
     assert done.status == 0, done.err
     told = " ".join(done.err.split())
-    assert "batch 2, sequence 6, of texts.jsonl: 5 samples" in told
-    assert "perplexity before and after, on 5 samples of texts.jsonl" in told
+    assert "batch 2, sequence 6, 5 samples from texts.jsonl" in told
+    assert "perplexity before and after, on 5 samples from texts.jsonl" in told
     assert "evaluate" in done.err
     assert "Evaluation  20 labels of 5 samples, texts.jsonl:" in done.out
     report = json.loads((here / "result" / "report.json").read_text())
@@ -98,7 +98,7 @@ def test_a_step_of_training_on_real_samples(thunder, here, speaker, texts):
     run = ("optimize", speaker, "-r", "hf-llama", "--train", "--input", texts, "--batch", 2, "--seq", 4)
     done = thunder(*run, "--no-benchmark", "--out", "result", "--json")
     assert done.status == 0, done.err
-    assert any("of texts.jsonl: 5 samples, 4 of them cut, with labels" in line for line in done.json["report"]["plan"])
+    assert any("5 samples from texts.jsonl, 4 truncated, with labels" in line for line in done.json["report"]["plan"])
     refused = thunder(*run, "--eval", texts, "--out", "other")
     assert (refused.status, "--eval and --train exclude each other" in refused.err) == (2, True)
 

@@ -89,7 +89,7 @@ READS = {
     "executors --of read": (2, "has no report"),
     "optimize --out read": (2, "exists and was kept"),
     "bench read --against torch": (2, "contender"),
-    "bench read --dtype float32": (2, "is for models"),
+    "bench read --dtype float32": (2, "--dtype needs a model, but read is an artifact"),
     "validate read --inputs 0": (2, "--inputs is 0"),
 }
 

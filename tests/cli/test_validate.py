@@ -169,7 +169,7 @@ def test_whether_weights_are_included_is_said(thunder, made):
         assert listing["weights"]["included"] is included
         assert ("B in the artifact" in (made / name / "report.md").read_text()) is included
     assert listing["validation"] == "off"
-    assert "weights: the model's own" in thunder("inspect-trace", made / "bare", "--list").out
+    assert "weights: those of the model, not in the artifact" in thunder("inspect-trace", made / "bare", "--list").out
     assert "weights: in the artifact" in thunder("inspect-trace", made / "whole", "--list").out
 
 

@@ -122,7 +122,7 @@ def test_model_that_does_not_fit_is_refused_with_what_would(tmp_path, monkeypatc
     assert ("lacking", f"TH0702 {caught.value.what} ({caught.value.fix})") in plan(request).rows()
     assert (caught.value.code, caught.value.status) == ("TH0702", 7)
     assert "4.18 GiB of it for weights" in caught.value.what
-    assert "3.50 GiB are free on cpu; nothing was loaded" in caught.value.what
+    assert "cpu has 3.50 GiB free; nothing was loaded" in caught.value.what
     assert "--dtype bfloat16, which needs 2.09 GiB" in caught.value.fix
     assert planned(folder, dtype="bfloat16").fits
 

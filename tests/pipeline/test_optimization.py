@@ -12,7 +12,15 @@ import torch
 from tests.benchmark.test_verdict import steady
 from tests.pipeline.conftest import Watcher, quick
 from thunder_core.artifact.loading import load
-from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists, SpeedupMissed
+from thunder_core.errors import (
+    BadRecipe,
+    Interrupted,
+    OutOfDisk,
+    OutOfMemory,
+    OutOfTolerance,
+    OutputExists,
+    SpeedupMissed,
+)
 from thunder_core.extension.transform import Transform
 from thunder_core.models.load import rebuild_model
 from thunder_core.pipeline import STAGES, optimization, optimize, planning, session
@@ -188,14 +196,15 @@ def test_a_recipe_with_the_last_word_is_asked(out):
         def validate(self, model):
             raise OSError("asked")
 
-    with pytest.raises(OSError, match="asked"):
+    with pytest.raises(BadRecipe, match="the recipe Choosy raised OSError: asked") as caught:
         optimize(quick(out, Choosy))
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
     monkeypatch.setattr("thunder_core.pipeline.build_report.cache_misses", lambda compiled: 3)
     notes = optimize(quick(out, validate=False, benchmark=False)).report.model.notes
-    assert notes == ("it was traced 3 times for inputs of the same shapes",)
+    assert notes == ("the model was traced 3 times for inputs of the same shapes",)
 
 
 def test_every_point_of_a_range_has_to_show_the_speedup_that_is_required(out, monkeypatch):

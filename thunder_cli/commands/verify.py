@@ -46,8 +46,8 @@ def verify(
 ) -> None:
     """Check the digest of every file in ARTIFACT, and its signatures against the trusted keys.
 
-    The exit status is 6 for an invalid file or signature, for a file that the manifest does not list, or without a
-    signature by a given --key. An artifact without a signature passes, unless --require-signature is given.
+    The exit status is 6 for an invalid or unlisted file and for an invalid signature. A missing signature by a given
+    --key has the same exit status. An artifact without a signature passes, unless --require-signature is given.
     """
     from thunder_cli.ci_report import reporting
     from thunder_core.artifact.consent import Consent

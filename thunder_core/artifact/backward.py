@@ -64,7 +64,7 @@ class StoredDerivative:
         """Leave a part of a backward pass that is split to autograd; raise `NotDifferentiable` if `strict`."""
         if self.strict:
             raise NotDifferentiable(
-                f"{self.folder} holds no backward for gradients of results with respect to other results",
+                f"{self.folder} does not hold a backward for gradients of results with respect to other results",
                 fix="load it without strict=True: autograd then differentiates the program as it runs once more",
             )
 

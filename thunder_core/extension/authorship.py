@@ -18,7 +18,7 @@ from thunder_core.errors.tree import message_line
 OURS = frozenset({"thunder_core", "thunder_executors", "thunder_recipes", "thunder_cli"})
 MODELS = "transformers_modules"  # the package in which transformers keeps the code that models bring
 KINDS = ("Recipe", "Transform", "Executor", "Plugin")
-MEND = "mend that code, which is not Thunder's; --debug shows the traceback"
+MEND = "correct that code, which is not part of Thunder; --debug shows the traceback"
 
 
 def is_ours(part: object) -> bool:

@@ -24,7 +24,7 @@ def require_depth(file: Path, content: Mapping[str, object]) -> None:
     """
     found = list(depths(content))
     if any(number < 0 for number in found):
-        raise BadModelFolder(f"{file} describes {min(found)} layers", fix="mend the number of layers in that file")
+        raise BadModelFolder(f"{file} describes {min(found)} layers", fix="correct the number of layers in that file")
     deepest = max(found, default=0)
     free = free_memory(torch.device("cpu"))
     if free is None or deepest * LAYER_BYTES <= free:

@@ -45,7 +45,7 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
     if method and method not in (*PACKAGES, *AUTO_QUANTIZER_MAPPING):
         raise BadModelFolder(
             f"{what} holds weights that are quantized ({method:.80}), a format that is not known here",
-            fix="mend or leave out the quantization_config of its config.json; known formats: "
+            fix="correct or remove the quantization_config of its config.json; known formats: "
             + ", ".join(sorted({*PACKAGES, *AUTO_QUANTIZER_MAPPING})),
         )
     missing = [package for package in PACKAGES.get(method, ()) if not plugins.installed(package.replace("-", "_"))]

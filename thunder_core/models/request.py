@@ -77,8 +77,8 @@ class ModelRequest:
         metavar="PATTERN",
         panel=MODEL,
         repeats=True,
-        help="Weights that the checkpoint lacks and that may be set at random, by name or module (`classifier`); * is "
-        "a wildcard. May be repeated.",
+        help="Missing weights of the checkpoint that may be set at random, by name or module (`classifier`). * is a "
+        "wildcard. May be repeated.",
     )
     allow_unused_weights: tuple[str, ...] = option(
         (),
@@ -92,8 +92,8 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="What a call returns: tuple, for which loading the artifact needs PyTorch alone, or model, the outputs of "
-        "transformers",
+        help="Outputs of a call: `tuple`, or `model` for the output class of transformers. An artifact with tuples is "
+        "loaded without transformers.",
         default_text="the config's own",
         check=require_outputs,
     )

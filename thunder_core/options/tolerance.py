@@ -58,7 +58,7 @@ def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Toler
         number = finite(value)
         if (equals and name.strip() not in names) or number is None or number < 0:
             raise BadOption(
-                f"{option} {text!r:.80} is no tolerance",
+                f"{option} {text!r:.80} is not a tolerance",
                 fix=f"give a number, or one of {', '.join(names)} with its value",
             )
         base = replace(base, **{name.strip() or names[0]: number})

@@ -114,7 +114,7 @@ def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None
         if isinstance(need, Processor) and need.otherwise and (reason := lacks(need, target, device)):
             raise EnvironmentLacks(
                 f"the sum {recipe.name} would be slower than eager PyTorch here: for {part}, {reason}",
-                fix=f"take {need.otherwise} in its place, or give --force-slow if that is meant",
+                fix=f"use {need.otherwise} instead, or set --force-slow to accept a slower model",
             )
 
 
