@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from thunder_cli.bench_output import require_file
 from thunder_cli.ci_options import CiOptions
+from thunder_cli.console import stderr
 from thunder_cli.failure import known_error
 from thunder_core.errors import BadOption, Interrupted, OutputNotWritable, ThunderError
 from thunder_core.printable import printable
@@ -92,7 +92,7 @@ class CiReport:
         for check in self.failed:
             title = " ".join(filter(None, (f"thunder {self.command}", check.code)))
             text = "\n".join(filter(None, (f"{check.name}: {check.failure}", check.fix and f"fix: {check.fix}")))
-            print(annotation(printable(title), printable(text)), file=sys.stderr)
+            stderr().print(annotation(printable(title), printable(text)), soft_wrap=True)
         try:
             with summary.open("a", encoding="utf-8") as file:
                 file.write(f"{self.summary or self._listing()}\n")

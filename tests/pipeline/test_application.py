@@ -108,8 +108,8 @@ def test_a_recipe_that_lacks_a_part_says_so():
     with pytest.warns(DegradedWarning) as caught:
         compiled = thunder_core.compile(Net(), Wanting)
     assert [str(one.message).partition(" (")[0] for one in caught] == [
-        "the recipe wanting does without speed, comfort: nothing_of_the_kind is not installed",
-        "the recipe wanting does without speed, comfort: nor_of_that is not installed",
+        "the recipe wanting skips speed, comfort: nothing_of_the_kind is not installed",
+        "the recipe wanting skips speed, comfort: nor_of_that is not installed",
     ]
     assert caught[0].filename == __file__
     assert compiled(torch.ones(1, 4)).shape == (1, 4)

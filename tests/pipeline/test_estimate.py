@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -73,7 +75,7 @@ def test_the_batch_that_is_advised_fits_and_validation_is_weighed_too(monkeypatc
     monkeypatch.setattr(estimate, "free_memory", lambda device: 8 * MIB)
     with pytest.raises(OutOfMemory) as caught:
         estimate.require_memory(loaded, Purpose(), batch=10_000, seq=8, seed=0)
-    fits = int(caught.value.fix.split()[1])
+    fits = int(re.search(r"--batch (\d+)", caught.value.fix)[1])
     estimate.require_memory(loaded, Purpose(), batch=fits, seq=8, seed=0)
     with pytest.raises(OutOfMemory, match="the validation of a call with batch"):
         estimate.require_memory(loaded, Purpose(), batch=fits, seq=8, seed=0, validate=True)

@@ -278,6 +278,6 @@ def test_a_generate_that_cannot_be_written_down_is_refused(tmp_path: Path) -> No
         def setup_transforms(self) -> tuple[Transform, ...]:
             return (Local(),)
 
-    with pytest.raises(CannotGenerate, match=r"Local of the recipe .* cannot be written down"):
+    with pytest.raises(CannotGenerate, match=r"Local of the recipe .* cannot be saved in an artifact"):
         optimize(request_of(tmp_path / "a", recipe=LocalRecipe))
     assert list(tmp_path.iterdir()) == []

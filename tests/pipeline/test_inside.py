@@ -7,7 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.pipeline.conftest import quick
-from thunder_core.errors import OutOfTolerance, WrongResult
+from thunder_core.errors import WrongResult
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline import Request, optimize
@@ -57,7 +57,7 @@ def test_a_line_is_found_that_the_outputs_hide(out):
 
 
 def test_a_failed_validation_names_the_line(out):
-    with pytest.raises(OutOfTolerance, match="the first wrong line is `t") as caught:
+    with pytest.raises(WrongResult, match="the first wrong line is `t") as caught:
         optimize(quick(out, WrongSilu))
     assert "--without wrong:model.layers.0.mlp.act_fn" in caught.value.fix
 

@@ -51,7 +51,7 @@ def put(cache: Path, files: Mapping[str, bytes], absent: tuple[str, ...] = ()) -
 LACKING = {
     "no weights": (CONFIG, (), "it lacks model.safetensors$"),
     "no single file": (CONFIG, ("model.safetensors",), r"it lacks model.safetensors.index.json$"),
-    "pickled weights": ({**CONFIG, "pytorch_model.bin": b""}, (), r"model.safetensors \(pytorch_model.bin is there"),
+    "pickled weights": ({**CONFIG, "pytorch_model.bin": b""}, (), r"model.safetensors \(pytorch_model.bin exists"),
     "one shard": ({**INDEXED, **dict.fromkeys(SHARDS[1:], WHOLE)}, (), f"it lacks {SHARDS[0]}$"),
     "five shards": (INDEXED, (), f"it lacks {', '.join(SHARDS[:3])} and 2 more$"),
 }
@@ -109,7 +109,7 @@ def test_bad_weights_in_the_cache_are_refused_at_once(cache, monkeypatch, case, 
 
 def test_a_quantized_model_is_told_so_and_not_that_it_is_not_whole(cache):
     put(cache, {"config.json": b'{"quantization_config": {"quant_method": "gptq"}}'})
-    with pytest.raises(BadModelFolder, match=r"quantized \(gptq\)"):
+    with pytest.raises(BadModelFolder, match=r"quantized weights \(gptq\)"):
         require_model(MODEL)
 
 

@@ -114,7 +114,7 @@ def test_loading_it_without_that_gpu_is_refused(hopper: Artifact, monkeypatch: p
 def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Somebody's GPU")
-    with pytest.raises(ArtifactForeign, match=r"machine code for sm_90, and .*Somebody's GPU, is sm_86") as caught:
+    with pytest.raises(ArtifactForeign, match=r"machine code for sm_90, but the GPU Somebody's GPU is sm_86") as caught:
         require_architecture(hopper.manifest)
     assert "--target sm_86" in caught.value.fix
     second = torch.device("cuda", 1)  # the one of the programs decides, whichever is the current one
@@ -187,7 +187,7 @@ def test_the_kernels_come_from_the_cache(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "90", "sm_", "sm_9", "sm_99", "sm_90a", "SM_90", "gfx90a", "sm_75"])
 def test_an_architecture_that_there_is_not(name: str) -> None:
-    with pytest.raises(BadOption, match="no architecture") as caught:
+    with pytest.raises(BadOption, match="cannot compile kernels for this architecture") as caught:
         parse_target(name)
     assert "sm_80" in caught.value.fix
     assert "sm_90" in caught.value.fix

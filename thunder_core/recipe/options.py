@@ -17,12 +17,19 @@ class RecipeOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def meant_option(name: str, known: Collection[str]) -> str:
+    """The question whether an option was meant; the part of a recipe may be left out: `height` for `alone.height`."""
+    full_names = {**{one.rpartition(".")[2]: one for one in known}, **{one: one for one in known}}
+    near = dict.fromkeys(full_names[one] for one in plugins.nearest(name, full_names))
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
 def require_option_names(recipe: str, known: Collection[str], names: Iterable[str]) -> None:
     """Raise `UnknownName` for the first name that is none of the options of a recipe."""
     for name in names:
         if name not in known:
             fix = (
-                f"{plugins.meant(name, known)}it takes: {', '.join(known)}"
+                f"{meant_option(name, known)}it takes: {', '.join(known)}"
                 if known
                 else "leave out the option: this recipe has no options"
             )
