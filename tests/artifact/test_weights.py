@@ -166,8 +166,8 @@ def test_memory_of_two_dtypes_is_kept_once():
 
 Special = namedtuple("Special", ["tensor", "told"])
 SPECIAL = {
-    "sparse": Special(torch.eye(2).to_sparse(), "more than its numbers"),
-    "conjugate": Special(torch.ones(2, dtype=torch.complex64).conj(), "more than its numbers"),
+    "sparse": Special(torch.eye(2).to_sparse(), "more data than its elements"),
+    "conjugate": Special(torch.ones(2, dtype=torch.complex64).conj(), "more data than its elements"),
     "meta": Special(torch.empty(2, device="meta"), "has no data"),
 }
 

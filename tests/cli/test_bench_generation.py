@@ -204,7 +204,7 @@ def test_artifacts_of_calls_are_refused(thunder, llama, tmp_path, here):
     for artifacts in ((tmp_path / "made",), (tmp_path / "made", tmp_path / "made")):
         assert_refused(thunder("bench", *artifacts, *GENERATE), here, 8, "TH0811", "programs for single calls")
     done = thunder("bench", tmp_path / "made", "--task", "causal-lm")
-    assert_refused(done, here, 2, "TH0201", "--task is for models")
+    assert_refused(done, here, 2, "TH0201", "--task needs a model, but")
 
 
 def test_a_model_that_generates_nothing_is_refused(thunder, here, tmp_path):

@@ -206,7 +206,7 @@ class TestBench:
         report = thunder("bench", step, *self.ROUNDS, "--json").json["reports"][0]
         assert report["configuration"]["call"] == "training step"
         done = thunder("bench", step, "--train")
-        assert (done.status, "TH0201" in done.err, "--train is for models" in done.err) == (2, True, True)
+        assert (done.status, "TH0201" in done.err, "--train needs a model, but" in done.err) == (2, True, True)
 
     @pytest.mark.usefixtures("without_kernels")
     def test_steps_are_not_held_against_inference(self, thunder, llama, here):

@@ -33,12 +33,12 @@ def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
     with pytest.raises(NoSuchTrace, match="no stage '9'") as missing:
         subject.stage("computation", "9")
     assert "0 trace, 1 share-common-expressions" in missing.value.fix
-    with pytest.raises(NoSuchTrace, match=r"'a' fits \d stages"):
+    with pytest.raises(NoSuchTrace, match=r"'a' matches \d stages"):
         subject.stage("computation", "a")
 
 
 def test_backward_says_why_there_is_none(subject):
-    with pytest.raises(NoSuchTrace, match="no backward of its own: autograd was off when") as missing:
+    with pytest.raises(NoSuchTrace, match="has no compiled backward: autograd was off when") as missing:
         subject.stage("backward")
     assert missing.value.fix == "name one of: prologue, computation, epilogue"
 
@@ -72,7 +72,7 @@ def test_a_module_whose_lines_are_gone_is_looked_for_in_the_stages_before(subjec
     stage = subject.stage("computation")
     whole = stage.read()
     rest = replace(whole, lines=tuple(line for line in whole.lines if not is_within(line.module, "layers.1")))
-    with pytest.raises(NoSuchTrace, match=r"'layers\.1' is left") as missing:
+    with pytest.raises(NoSuchTrace, match=r"no line of 'layers\.1' at this stage") as missing:
         module_lines(rest, "layers.1", EarlierStages(subject.before(stage)))
     assert missing.value.fix == "use --stage 3 (claim by torch), the last stage with such lines"
 

@@ -77,7 +77,7 @@ def test_a_decoder_without_tokens_is_told_what_they_follow_from(t5: LoadedModel,
     data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"input_ids": [5, 6, 7]}))
     with pytest.raises(BadData, match="`decoder_input_ids`, which it needs") as refused:
         Batches(t5, data, 1, 4)
-    assert "give `decoder_input_ids`, or the `labels` that they follow from" in refused.value.fix
+    assert "add `decoder_input_ids`, or the `labels` that they follow from" in refused.value.fix
 
 
 def test_three_kinds_of_files_hold_the_same_samples(tmp_path: Path) -> None:

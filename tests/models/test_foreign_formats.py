@@ -118,7 +118,7 @@ def test_8_bits_without_columns_apart_are_not_refused(folder):
 
 def test_a_quantized_checkpoint_is_refused_before_it_is_loaded(folder):
     edit_config(folder, quantization_config={"quant_method": "awq", "bits": 4})
-    assert "quantized (awq, 4 bits)" in refusal(folder, BadModelFolder).what
+    assert "quantized weights (awq, 4 bits)" in refusal(folder, BadModelFolder).what
 
 
 @pytest.mark.parametrize(("name", "held"), [("model.gguf", "GGUF"), ("model.onnx", "ONNX"), ("model.pt", "pickled")])

@@ -58,12 +58,12 @@ def test_an_empty_cache_has_no_tensors() -> None:
 @pytest.mark.parametrize("name", ["bert", "vit", "t5"])
 def test_models_without_such_a_cache_are_refused(name: str) -> None:
     for length in (0, 4):
-        with pytest.raises(BadOption, match="cache of"):
+        with pytest.raises(BadOption, match="no KV cache"):
             example_inputs(sample(name), batch=1, seq=2, seed=0, cache=length)
 
 
 def test_tokens_of_a_cache_count_among_the_positions() -> None:
-    with pytest.raises(SequenceTooLong, match="a sequence of 257 tokens is longer than the 256"):
+    with pytest.raises(SequenceTooLong, match="a sequence of 257 tokens is longer than the model's 256"):
         example_inputs(sample("llama"), batch=1, seq=1, seed=0, cache=256)
 
 

@@ -225,7 +225,7 @@ def test_a_cached_config_without_all_weights_says_how_to_get_them(hub_cache, sav
     snapshot = put_into_cache(hub_cache, "acme/tiny", saved("llama", shards))
     lost = min(snapshot.glob("*.safetensors"))
     lost.unlink()
-    with pytest.raises(ModelNotFound, match=f"not whole .* it lacks {lost.name}") as raised:
+    with pytest.raises(ModelNotFound, match=f"is incomplete .* it lacks {lost.name}") as raised:
         load_model(ModelRequest(model="acme/tiny"))
     assert "run `hf download acme/tiny` on a machine" in raised.value.fix
     assert load_model(ModelRequest(model="acme/tiny", random_weights=True)).task == "causal-lm"
@@ -257,7 +257,7 @@ def test_a_quantized_model_of_the_hub_is_not_downloaded(hub_cache, saved):
     (snapshot / "model.safetensors").unlink()
     config = json.loads((snapshot / "config.json").read_text())
     (snapshot / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "gptq"}}))
-    with pytest.raises(BadModelFolder, match=r"quantized \(gptq\)"):
+    with pytest.raises(BadModelFolder, match=r"quantized weights \(gptq\)"):
         load_model(ModelRequest(model="acme/tiny"))
 
 
