@@ -140,7 +140,7 @@ def test_force_replaces_nothing_but_artifacts_and_empty_folders(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     for name in ("mine", "file", "link"):
-        with pytest.raises(OutputExists, match="no artifact"):
+        with pytest.raises(OutputExists, match="not an artifact"):
             write(tmp_path / name, force=True)
     (tmp_path / "empty").mkdir()
     write(tmp_path / "empty", force=True)

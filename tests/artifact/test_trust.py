@@ -276,7 +276,7 @@ def test_what_is_no_module_cannot_be_trusted(name, artifact, model):
 @pytest.mark.parametrize("text", ["", ":thing", ".x:thing", "no_such_module_anywhere:x", "torch:no_such", "torch:a..b"])
 def test_what_is_not_there_is_told_so(text, artifact, model):
     add_constant(artifact, constant(text))
-    with pytest.raises(ArtifactForeign, match="is not to be had here"):
+    with pytest.raises(ArtifactForeign, match="cannot be found"):
         thunder.load(artifact, model)
 
 

@@ -151,7 +151,7 @@ def test_a_full_disk_under_the_store_keeps_nothing_and_hinders_nobody(
     entry = store.get_or_build(key, build)
     assert entry.contents == build.files
     assert store.get(key) is None
-    assert "is not kept" in caplog.text
+    assert "is not cached" in caplog.text
     assert not any("kernel.so" in one for one in everything_in(store.folder))
 
 
@@ -194,7 +194,7 @@ def test_a_store_that_cannot_be_written_serves_all_the_same(tmp_path, key, build
     store = Store(tmp_path / "file" / "kernels")
     assert store.get_or_build(key, build).contents == FILES
     assert store.get(key) is None
-    assert "not kept" in caplog.text
+    assert "not cached" in caplog.text
     with pytest.raises(CacheNotUsable, match="cannot be read"):
         store.entries()
 

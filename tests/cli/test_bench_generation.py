@@ -48,7 +48,14 @@ def test_the_first_token_and_those_behind_it_are_told_for_each_batch(thunder, ll
     assert done.status == 0, done.err
     told = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
     assert told == ["thunder", "thunder, first token", "thunder, next token"]
-    for word in ("3 + 4 tokens", "2 generations in turn", "first token", "tokens/s", "peak memory", "1 x 3 + 4 tokens"):
+    for word in (
+        "3 + 4 tokens",
+        "2 interleaved generations",
+        "first token",
+        "tokens/s",
+        "peak memory",
+        "1 x 3 + 4 tokens",
+    ):
         assert word in " ".join(done.out.split())
     assert "measure 2 x 3 + 4 tokens" in done.err
     assert max(map(len, done.out.splitlines())) <= 100

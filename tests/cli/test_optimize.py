@@ -116,7 +116,7 @@ def test_a_target_is_in_the_plan(thunder, here, llama):
     run = ("optimize", llama, "-r", "hf-llama3-hopper", "--target", "sm_90", "--dry-run")
     done = thunder(*run)
     assert (done.status, done.err) == (0, "")
-    for words in ("sm_90", "on cuda", "pending", "nothing is measured"):
+    for words in ("sm_90", "on cuda", "pending", "there is no benchmark before"):
         assert words in " ".join(done.out.split())
     data = thunder(*run, "--json").json
     assert (data["target"], data["validation"], data["device"]) == ("sm_90", "pending", "cuda")

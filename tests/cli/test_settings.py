@@ -32,6 +32,7 @@ new-tokens = 16
 height = 32
 width = 48
 runs = 10
+threads = 1
 warmup = 1
 benchmark-budget = 20.0
 validate-budget = 90.0
@@ -84,6 +85,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.model.random_weights
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
+    assert request.threads == 1
     assert (request.benchmark_budget, request.validate_budget) == (20.0, 90.0)
     assert request.inputs == 4
     assert request.include_weights

@@ -44,7 +44,7 @@ def test_a_step_of_training_is_the_main_job_too(thunder, here, llama):
     done = thunder("optimize", llama, "--recipe", "hf-llama", "--train", *QUICK)
     assert done.status == 0, done.err
     assert [path.name for path in here.iterdir()] == ["small-llama-hf-llama-train.thunder"]
-    for words in ("loss", "logits", ".weight.grad", "2 training steps in turn", "in the backward", "its time"):
+    for words in ("loss", "logits", ".weight.grad", "2 interleaved training steps", "in the backward", "time"):
         assert words in done.out
     assert "saved for the backward" in done.out
     assert "with labels" in done.err
@@ -66,7 +66,7 @@ def test_the_report_tells_forward_and_backward(made):
     assert {point["trace"] for point in report["memory"]} == {"computation", "backward"}
     assert report["saved_bytes"] > 0
     page = (made / "report.html").read_text()
-    for words in ("A step of training", "Time per training step", "operations of the backward", "21 gradients"):
+    for words in ("Training step", "Time per training step", "operations of the backward", "21 gradients"):
         assert words in page
     assert "the forward saves" in (made / "report.md").read_text()
 
@@ -200,7 +200,7 @@ class TestBench:
         assert [candidate["name"] for candidate in report["candidates"]] == ["eager", "counted", "thunder"]
         assert report["configuration"]["call"] == "training step"
         assert steps == [True] * 4  # to compile, twice to measure, and once to count its memory
-        assert "2 training steps in" in " ".join(thunder(*run).out.split())
+        assert "2 interleaved training steps" in " ".join(thunder(*run).out.split())
 
     def test_an_artifact_measures_what_it_is_for(self, thunder, step):
         report = thunder("bench", step, *self.ROUNDS, "--json").json["reports"][0]
@@ -285,7 +285,7 @@ def test_a_program_that_autograd_records_is_saved_and_says_so(thunder, here, tmp
     folder = own_model(tmp_path / "own", KEEPS)
     done = thunder("optimize", folder, *BRINGS_CODE, "--train", "--out", "step", *QUICK)
     assert done.status == 0, done.err
-    assert "autograd records the program" in " ".join(done.out.split())
+    assert "autograd differentiates the program" in " ".join(done.out.split())
     assert "it changes how autograd treats a returned tensor" in " ".join(done.out.split())
     assert "There is no compiled backward: " in (here / "step" / "report.html").read_text()
     assert thunder("validate", "step", "--inputs", 1, "--trust-remote-code").status == 0
