@@ -36,7 +36,8 @@ RAISE_BY_VALUES = frozenset(
     )
 )
 # The classes of the errors that values of tensors lead to, in PyTorch and in Python's operators on numbers.
-ERRORS_BY_VALUES = (IndexError, RuntimeError, torch.linalg.LinAlgError, ValueError, ZeroDivisionError, OverflowError)
+LIN_ALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDivisionError, OverflowError)
 # Functions that look at values themselves, which the operations that they do on metadata alone do not tell.
 LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
 # Python's operators on numbers that are computed, which raise where they divide by zero.
