@@ -126,7 +126,7 @@ def ran(watch: Watch, folder: Path) -> object:
 
 
 def debugged(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "default") -> object:
-    """Examine the program of inference as `thunder debug` does; the number of wrong lines is told."""
+    """Examine the program of inference as `thunder debug` does, and print the number of wrong lines."""
     from thunder_core.models.request import ModelRequest
     from thunder_core.pipeline.debug import debug_model
     from thunder_core.pipeline.debug_request import DebugRequest

@@ -22,6 +22,7 @@ from thunder_core.errors import BadOption, OutputNotWritable, SlowerThanBaseline
 from thunder_core.report import render_benchmark_markdown, render_csv
 from thunder_core.storage.file import replaced_file, write_whole
 from thunder_core.storage.full_disk import full_disk_told
+from thunder_core.storage.plain_file import reason_of
 
 TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
 SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all others are JSON
@@ -93,8 +94,8 @@ def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
             with full_disk_told(f"{file} was not written"):
                 write(suite, file)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise OutputNotWritable(f"{file} cannot be written: {reason}", fix="name another file") from error
+            what = f"{file} cannot be written: {reason_of(error)}"
+            raise OutputNotWritable(what, fix="name another file") from error
 
 
 def write_result(suite: BenchmarkSuite, file: Path) -> None:

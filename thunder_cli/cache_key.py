@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from hashlib import sha256
 
 from thunder_cli.app import version
-from thunder_core.extension.requirement import cxx_name, instruction_sets
-from thunder_core.report.environment import version_of
+from thunder_core.extension.requirement import compiler_version, cxx_name, instruction_sets
+from thunder_core.tested_versions import installed_version
 
 
 def cache_key() -> str:
@@ -17,18 +16,9 @@ def cache_key() -> str:
 
     The last part is a digest of the processor's instruction sets and the compiler's version.
     """
-    machine = (platform.machine(), *sorted(instruction_sets()), compiler_version())
+    machine = (platform.machine(), *sorted(instruction_sets()), compiler_version(cxx_name()))
     digest = sha256(" ".join(machine).encode()).hexdigest()[:8]
-    torch = version_of("torch") or "none"
-    triton = version_of("triton")
+    torch = installed_version("torch") or "none"
+    triton = installed_version("triton")
     parts = ("thunder", version(), "torch", torch, *(("triton", triton) if triton else ()))
     return "-".join((*parts, sys.implementation.cache_tag or "python", digest)).replace("+", "-")
-
-
-def compiler_version() -> str:
-    """The first line that the C++ compiler prints about itself; empty where there is none."""
-    try:
-        told = subprocess.run([cxx_name(), "--version"], capture_output=True, text=True, check=False)  # noqa: S603
-    except OSError:
-        return ""
-    return told.stdout.partition("\n")[0]

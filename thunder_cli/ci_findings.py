@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from thunder_cli.ci_report import CiReport
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite
 from thunder_core.benchmark.gate import size_prefix
@@ -17,22 +19,24 @@ def note_report(checks: CiReport, report: Report) -> None:
             note_validation(checks, found)
     if report.speed is not None:
         _note_speed(checks, report.speed)
-    checks.summary = render_markdown(report)
+    checks.summarize = partial(render_markdown, report)
 
 
 def note_validation(checks: CiReport, found: ValidationReport | GenerationReport) -> None:
     """Note each output that was compared with eager PyTorch or, of generation, the prompts of each size."""
-    compared = found.prompts if isinstance(found, GenerationReport) else found.outputs
-    for one in compared:
-        name = getattr(one, "name", "") or f"prompts {getattr(one, 'size', '')}"
-        checks.note(f"{name} agrees with eager PyTorch", one.failures)
+    if isinstance(found, GenerationReport):
+        compared = [(f"prompts {one.size}", one.failures) for one in found.prompts]
+    else:
+        compared = [(one.name, one.failures) for one in found.outputs]
+    for name, failures in compared:
+        checks.note(f"{name} agrees with eager PyTorch", failures)
 
 
 def note_suite(checks: CiReport, suite: BenchmarkSuite) -> None:
     """Note each measurement of a benchmark; its tables in Markdown are the summary."""
     for report in suite.reports:
         _note_speed(checks, report)
-    checks.summary = render_benchmark_markdown(suite)
+    checks.summarize = partial(render_benchmark_markdown, suite)
 
 
 def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:

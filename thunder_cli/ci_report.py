@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +16,21 @@ from thunder_cli.bench_output import require_file
 from thunder_cli.ci_options import CiOptions
 from thunder_cli.console import stderr
 from thunder_cli.failure import known_error
-from thunder_core.errors import BadOption, Interrupted, OutputNotWritable, ThunderError
+from thunder_core.errors import BadOption, OutputNotWritable
 from thunder_core.printable import printable
+from thunder_core.report import markdown
+from thunder_core.storage.plain_file import reason_of
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # the environment variable in which GitHub Actions names the file of the step's summary
 GATES = (1, 4, 5, 6)  # the exit statuses of a check that failed; all others are errors
-# Of a workflow command of GitHub Actions: characters that end its message, and those that end a property.
+# Of a workflow command of GitHub Actions: characters that end its message, and characters that end a property.
 MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 PROPERTY_ESCAPES = {**MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its name, and what failed with the fix; both empty for one that passed."""
+    """One check: its name, and the failure with its fix; both are empty if the check passed."""
 
     name: str
     failure: str = ""
@@ -36,14 +38,20 @@ class Check:
     code: str = ""
     status: int = 0
 
+    @property
+    def as_markdown(self) -> str:
+        """The verdict, the name and the failure, in a line of Markdown."""
+        texts = [markdown.code(printable(text)) for text in (self.name, self.failure) if text]
+        return " ".join(("**failed**:" if self.failure else "passed:", *texts))
+
 
 @dataclass
 class CiReport:
-    """The checks of a command, and the summary in Markdown that it adds for readers."""
+    """The checks of a command, and the function that makes its summary in Markdown, where it has one."""
 
     command: str
     checks: list[Check] = field(default_factory=list)
-    summary: str = ""
+    summarize: Callable[[], str] | None = None
     began: float = field(default_factory=perf_counter)
 
     def note(self, name: str, failures: Sequence[str] = (), fix: str = "") -> None:
@@ -52,7 +60,7 @@ class CiReport:
 
     def note_error(self, error: BaseException) -> None:
         """Note the error that ended the command."""
-        known: ThunderError = known_error(error)
+        known = known_error(error)
         self.checks.append(Check(self.command, known.what, known.fix, known.code, known.status))
 
     @property
@@ -72,8 +80,8 @@ class CiReport:
         try:
             document.write(str(file), pretty=True)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise OutputNotWritable(f"{file} cannot be written: {reason}", fix="name another file") from error
+            what = f"{file} cannot be written: {reason_of(error)}"
+            raise OutputNotWritable(what, fix="name another file") from error
 
     def _case(self, check: Check, seconds: float) -> TestCase:
         case = TestCase(printable(check.name), f"thunder.{self.command}", seconds)
@@ -95,17 +103,14 @@ class CiReport:
             stderr().print(annotation(printable(title), printable(text)), soft_wrap=True)
         try:
             with summary.open("a", encoding="utf-8") as file:
-                file.write(f"{self.summary or self._listing()}\n")
+                file.write(f"{(self.summarize or self._listing)()}\n")
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise OutputNotWritable(f"{summary} cannot be written: {reason}", fix=f"look at {SUMMARY}") from error
+            what = f"{summary} cannot be written: {reason_of(error)}"
+            raise OutputNotWritable(what, fix=f"look at {SUMMARY}") from error
 
     def _listing(self) -> str:
         """The checks as a list in Markdown."""
-        rows = [
-            f"- {'**failed**' if check.failure else 'passed'}: {code(check.name)} {code(check.failure)}".rstrip()
-            for check in self.checks or [Check(self.command)]
-        ]
+        rows = [f"- {check.as_markdown}" for check in self.checks or [Check(self.command)]]
         return "\n".join((f"## thunder {self.command}", "", *rows, ""))
 
 
@@ -125,17 +130,12 @@ def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
     try:
         yield report
     except typer.Exit:  # the command has noted its findings
-        write(report, options)
         raise
-    except KeyboardInterrupt:
-        report.note_error(Interrupted("interrupted", fix="run the command again"))
-        write(report, options)
-        raise
-    except Exception as error:
+    except BaseException as error:
         report.note_error(error)
-        write(report, options)
         raise
-    write(report, options)
+    finally:
+        write(report, options)
 
 
 def write(report: CiReport, options: CiOptions) -> None:
@@ -149,11 +149,6 @@ def write(report: CiReport, options: CiOptions) -> None:
 def annotation(title: str, message: str) -> str:
     """A workflow command of GitHub Actions that shows an error."""
     return f"::error title={escaped(title, PROPERTY_ESCAPES)}::{escaped(message, MESSAGE_ESCAPES)}"
-
-
-def code(text: str) -> str:
-    """A text as Markdown code; empty for none."""
-    return f"`{' '.join(printable(text).replace('`', chr(39)).split())}`" if text else ""
 
 
 def escaped(text: str, escapes: Mapping[str, str]) -> str:

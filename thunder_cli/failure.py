@@ -11,7 +11,7 @@ from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
 from thunder_cli.streams import discard_results, flush_results, gone_folder_of
-from thunder_core.errors import Bug, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.errors import Bug, Interrupted, OutOfDisk, OutOfMemory, ThunderError
 from thunder_core.extension.authorship import authors_error
 from thunder_core.models.memory_limits import is_refused_memory, process_limits
 from thunder_core.storage.full_disk import fullness
@@ -44,9 +44,18 @@ def known_error(error: BaseException) -> ThunderError:
     """The error of ours that an exception stands for: itself, what the machine lacks, a plug-in's error, or a bug."""
     if isinstance(error, ThunderError):
         return error
+    if isinstance(error, KeyboardInterrupt):
+        return interrupted(error)
     return (
         gone_folder_of(error) or full_disk_of(error) or out_of_memory_of(error) or authors_error(error) or bug_of(error)
     )
+
+
+def interrupted(error: BaseException | None) -> ThunderError:
+    """The error for Ctrl-C."""
+    stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
+    stopped.__cause__ = error
+    return stopped
 
 
 def printed_as_json(error: ThunderError) -> bool:

@@ -14,9 +14,9 @@ from typing import Protocol, cast
 import typer
 
 from thunder_cli.app import build_app
-from thunder_cli.failure import Audience, report_error
+from thunder_cli.failure import Audience, interrupted, report_error
 from thunder_cli.streams import discard_results, flush_results, open_closed_streams, require_text
-from thunder_core.errors import BadOption, Interrupted, OutOfMemory, ThunderError
+from thunder_core.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.plugins import meant
 
 # Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
@@ -104,13 +104,6 @@ def meant_option(option: str, error: ArgumentError) -> str:
     context = getattr(error, "ctx", None)
     known = [name for one in (context.command.get_params(context) if context else ()) for name in one.opts]
     return meant(option.lstrip("-"), [name.lstrip("-") for name in known if name.startswith("--")], dashes="--")
-
-
-def interrupted(error: BaseException | None) -> ThunderError:
-    """The error for Ctrl-C."""
-    stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
-    stopped.__cause__ = error
-    return stopped
 
 
 if __name__ == "__main__":

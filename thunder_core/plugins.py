@@ -165,7 +165,7 @@ def neighbours_first(folder: str) -> Iterator[None]:
 
 
 def _home(module: ModuleType) -> str:
-    """The folder of the file of a top-level module, but of those that were loaded from files; else empty."""
+    """The folder of the file of a top-level module, unless the module was loaded from a file; else empty."""
     name, file = str(vars(module).get("__name__", "")), vars(module).get("__file__")
     if not isinstance(file, str) or "." in name or name.startswith(FILE):
         return ""

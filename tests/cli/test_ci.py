@@ -62,6 +62,13 @@ def test_what_is_no_gate_is_an_error(thunder, here):
     assert (type(result), result.type) == (Error, "TH0204")
 
 
+def test_a_recipe_that_would_end_the_process_is_a_failed_case(thunder, here):
+    (here / "mine.py").write_text("import sys\nsys.exit(0)\n")
+    assert thunder("optimize", "--recipe", "mine.py", "--junit", "j.xml").status == 2
+    ((_, (result,)),) = cases(here / "j.xml").items()
+    assert (type(result), result.type) == (Error, "TH0219")
+
+
 @pytest.mark.parametrize("file", ["missing/j.xml", "."])
 def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(thunder, here, file):
     done = thunder("optimize", "nothing", "--junit", file)

@@ -85,7 +85,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
 
 
 def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
-    """The constraints that a program added, each with its source, and the number of those that repeat the ranges."""
+    """The constraints that a program added, each with its source, and how many constraints repeat the ranges."""
     decided = [row for row in rows if not row.is_given]
     table = plain_table("program", "size", "constraint", "needed by", text=2)
     for place in (1, 2, 3):

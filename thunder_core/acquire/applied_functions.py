@@ -33,8 +33,13 @@ from thunder_core.ir.tree import leaves, replace_leaves, structure
 from thunder_core.runtime.library.applied_functions import gradients
 
 Function = type[torch.autograd.Function]
-METHODS = ("forward", "setup_context", "backward", "vjp", "jvp")  # of the user's, which may be replaced on the class
+METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # which a user may define
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
+
+
+def own_methods(kind: Any) -> list[str]:
+    """The names of the methods that a class defines in place of those of `torch.autograd.Function`."""
+    return [name for name in METHODS if getattr(kind, name) is not getattr(torch.autograd.Function, name)]
 
 
 class AppliedFunctions:
@@ -87,9 +92,8 @@ class AppliedFunctions:
 
     def _read_methods(self, kind: Function) -> None:
         """Have the program guard which methods the function has: a backward that is derived ahead stays what it was."""
-        for name in METHODS:
-            if getattr(kind, name) is not getattr(torch.autograd.Function, name):
-                self._acquisition.machine.call(getattr, kind, name)
+        for name in own_methods(kind):
+            self._acquisition.machine.call(getattr, kind, name)
 
     def _facts(self, leaf: Any) -> Hashable:
         if not isinstance(leaf, torch.Tensor):

@@ -44,6 +44,7 @@ from thunder_core.acquire.lookasides.context_variables import ContextVariables
 from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation, is_drawn, stored
 from thunder_core.acquire.lookasides.draws import drawing_call, is_generator
 from thunder_core.acquire.lookasides.foreign import foreign
+from thunder_core.acquire.lookasides.function import call_from_c
 from thunder_core.acquire.lookasides.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.higher_order import called_operator
@@ -72,7 +73,7 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
-from thunder_core.capture.torch_versions import APPLY, IS_APPLIED_IN_C, applied_in_c, with_defaults
+from thunder_core.capture.torch_versions import applied_in_c
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter.catching import is_caught
 from thunder_core.ir.attention import FlexAttention
@@ -344,12 +345,12 @@ class Acquisition(ObservedWrites):
         if (replacement := next(filter(None, replacements), None)) is not None:
             return replacement
         if (applied := applied_in_c(function)) is not None:
-            return self._autograd_function(function, applied, args, kwargs)
+            return call_from_c(self, function, applied, args, kwargs)
         if kind is not type or is_native(function):
             self.outside.effects.announced = None
             if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
                 return None
-            native = self._before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
+            native = self.before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
             return self.native_calls.attempted(self.machine, function, native)
         return None
 
@@ -378,30 +379,6 @@ class Acquisition(ObservedWrites):
         self.classes.called(plain, owned)
         self.outside.defaults(plain)
         return None
-
-    def _autograd_function(
-        self, function: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., Any]:
-        """Return what to call where C code applies a `torch.autograd.Function`.
-
-        Where Python code leads to that C code, the lookaside has been asked about the Python code.
-        """
-        replacement = LOOKASIDES[APPLY](self, function, (kind, *args), kwargs) if IS_APPLIED_IN_C else None
-        if replacement is None:
-            return functools.partial(self._apply_autograd_function, function)
-        return functools.partial(replacement, kind)
-
-    def _apply_autograd_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
-        self._before_native(function, args, kwargs)
-        positional, by_name = with_defaults(function.__self__, args, kwargs)  # type: ignore[attr-defined]
-        fakes = tuple(map(self._fake_of, positional))
-        named = {name: self._fake_of(arg) for name, arg in by_name.items()}
-        with self.functions.unfollowed((*fakes, *named.values())):
-            return self.recorder.tensors.to_real(self.machine.natively(function, fakes, named))
-
-    def _fake_of(self, arg: Any) -> Any:
-        return self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg
 
     def _call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""
@@ -455,7 +432,7 @@ class Acquisition(ObservedWrites):
             self.note_edge(edge, loud=edge.startswith(LOUD) and self.outside.surprises is None)
         return edge is not None
 
-    def _before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """Note what a function of C does with its arguments; return what to call in its place, or None."""
         self._check_edge(function)
         self.native_reads.before(function, args, kwargs)

@@ -67,7 +67,7 @@ TEST = frozenset({"test", "tests", "testing"})
 
 
 def defines_constants(module: str) -> bool:
-    """Whether a module of a library is one that constants come from."""
+    """Whether constants may come from a module of a library."""
     top, _, rest = module.partition(".")
     if top not in LIBRARIES or is_script(module):
         return False

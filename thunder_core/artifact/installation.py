@@ -6,9 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import site
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -18,6 +16,7 @@ from urllib.request import url2pathname
 import torch
 
 from thunder_core import package
+from thunder_core.storage.installed import installers_folders
 
 WITHOUT_FILE = ("built-in", "frozen")
 
@@ -53,13 +52,6 @@ def installation_folders() -> tuple[Path, ...]:
     named = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(place).is_absolute()]
     known = [str(Path(folder).parent) for folder in (torch.__path__[0], package.FOLDER)]
     return tuple(Path(place).resolve() for place in (*installers_folders(), *known, *named))
-
-
-def installers_folders() -> list[str]:
-    """The folders that installers write to, and Python's own library."""
-    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return [*(sysconfig.get_path(name) for name in names), *site.getsitepackages(), *users]
 
 
 def editable_folders() -> Iterator[Path]:

@@ -34,9 +34,9 @@ from thunder_core.artifact.separation import (
 )
 from thunder_core.artifact.trust import Trust
 from thunder_core.models.folder import code_of_the_hub
-from thunder_core.report.environment import version_of
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import StoredFacts
+from thunder_core.tested_versions import installed_version
 
 STANDALONE = "standalone.json"
 CHECK = "from thunder_core.artifact.standalone_check import main; main()"
@@ -77,7 +77,7 @@ class StandaloneFacts(StoredFacts):
         return cls(
             python=python_version(),
             packages=packages,
-            versions={name: version_of(name) or "" for name in sorted(related(packages))},
+            versions={name: installed_version(name) or "" for name in sorted(related(packages))},
             variables=variables_here(),
             programs=tuple(programs),
         )

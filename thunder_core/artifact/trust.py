@@ -48,7 +48,7 @@ class Trust:
             return plugins.imported(path)
 
     def require(self, path: str) -> str:
-        """The module of `module:qualname`, which is not imported; raises `ImportRefused` for one that may not be."""
+        """The module of `module:qualname`, which is not imported; raises `ImportRefused` if it may not be imported."""
         module = path.partition(":")[0]
         if not module.partition(".")[0]:
             raise ImportError(f"{module!r} is not a module name")
@@ -79,7 +79,7 @@ class Trust:
         )
 
     def _defines_constants(self, module: str) -> bool:
-        """Whether a module that is covered is one that constants come from: of libraries, one of a list."""
+        """Whether constants may come from a module that is covered; for libraries, a list says so."""
         is_library = module.partition(".")[0] in LIBRARIES and not self._names(module)
         return defines_constants(module) if is_library else not is_script(module)
 

@@ -45,15 +45,18 @@ class MachineLoad:
     stolen: float | None = None
 
     def crowds(self, threads: int) -> bool:
-        """Whether so many threads had to wait for a processor that others used."""
+        """Whether the processors that other processes left free were too few for this number of threads."""
         return self.others is not None and self.processors - self.others < threads - BUSY
 
-    def in_words(self, threads: int) -> str:
-        """A sentence for threads that had to wait; empty for a machine with enough free processors."""
-        if not self.crowds(threads):
-            return ""
+    @property
+    def used_by_others(self) -> str:
+        """The processors that others used, in words."""
         stolen = f", {self.stolen:.1f} of them for other virtual machines" if (self.stolen or 0) >= BUSY else ""
-        return f"busy: other processes use {self.others:.1f} of {self.processors} processors{stolen}"
+        return f"other processes use {self.others or 0:.1f} of {self.processors} processors{stolen}"
+
+    def in_words(self, threads: int) -> str:
+        """The load, where these threads had to wait; empty for a machine with enough free processors."""
+        return f"busy: {self.used_by_others}" if self.crowds(threads) else ""
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -13,7 +14,7 @@ from thunder_core.ir.symbol import BoundSymbol
 WORD = torch.int64
 CHUNK = 1 << 17  # words that are added up at once, which the cache of a processor holds
 MULTIPLIER = 0x2545F4914F6CDD1D  # odd, so that products of different words differ; of the generator xorshift64*
-SEED = 17  # of the factors by which words at different places are told apart
+SEED = 17  # of the factors of the words
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,16 @@ def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     They are others for certain where one word differs, and but for one case in billions where several do.
     """
     first, words, last = aligned_memory(tensor)
-    factors = torch.randint(1 << 62, (CHUNK,), generator=torch.Generator().manual_seed(SEED)) * 2 + 1
-    factors = factors.to(tensor.device)
+    factors = factors_on(tensor.device)
     sums = [(mixed(chunk) * factors[: chunk.numel()]).sum() for chunk in torch.split(words, CHUNK)]
     return torch.cat([first.to(WORD), torch.stack(sums), last.to(WORD)])
+
+
+@cache
+def factors_on(device: torch.device) -> torch.Tensor:
+    """The odd factors of the words of a chunk, by which words at different places count differently."""
+    factors = torch.randint(1 << 62, (CHUNK,), generator=torch.Generator().manual_seed(SEED)) * 2 + 1
+    return factors.to(device)
 
 
 def mixed(words: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import site
-import sysconfig
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 from thunder_core import package, plugins
 from thunder_core.errors import BadModelFolder, BadRecipe, SourceLine, ThunderError
 from thunder_core.errors.tree import message_line
+from thunder_core.storage.installed import installers_folders
 
 OURS = frozenset({"thunder_core", "thunder_executors", "thunder_recipes", "thunder_cli"})
 MODELS = "transformers_modules"  # the package in which transformers keeps the code that models bring
@@ -137,9 +136,7 @@ def is_library(file: str) -> bool:
 @cache
 def library_folders() -> tuple[Path, ...]:
     """The folders of Python's own library, of installed packages, and of Thunder's."""
-    named = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
-    return tuple(Path(folder).resolve() for folder in (*named, *users, *site.getsitepackages(), package.FOLDER))
+    return tuple(Path(folder).resolve() for folder in (*installers_folders(), package.FOLDER))
 
 
 def called(part: object, method: str, wanted: type | tuple[type, ...], *args: object) -> Any:

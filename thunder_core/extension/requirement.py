@@ -232,6 +232,16 @@ def cxx_name() -> str:
 
 
 @cache
+def compiler_version(name: str) -> str:
+    """A compiler by the first line that it prints about itself, which tells versions apart; empty for none."""
+    path = shutil.which(name)
+    if path is None:
+        return ""
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return told.stdout.partition("\n")[0]
+
+
+@cache
 def problem_of_cxx(name: str) -> str:
     """The reason why a compiler makes no extension module of three lines, in its own words; empty where it does."""
     path = shutil.which(name)

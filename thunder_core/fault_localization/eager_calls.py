@@ -1,7 +1,7 @@
 """The calls of PyTorch that a program makes in eager PyTorch: the function, the place and what it returned.
 
 The results of all calls of a large program would take more memory than its weights: some are held at a time, and the
-program runs again for those that follow.
+program runs again for the results that follow.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class RepeatedRecording:
         return recorder
 
     def _results(self, number: int) -> Results:
-        """The results of a call; the program runs again for one that is not held."""
+        """The results of a call; the program runs again for results that are not held."""
         if number not in self._held:
             self._held = {}
             again = self._recorded(first=number)

@@ -11,13 +11,12 @@ import torch
 from transformers import AutoTokenizer
 
 from thunder_core.errors import BadData
-from thunder_core.models.dataset import Dataset
+from thunder_core.models.dataset import IDS, Dataset
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.origin import FolderOrigin, SampleOrigin
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
-IDS = "input_ids"
 
 
 def tokenized(

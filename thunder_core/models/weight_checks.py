@@ -18,7 +18,7 @@ Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in th
 
 @dataclass(frozen=True)
 class Allowed:
-    """The weights that may be random and those that may be unused, as patterns of names of weights or modules.
+    """The weights that may be random, and the weights that may be unused, as patterns of names of weights or modules.
 
     `other_head` says that the user named the task, and so wants another head than the checkpoint may have.
     """
@@ -29,7 +29,7 @@ class Allowed:
 
 
 def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
-    """The caveats about weights that are random or unused; raises `BadModelFolder` for those that are not allowed."""
+    """The caveats about weights that are random or unused; raises `BadModelFolder` for weights that are not allowed."""
     refuse_other_shapes(folder, model, report["mismatched_keys"])
     missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
     refuse_missing(folder, model, missing, allowed)

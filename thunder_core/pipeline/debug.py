@@ -50,7 +50,7 @@ from thunder_core.validation.inside import Fault, InsideReport, NonFiniteLine
 from thunder_core.validation.report_facts import ReportFacts
 
 TOKENS = 2  # of which one goes on with a cache
-NO_TRACES, BY_JIT = "there are no traces of it", "use a recipe that acquires programs by jit"
+NO_TRACES, BY_JIT = "the program has no traces", "use a recipe that traces with jit"
 
 
 class ReproductionFacts(ReportFacts):

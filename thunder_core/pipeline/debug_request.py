@@ -36,7 +36,7 @@ def check_debug_request(request: DebugRequest, *, generates: bool = False) -> No
     for option_name in (name for name, is_given in given.items() if is_given and generates):
         raise BadOption(
             f"{option_name} and --task generate exclude each other: it is for a single call",
-            fix="leave --task generate out: the prompt and a token are calls of the same model",
+            fix="leave out --task generate: the prompt and each token are calls of the same model",
         )
     if request.out is not None and request.out.expanduser().exists():
         raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove this one")

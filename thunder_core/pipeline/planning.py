@@ -114,9 +114,9 @@ class Plan:
     def load_rows(self) -> Iterator[tuple[str, str]]:
         """The load of other processes, where it slows down the run and makes the benchmark unstable."""
         threads = self.request.threads or threads_of(torch.device("cpu"))
-        if self.load is not None and (words := self.load.in_words(threads)):
+        if self.load is not None and self.load.crowds(threads):
             fewer = "" if threads == 1 else f", or use fewer than {threads} --threads"
-            yield "busy", f"{words.removeprefix('busy: ')}: wait until the machine is quiet{fewer}"
+            yield "busy", f"{self.load.used_by_others}: wait until the machine is quiet{fewer}"
 
     @property
     def lacking_memory(self) -> OutOfMemory | None:

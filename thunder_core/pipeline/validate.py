@@ -36,7 +36,7 @@ from thunder_core.validation.report import Evaluation, GenerationReport
 class Revalidation:
     """The result of a validation, and whether the artifact was changed: it is where it had not been validated yet.
 
-    Signatures of what it was before are dropped then. `caveats` are those of the model's weights, by the report.
+    Signatures of the earlier state are dropped then. `caveats` are the report's remarks on the model's weights.
     """
 
     artifact: Path

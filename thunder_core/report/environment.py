@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 
@@ -10,6 +9,7 @@ import torch
 
 from thunder_core.benchmark.machine import processor_name
 from thunder_core.report.contents import Environment, Gpu
+from thunder_core.tested_versions import installed_version
 
 LIBRARIES = ("transformers", "triton", "torchao", "safetensors", "numpy")
 
@@ -19,7 +19,7 @@ def describe_environment() -> Environment:
     return Environment(
         python=platform.python_version(),
         torch=torch.__version__,
-        libraries={name: version for name in LIBRARIES if (version := version_of(name)) is not None},
+        libraries={name: version for name in LIBRARIES if (version := installed_version(name)) is not None},
         platform=platform.platform(),
         processor=processor_name(),
         cores=os.cpu_count() or 1,
@@ -28,14 +28,6 @@ def describe_environment() -> Environment:
         cuda=torch.version.cuda,
         gpus=tuple(_gpu(index) for index in range(torch.cuda.device_count())),
     )
-
-
-def version_of(distribution: str) -> str | None:
-    """The version of a distribution; None where it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _memory() -> int | None:

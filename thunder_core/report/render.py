@@ -16,6 +16,7 @@ from thunder_core.printable import printable
 from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
 from thunder_core.report.generation import generation_rows
+from thunder_core.report.markdown import cell, code_cell
 from thunder_core.report.ranges import constraints_of, points_of, served
 from thunder_core.validation.report import GenerationReport, ValidationReport
 
@@ -46,23 +47,14 @@ MOODS: dict[Verdict, str] = {
 SHOWN_FIGURE: frozenset[Verdict] = frozenset({"faster", "slower"})
 
 
-def cell(text: object) -> str:
-    """Text for a cell of a Markdown table: one line, with bars, links and tags escaped."""
-    escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
-    return " ".join(escaped.split())
-
-
-def code(text: object) -> str:
-    """A name as Markdown code, in a cell."""
-    return f"`{' '.join(str(text).replace('`', chr(39)).replace('|', chr(92) + '|').split())}`"
-
-
 def plural(number: int, noun: str) -> str:
     """A number of things: `1 input`, `2 inputs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-TEMPLATES.filters.update({name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code, plural=plural)
+TEMPLATES.filters.update(
+    {name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code_cell, plural=plural
+)
 TEMPLATES.globals.update(generation_rows=generation_rows)
 
 

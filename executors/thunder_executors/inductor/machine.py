@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-from functools import cache
 
 import torch
 
 from thunder_core.claiming.device_code import target_of_programs
-from thunder_core.extension.requirement import cxx_name, instruction_sets
+from thunder_core.extension.requirement import compiler_version, cxx_name, instruction_sets
 
 # Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
 PROCESSORS = (
@@ -31,21 +28,11 @@ def processors() -> tuple[str, tuple[str, ...]]:
     return "native", tuple(sorted(instruction_sets()))
 
 
-@cache
-def compiler(name: str) -> str:
-    """A compiler by its first line about itself, which tells one version from another; empty for none."""
-    path = shutil.which(name)
-    if path is None:
-        return ""
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
-    return told.stdout.partition("\n")[0]
-
-
 def facts() -> dict[str, str]:
     """Everything but the region that decides what its machine code is."""
     name, needs = processors()
     return {
-        "compiler": compiler(cxx_name()),
+        "compiler": compiler_version(cxx_name()),
         "hardware": f"{name} {' '.join(needs)}",
         "python": sys.implementation.cache_tag,  # the library is an extension module
         "threads": str(torch.get_num_threads()),  # how loops are shared out

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from thunder_core.errors import CompilerFailed
+from thunder_core.extension.requirement import compiler_version
 from thunder_core.storage.digest import digest_of
 from thunder_executors.inductor.compilers import Compilers
-from thunder_executors.inductor.machine import compiler as described
 
 VARIABLE = "THUNDER_PRECOMPILED_HEADERS"
 HEADER = """
@@ -37,7 +37,7 @@ def with_headers(command: Sequence[str], source: Path, target: Path, compilers: 
     They are compiled if they are not there. g++ reads them itself where they do not fit its flags.
     """
     folder, compiler = os.environ.get(VARIABLE), command[0]
-    if not folder or not (version := described(compiler)) or OTHERS in version:
+    if not folder or not (version := compiler_version(compiler)) or OTHERS in version:
         return [*command]
     flags = [word for word in command[1:] if word not in ("-o", str(source), str(target))]
     flags = [word for word in flags if not word.startswith(FOR_LINKING)]

@@ -16,15 +16,15 @@ from torch._functorch.autograd_function import (
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
+from thunder_core.acquire.applied_functions import own_methods
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.modes import without_functions
 from thunder_core.capture.tensors import tensors_in
-from thunder_core.capture.torch_versions import APPLY
+from thunder_core.capture.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
 from thunder_core.capture.transform_levels import wrapped_in
 from thunder_core.runtime.library.backward_hooks import pass_gradients
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program
-METHODS = ("forward", "setup_context", "backward", "vjp", "vmap", "jvp")  # of the user's
 
 
 @lookaside(APPLY)
@@ -44,6 +44,28 @@ def apply(
     if is_foreign or not tensors_in(args[1:]) or not _is_followed(acquisition.recorder, args[1:]):
         return None
     return lambda kind, *args, **kwargs: acquisition.functions.apply(kind, args, kwargs)
+
+
+def call_from_c(
+    acquisition: Any, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The function to call where C code applies a `torch.autograd.Function`.
+
+    Where Python code leads to that C code, the lookaside has been asked about the Python code.
+    """
+    replacement = apply(acquisition, function, (kind, *args), kwargs) if IS_APPLIED_IN_C else None
+    return partial(_apply_to_fakes, acquisition, function) if replacement is None else partial(replacement, kind)
+
+
+def _apply_to_fakes(acquisition: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Apply a function to fakes: its node in autograd's graph then leads to where theirs do."""
+    acquisition.before_native(function, args, kwargs)
+    tensors = acquisition.recorder.tensors
+    positional, by_name = with_defaults(function.__self__, args, kwargs)
+    fakes = tuple(tensors.fake(one) if isinstance(one, torch.Tensor) else one for one in positional)
+    named = {name: tensors.fake(one) if isinstance(one, torch.Tensor) else one for name, one in by_name.items()}
+    with acquisition.functions.unfollowed((*fakes, *named.values())):
+        return tensors.to_real(acquisition.machine.natively(function, fakes, named))
 
 
 def _as_one_operation(acquisition: Any, function: Callable[..., Any], args: Any) -> Any:
@@ -71,9 +93,8 @@ def within_levels(acquisition: Any, kind: Any) -> Any:
         Lowered.vmap = staticmethod(partial(_vmap_of_element, acquisition, kind))
     else:
         Lowered.generate_vmap_rule = kind.generate_vmap_rule
-    for name in METHODS:
-        if getattr(kind, name) is not getattr(torch.autograd.Function, name):
-            setattr(Lowered, name, staticmethod(partial(_interpreted, acquisition, getattr(kind, name))))
+    for name in own_methods(kind):
+        setattr(Lowered, name, staticmethod(partial(_interpreted, acquisition, getattr(kind, name))))
     return _called_like(Lowered, kind)
 
 

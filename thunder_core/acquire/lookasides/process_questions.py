@@ -1,7 +1,7 @@
 """Python functions that run natively and ask about the process: threads, loggers, settings of NumPy.
 
 The prologue asks the functions of `ASKED` again at each call. Functions of `CHANGING` change the process for good,
-which is a sharp edge that is told of. Where a program uses NumPy, the settings of NumPy are guarded.
+which is reported as a sharp edge. Where a program uses NumPy, the settings of NumPy are guarded.
 """
 
 from __future__ import annotations

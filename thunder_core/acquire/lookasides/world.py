@@ -107,7 +107,7 @@ def deep(acquisition: Any, function: Any) -> Callable[..., Any]:
 
 
 def unknown(acquisition: Any, function: Any) -> Callable[..., Any]:
-    """A function in C of another package: its arguments are guarded with all that they hold, and it is told of."""
+    """A function in C of another package: its arguments are guarded with all that they hold, and it is reported."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         name = f"{function.__module__}.{function.__name__}"

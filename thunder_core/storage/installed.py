@@ -1,0 +1,13 @@
+"""The folders that installers write to."""
+
+from __future__ import annotations
+
+import site
+import sysconfig
+
+
+def installers_folders() -> list[str]:
+    """The folders of installed packages, the user's among them, and of Python's own library."""
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return [*(sysconfig.get_path(name) for name in names), *site.getsitepackages(), *users]
