@@ -22,7 +22,7 @@ def thunder_seconds(layers: int) -> float:
     """CPU seconds of the first acquisition in this process."""
     import torch
 
-    from thunder_core.acquire.acquire import acquire
+    from thunder_core.frontend.acquire.acquire import acquire
 
     model, tokens = model_and_input(layers)
     with torch.no_grad():

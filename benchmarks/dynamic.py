@@ -96,7 +96,7 @@ def steady(layers: int, rounds: int) -> dict[str, float]:
     import torch
 
     import thunder_core
-    from thunder_core.compiler import last_program
+    from thunder_core.compilation.compiler import last_program
 
     model, tokens = model_and_input(layers)
     static = thunder_core.jit(model, executors=EXECUTORS)

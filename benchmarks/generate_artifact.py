@@ -27,8 +27,8 @@ MAKE = "make"
 
 def make(folder: Path, layers: int, prompt: int, tokens: int) -> dict[str, Any]:
     """Save a model, and make an artifact of it with its weights; the CPU seconds of that."""
-    from thunder_core.models.request import ModelRequest
-    from thunder_core.pipeline import Request, optimize
+    from thunder_core.workflow.models.request.request import ModelRequest
+    from thunder_core.workflow.pipeline import Request, optimize
 
     model, _ = model_and_input(layers)
     model.generation_config.eos_token_id = None

@@ -283,7 +283,7 @@ def facts_of(compiled: Any, way: str) -> dict[str, Any]:
     if not way.startswith("thunder"):
         return {}
     import thunder_core as thunder
-    from thunder_core.claiming.claim import claims_by_executor
+    from thunder_core.backend.claiming.claim import claims_by_executor
 
     trace = thunder.last_traces(compiled)[-1]
     graphs = [bsym.symbol.target for bsym in trace.bound_symbols if bsym.executor == "cudagraphs"]

@@ -24,7 +24,7 @@ import torch
 
 import thunder_core
 from benchmarks.processes import model_and_input
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
 
 PARAMETERS = 300
 PROGRAMS = 60

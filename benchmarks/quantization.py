@@ -109,8 +109,8 @@ def times(rounds: int, tokens: int) -> dict[str, Any]:
 
 def artifacts() -> dict[str, Any]:
     """Bytes, memory and quality of artifacts of the model, by recipe."""
-    from thunder_core.models.request import ModelRequest
-    from thunder_core.pipeline import Request, optimize
+    from thunder_core.workflow.models.request.request import ModelRequest
+    from thunder_core.workflow.pipeline import Request, optimize
 
     model, _ = model_and_input(LAYERS)
     rows = {}

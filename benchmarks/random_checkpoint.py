@@ -91,7 +91,7 @@ def write_shard(path: Path, part: Mapping[str, Any], generator: Any) -> None:
     """Write one file of random weights; queries and keys are as large as trained ones, so that a model attends."""
     import torch
 
-    from thunder_core.artifact.tensors import header_of, memory_of
+    from thunder_core.workflow.artifact.format.tensors import header_of, memory_of
 
     with path.open("wb") as file:
         file.write(header_of(part))

@@ -87,8 +87,8 @@ def eager(watch: Watch, folder: Path) -> object:
 
 def optimized(watch: Watch, folder: Path, name: str, recipe: str | tuple[str, ...], **settings: Any) -> object:
     """Optimize the checkpoint by a recipe; the artifact stays in the folder."""
-    from thunder_core.models.request import ModelRequest
-    from thunder_core.pipeline import Request, optimize
+    from thunder_core.workflow.models.request.request import ModelRequest
+    from thunder_core.workflow.pipeline import Request, optimize
 
     loading = {name: settings.pop(name) for name in ("task", "random_weights") if name in settings}
     source = ModelRequest(str(folder / "model"), device="cpu", **loading)
@@ -112,9 +112,9 @@ def loaded(watch: Watch, folder: Path) -> object:
 
 def ran(watch: Watch, folder: Path) -> object:
     """Have the artifact of generation go on with a prompt, as `thunder run` does."""
-    from thunder_core.artifact.consent import Consent
-    from thunder_core.pipeline.generation import open_generator
-    from thunder_core.pipeline.run_request import Sampling
+    from thunder_core.workflow.artifact.trust.consent import Consent
+    from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
+    from thunder_core.workflow.pipeline.request.run_request import Sampling
 
     generator = watch.run("load", lambda: open_generator(folder / "generate", Consent()))
     prompt, count = list(range(1, 1 + LENGTHS["prompt_length"])), LENGTHS["new_tokens"]
@@ -127,10 +127,10 @@ def ran(watch: Watch, folder: Path) -> object:
 
 def debugged(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "default") -> object:
     """Examine the program of inference as `thunder debug` does, and print the number of wrong lines."""
-    from thunder_core.models.request import ModelRequest
-    from thunder_core.pipeline.debug import debug_model
-    from thunder_core.pipeline.debug_request import DebugRequest
-    from thunder_core.pipeline.request import Request
+    from thunder_core.workflow.models.request.request import ModelRequest
+    from thunder_core.workflow.pipeline.debug import debug_model
+    from thunder_core.workflow.pipeline.request.debug_request import DebugRequest
+    from thunder_core.workflow.pipeline.request.request import Request
 
     request = Request(recipe, ModelRequest(str(folder / "model"), device="cpu"))
     diagnosis = debug_model(request, DebugRequest(), watch)
@@ -165,7 +165,7 @@ def one(run: str, folder: Path) -> dict[str, Any]:
     """Do one run in this process."""
     from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports count for no stage
 
-    from thunder_core.pipeline import optimize  # noqa: F401
+    from thunder_core.workflow.pipeline import optimize  # noqa: F401
 
     watch = Watch()
     imported = forget_peak()

@@ -115,7 +115,7 @@ def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
     """The most bytes that a step has allocated at a time, on the hooks of PyTorch's allocator."""
-    from thunder_core.benchmark.allocations import peak_allocated
+    from thunder_core.workflow.benchmark.allocations import peak_allocated
 
     step = steps(dtype, layers, [who])[who]
     for _ in range(WARM_UP):

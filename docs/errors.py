@@ -1,18 +1,18 @@
-"""Writes docs/errors.md, the page of all exit statuses and error codes, from the tree in `thunder_core.errors`."""
+"""Writes docs/errors.md, the page of all exit statuses and error codes, from the tree in `thunder_core.foundation.errors`."""
 
 from __future__ import annotations
 
 import inspect
 from pathlib import Path
 
-from thunder_core.errors import ThunderError, all_errors
+from thunder_core.foundation.errors import ThunderError, all_errors
 
 PAGE = Path(__file__).with_suffix(".md")
 
 HEAD = """\
 # Exit statuses and error codes
 
-<!-- Written by `make docs` from thunder_core/errors/. -->
+<!-- Written by `make docs` from thunder_core/foundation/errors/. -->
 
 Each command of `thunder` ends with one of these statuses. An error prints its code, what is wrong and what to do
 about it; `thunder explain CODE` prints what this page says, and `--debug` adds the traceback.

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from thunder_cli.commands.recipes import compared_with_default, differences
-from thunder_core import plugins
-from thunder_core.claiming.executor import find_executor
-from thunder_core.errors import EnvironmentLacks
-from thunder_core.extension.traits import RELATIONS
-from thunder_core.extension.transform import Transform, subclasses
-from thunder_core.pipeline.part_names import transform_classes
-from thunder_core.pipeline.recipes import recipe_class
-from thunder_core.recipe.settings import DEFAULTS
+from thunder_core.backend.claiming.executor import find_executor
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import EnvironmentLacks
+from thunder_core.passes.recipe.settings import DEFAULTS
+from thunder_core.tracing.extension.traits import RELATIONS
+from thunder_core.tracing.extension.transform import Transform, subclasses
+from thunder_core.workflow.pipeline.request.part_names import transform_classes
+from thunder_core.workflow.pipeline.request.recipes import recipe_class
 
 PAGE = Path(__file__).with_suffix(".md")
 
@@ -56,7 +56,7 @@ leave a choice; never from the order of writing. `thunder recipes explain` print
 `reasons` in Python:
 
 ```python
->>> from thunder_core.recipe.composition import reasons
+>>> from thunder_core.passes.recipe.composition import reasons
 >>> for kind, name, why in reasons((one.with_(executors=["triton"])).composition):
 ...     print(kind, name, *why, sep=" | ")
 executor | sdpa
@@ -71,7 +71,7 @@ Parts that exclude each other, want different settings or must each come before 
 ```python
 >>> (one.with_(memory_budget=0.9)).composition.settings
 Traceback (most recent call last):
-thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
+thunder_core.foundation.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
   fix: leave out max-memory-saving or memory_budget=0.9
 
 ```
@@ -165,7 +165,9 @@ def trait_rows() -> Iterator[tuple[str, ...]]:
     for file, _ in transform_classes():
         plugins.load("transforms", file)
     transforms = {
-        kind.__name__: kind for kind in subclasses(Transform) if kind.__module__.startswith("thunder_core.transforms.")
+        kind.__name__: kind
+        for kind in subclasses(Transform)
+        if kind.__module__.startswith("thunder_core.passes.transforms.")
     }
     parts: dict[str, Any] = dict(sorted(transforms.items()))
     for name in plugins.names("executors"):

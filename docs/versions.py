@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.versions.record import Record, read_records
-from thunder_core.interpreter.versions import SUPPORTED
-from thunder_core.tested_versions import TESTED, text_of
+from thunder_core.foundation.tested_versions import TESTED, text_of
+from thunder_core.frontend.interpreter.versions import SUPPORTED
 
 PAGE = Path(__file__).with_suffix(".md")
 HEAD = """\
 # Versions
 
-<!-- Written by `make docs` from docs/versions.json and thunder_core/tested_versions.py. -->
+<!-- Written by `make docs` from docs/versions.json and thunder_core/foundation/tested_versions.py. -->
 
 | package | releases that the tests were run on |
 |---|---|

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 import thunder_core as thunder
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.models.inputs import example_inputs
-from thunder_core.models.load import LoadedModel, load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "bert", "vit", "t5")
 WITH_CACHE = tuple(name for name in FAMILIES if name not in ("bert", "vit", "t5"))

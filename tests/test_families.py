@@ -7,8 +7,8 @@ import torch
 
 import thunder_core as thunder
 from tests.families import FAMILIES, WITH_CACHE, assert_same, first_claimed, inputs_for, sample
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.runtime.library.objects import EXPECTATIONS
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.tracing.library.objects import EXPECTATIONS
 from thunder_executors.inductor import EXECUTOR as INDUCTOR
 
 

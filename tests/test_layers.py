@@ -23,49 +23,54 @@ PACKAGES = {
 # that are written in one pair of parentheses do not know each other.
 FLOORS = {
     "ground": (
-        ("thunder_core.printable", "thunder_core.package"),
-        ("thunder_core.errors",),
-        ("thunder_core.tested_versions",),
-        ("thunder_core.storage", "thunder_core.plugins", "thunder_core.options"),
+        ("thunder_core.foundation.printable", "thunder_core.foundation.package"),
+        ("thunder_core.foundation.errors",),
+        ("thunder_core.foundation.tested_versions",),
+        ("thunder_core.foundation.storage", "thunder_core.foundation.plugins", "thunder_core.foundation.options"),
     ),
     "programs": (
-        ("thunder_core.ir", "thunder_core.runtime.library", "thunder_core.interpreter", "thunder_core.cache"),
-        ("thunder_core.quantization",),
+        (
+            "thunder_core.tracing.ir",
+            "thunder_core.tracing.library",
+            "thunder_core.frontend.interpreter",
+            "thunder_core.backend.cache",
+        ),
+        ("thunder_core.backend.quantization",),
     ),
     "recording": (
-        ("thunder_core.analysis", "thunder_core.extension"),
-        ("thunder_core.capture",),
+        ("thunder_core.tracing.analysis", "thunder_core.tracing.extension"),
+        ("thunder_core.tracing.capture",),
     ),
     "executors": (
-        ("thunder_core.patterns", "thunder_core.runtime", "thunder_core.functionalization"),
-        ("thunder_core.claiming",),
-        ("thunder_core.fusion", "thunder_core.recipe"),
+        ("thunder_core.backend.patterns", "thunder_core.backend.runtime", "thunder_core.backend.functionalization"),
+        ("thunder_core.backend.claiming",),
+        ("thunder_core.backend.fusion", "thunder_core.passes.recipe"),
     ),
     "transforms": (
-        ("thunder_core.transforms",),
-        ("thunder_core.autodiff",),
+        ("thunder_core.passes.transforms",),
+        ("thunder_core.passes.autodiff",),
     ),
     "compiler": (
-        ("thunder_core.acquire", "thunder_executors"),
-        ("thunder_core.compiler", "thunder_recipes"),
-        ("thunder_core.dynamo",),
+        ("thunder_core.frontend.acquire", "thunder_executors"),
+        ("thunder_core.compilation.compiler", "thunder_recipes"),
+        ("thunder_core.compilation.dynamo",),
     ),
     "models": (
         (
-            "thunder_core.autodiff.public",
+            "thunder_core.compilation.gradients",
             "thunder_core.functional",
-            "thunder_core.memory",
-            "thunder_core.models",
-            "thunder_core.benchmark",
+            "thunder_core.compilation.memory",
+            "thunder_core.workflow.models",
+            "thunder_core.workflow.benchmark",
         ),
-        ("thunder_core.validation",),
-        ("thunder_core.fault_localization",),
-        ("thunder_core.report",),
-        ("thunder_core.artifact",),
+        ("thunder_core.workflow.validation",),
+        ("thunder_core.workflow.fault_localization",),
+        ("thunder_core.workflow.report",),
+        ("thunder_core.workflow.artifact",),
     ),
     "commands": (
-        ("thunder_core.pipeline",),
-        ("thunder_core.inspect",),
+        ("thunder_core.workflow.pipeline",),
+        ("thunder_core.workflow.inspect",),
         ("thunder_cli",),
     ),
 }
@@ -74,29 +79,31 @@ HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in ro
 
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
 IMPORTS_BY_NAME = {
-    "thunder_core/plugins.py": "this is what it is for",
-    "thunder_core/acquire/lookasides/imports.py": "stands in for the program's own import statements",
+    "thunder_core/foundation/plugins.py": "this is what it is for",
+    "thunder_core/frontend/acquire/lookasides/state/imports.py": "stands in for the program's own import statements",
     "thunder_core/__init__.py": "the lazy face of the package",
-    "thunder_core/interpreter/imports.py": "runs the program's own import statements",
-    "thunder_core/interpreter/builtin/__init__.py": "the folder is imported whole",
-    "thunder_core/interpreter/opcodes/__init__.py": "the folder is imported whole",
+    "thunder_core/frontend/interpreter/imports.py": "runs the program's own import statements",
+    "thunder_core/frontend/interpreter/builtin/__init__.py": "the folder is imported whole",
+    "thunder_core/frontend/interpreter/opcodes/__init__.py": "the folder is imported whole",
 }
-LISTS_FOLDERS = ("thunder_core.plugins",)  # of what is in them nothing is named: it is found by the names of files
+LISTS_FOLDERS = (
+    "thunder_core.foundation.plugins",
+)  # of what is in them nothing is named: it is found by the names of files
 NO_TORCH = (
-    "thunder_core.printable",
-    "thunder_core.package",
-    "thunder_core.errors",
-    "thunder_core.tested_versions",
-    "thunder_core.storage",
-    "thunder_core.plugins",
-    "thunder_core.options",
-    "thunder_core.interpreter",
-    "thunder_core.cache",
+    "thunder_core.foundation.printable",
+    "thunder_core.foundation.package",
+    "thunder_core.foundation.errors",
+    "thunder_core.foundation.tested_versions",
+    "thunder_core.foundation.storage",
+    "thunder_core.foundation.plugins",
+    "thunder_core.foundation.options",
+    "thunder_core.frontend.interpreter",
+    "thunder_core.backend.cache",
     FACE,
 )
 NO_TORCH_MODULES = (
-    "thunder_core.recipe",
-    *(f"thunder_core.recipe.{name}" for name in ("options", "source", "module_source")),
+    "thunder_core.passes.recipe",
+    *(f"thunder_core.passes.recipe.{name}" for name in ("options", "source", "module_source")),
 )
 
 
@@ -105,7 +112,7 @@ class Import:
     """An import: in which file and line, of which module, and how it is written.
 
     Imports under `TYPE_CHECKING` count like all others, and so do modules that are imported by name, which is told from
-    the text that names them ("thunder_core.artifact.compilers:compiler_of").
+    the text that names them ("thunder_core.workflow.artifact.format.compilers:compiler_of").
     """
 
     file: str
@@ -143,7 +150,7 @@ def targets(node: ast.AST, module: str, is_package: bool) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom):
         above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
-        # `from thunder_core.ir import tree` imports the module tree; `from thunder_core.ir.tree import leaves` no more.
+        # `from thunder_core.tracing.ir import tree` imports the module tree; `from thunder_core.tracing.ir.tree import leaves` no more.
         yield from dict.fromkeys(name if (name := f"{base}.{alias.name}") in MODULES else base for alias in node.names)
 
 
@@ -201,8 +208,8 @@ def test_there_is_something_to_read() -> None:
     assert len(all_imports()) > 200
     assert {found.source.partition(".")[0] for found in all_imports()} == set(PACKAGES)
     named = {(found.source, found.target) for found in all_imports() if found.by_name}
-    assert ("thunder_core.artifact.retracing", "thunder_core.artifact.compilers") in named
-    assert (FACE, "thunder_core.compiler") in named & {
+    assert ("thunder_core.workflow.artifact.retracing", "thunder_core.workflow.artifact.format.compilers") in named
+    assert (FACE, "thunder_core.compilation.compiler") in named & {
         (found.source, found.target) for found in all_imports() if found.for_types
     }
 
@@ -314,7 +321,7 @@ def test_what_a_recipes_source_tells_needs_no_torch() -> None:
     ]
     allowed = {room for room in NO_TORCH if room != FACE} | {*NO_TORCH_MODULES}
     ours = [found for found in inside if found.target.partition(".")[0] in PACKAGES]
-    assert {found.source for found in ours} == {*NO_TORCH_MODULES} - {"thunder_core.recipe.module_source"}
+    assert {found.source for found in ours} == {*NO_TORCH_MODULES} - {"thunder_core.passes.recipe.module_source"}
     assert not [str(found) for found in ours if {found.target, room_of(found.target)}.isdisjoint(allowed)]
     assert not [str(found) for found in inside if found.target.partition(".")[0] in ("torch", "transformers", "numpy")]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core import plugins
-from thunder_core.errors import AmbiguousName, EnvironmentLacks, UnknownName
-from thunder_core.extension.transform import Transform
-from thunder_core.pipeline.part_names import module_of_transform
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import AmbiguousName, EnvironmentLacks, UnknownName
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.workflow.pipeline.request.part_names import module_of_transform
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_two_plug_ins_of_one_name_are_an_error_that_has_both_full_names(folder: 
 
 
 def test_two_transforms_of_one_class_name_are_an_error(folder: Path) -> None:
-    source = "from thunder_core.extension.transform import Transform\nclass Autocast(Transform):\n    pass\n"
+    source = "from thunder_core.tracing.extension.transform import Transform\nclass Autocast(Transform):\n    pass\n"
     (folder / "narrower.py").write_text(source)
     with pytest.raises(AmbiguousName, match="autocast and narrower"):
         module_of_transform("Autocast")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thunder_cli.failure import error_text
-from thunder_core.errors import SourceLine, WrongInputs
-from thunder_core.printable import printable, printable_json
+from thunder_core.foundation.errors import SourceLine, WrongInputs
+from thunder_core.foundation.printable import printable, printable_json
 
 ROOT = Path(__file__).parents[1]
 OBEYED = {

@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import thunder_core
 from thunder_cli.main import main
-from thunder_core.report import Report
+from thunder_core.workflow.report import Report
 
 SENTENCES = [
     "A cat sits on the mat.",

@@ -10,7 +10,7 @@ import torch
 
 import thunder_core as thunder
 from tests.families import FAMILIES, inputs_for, sample
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
 
 STEPS = 5
 

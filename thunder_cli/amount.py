@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from thunder_core.errors import BadOption
+from thunder_core.foundation.errors import BadOption
 
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 PREFIXES = "kmgt"

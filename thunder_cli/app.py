@@ -9,8 +9,8 @@ import typer
 
 from thunder_cli.command_class import HelpfulGroup, OnceCommand
 from thunder_cli.options import FLAG
-from thunder_core import plugins
-from thunder_core.errors import UsageError
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import UsageError
 
 DISTRIBUTION = "thunder-optimize"
 FIRST = "optimize"  # the main job leads the list, the others follow by name

@@ -7,8 +7,8 @@ import sys
 from hashlib import sha256
 
 from thunder_cli.app import version
-from thunder_core.extension.requirement import compiler_version, cxx_name, instruction_sets
-from thunder_core.tested_versions import installed_version
+from thunder_core.foundation.tested_versions import installed_version
+from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
 
 
 def cache_key() -> str:

@@ -9,11 +9,11 @@ from rich.console import Console
 from thunder_cli.console import stderr
 from thunder_cli.hub_notice import print_hub_notice
 from thunder_cli.trusted_recipe import show_trusted_recipe
-from thunder_core.pipeline.request_checks import check_request
+from thunder_core.workflow.pipeline.request.request_checks import check_request
 
 if TYPE_CHECKING:
     from thunder_cli.settings import Settings
-    from thunder_core.pipeline import Request
+    from thunder_core.workflow.pipeline import Request
 
 
 def checked_request(settings: Settings, told: Console) -> Request:

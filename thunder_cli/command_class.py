@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from thunder_cli.console import results_alone, trimmed_stdout
-from thunder_core.errors import BadOption, Bug
-from thunder_core.extension.authorship import authors_error
+from thunder_core.foundation.errors import BadOption, Bug
+from thunder_core.tracing.extension.authorship import authors_error
 
 
 class HelpfulGroup(TyperGroup):

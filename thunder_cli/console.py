@@ -17,7 +17,7 @@ from typing import IO, Any, Protocol, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from thunder_core.printable import printable, printable_json
+from thunder_core.foundation.printable import printable, printable_json
 
 PIPE_WIDTH = 240  # wide enough that a table which is piped is never cut
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from thunder_core.claiming.check import checks_of
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.claiming.executor import Executor
-from thunder_core.claiming.operator import Operator
-from thunder_core.compiler import jit, last_program
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.claiming.check import checks_of
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.claiming.operator import Operator
+from thunder_core.compilation.compiler import jit, last_program
+from thunder_core.tracing.ir.trace import Trace
 
 TOLERANCE = 1e-4  # float32, in which some kernels multiply with TF32
 SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head

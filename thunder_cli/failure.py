@@ -11,10 +11,10 @@ from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
 from thunder_cli.streams import discard_results, flush_results, gone_folder_of
-from thunder_core.errors import Bug, Interrupted, OutOfDisk, OutOfMemory, ThunderError
-from thunder_core.extension.authorship import authors_error
-from thunder_core.models.memory_limits import is_refused_memory, process_limits
-from thunder_core.storage.full_disk import fullness
+from thunder_core.foundation.errors import Bug, Interrupted, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.foundation.storage.full_disk import fullness
+from thunder_core.tracing.extension.authorship import authors_error
+from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
 
 INTERNAL = 70
 CONTINUED = "\n      "  # lines of a message stand further in, so that none can be taken for another part

@@ -16,13 +16,13 @@ from huggingface_hub import constants
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.executor_trial import Trial, trials
 from thunder_cli.views.quantity import size
-from thunder_core import plugins
-from thunder_core.cache import cache_folder
-from thunder_core.claiming.executor import Executor
-from thunder_core.errors import PythonNotSupported, ThunderError
-from thunder_core.extension.requirement import CxxCompiler, cxx_name, problem_of_cxx
-from thunder_core.interpreter.versions import require_supported
-from thunder_core.tested_versions import TESTED, installed_version, is_allowed, is_tested, refusal
+from thunder_core.backend.cache import cache_folder
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import PythonNotSupported, ThunderError
+from thunder_core.foundation.tested_versions import TESTED, installed_version, is_allowed, is_tested, refusal
+from thunder_core.frontend.interpreter.versions import require_supported
+from thunder_core.tracing.extension.requirement import CxxCompiler, cxx_name, problem_of_cxx
 
 State = Literal["ok", "optional", "degraded", "missing"]
 SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline.request_checks import asks_the_hub
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.request_checks import asks_the_hub
 
 
 def print_hub_notice(console: Console, model: ModelRequest) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stdout
 
 from rich.console import Console
 
-from thunder_core.tested_versions import require_tested_torch
+from thunder_core.foundation.tested_versions import require_tested_torch
 
 WORD = "importing PyTorch"
 

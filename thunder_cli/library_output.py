@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from thunder_cli.console import stderr
-from thunder_core.errors import UnsignedWarning
+from thunder_core.foundation.errors import UnsignedWarning
 
 TALKERS = ("transformers", "huggingface_hub", "torch", "torchao", "matplotlib")
 

@@ -16,8 +16,8 @@ import typer
 from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, interrupted, report_error
 from thunder_cli.streams import discard_results, flush_results, open_closed_streams, require_text
-from thunder_core.errors import BadOption, Interrupted, OutOfMemory
-from thunder_core.plugins import meant
+from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
+from thunder_core.foundation.plugins import meant
 
 # Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
 # PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends, and its allocator

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 
 from thunder_cli.options import SETTINGS, parameter_of
 from thunder_cli.settings import Settings, settings_of
-from thunder_core.options import Option, options_of
+from thunder_core.foundation.options import Option, options_of
 
 Given = Mapping[str, Any]
 

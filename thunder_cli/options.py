@@ -11,15 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from thunder_core import plugins
-from thunder_core.artifact.consent import Consent
-from thunder_core.errors import BadOption
-from thunder_core.models.names import HUB_TASKS, TASKS
-from thunder_core.models.request import ModelRequest
-from thunder_core.options import Option, option, options_of
-from thunder_core.pipeline.bench_request import GENERATION_AGAINST
-from thunder_core.pipeline.request import Request
-from thunder_core.tested_versions import ALLOW
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import Option, option, options_of
+from thunder_core.foundation.tested_versions import ALLOW
+from thunder_core.workflow.artifact.trust.consent import Consent
+from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.bench_request import GENERATION_AGAINST
+from thunder_core.workflow.pipeline.request.request import Request
 
 STYLES = ("table", "csv", "markdown")
 

@@ -11,7 +11,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from thunder_cli.views.quantity import seconds
-from thunder_core.pipeline import STAGES, Progress
+from thunder_core.workflow.pipeline import STAGES, Progress
 
 WIDTH = max(map(len, STAGES))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from thunder_cli.options import SETTINGS
-from thunder_core import plugins
-from thunder_core.errors import BadConfigFile, BadOption, ThunderError
-from thunder_core.models.request import ModelRequest
-from thunder_core.options import Option, options_of
-from thunder_core.pipeline.request import Request
-from thunder_core.storage.plain_file import read_plain, reason_of
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadConfigFile, BadOption, ThunderError
+from thunder_core.foundation.options import Option, options_of
+from thunder_core.foundation.storage.plain_file import read_plain, reason_of
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.request import Request
 
 Value = str | bool | int | float
 MOST_LETTERS = 1 << 20

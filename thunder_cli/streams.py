@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from thunder_core.errors import BadOption, OutputNotWritable
+from thunder_core.foundation.errors import BadOption, OutputNotWritable
 
 INPUT, OUTPUT, ERROR = range(3)
 NAMES = {INPUT: "stdin", OUTPUT: "stdout", ERROR: "stderr"}

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from thunder_core.pipeline.folder_recipe import folder_recipe, trusted_recipe
-from thunder_core.pipeline.request import Request
-from thunder_core.printable import printable
+from thunder_core.foundation.printable import printable
+from thunder_core.workflow.pipeline.request.folder_recipe import folder_recipe, trusted_recipe
+from thunder_core.workflow.pipeline.request.request import Request
 
 
 def show_trusted_recipe(console: Console, request: Request) -> None:

@@ -1,6 +1,6 @@
 """Thunder: a source-to-source compiler for PyTorch programs that can be read at every stage.
 
-The names of this face are loaded when they are first used, so that `import thunder_core.interpreter` needs nothing but
+The names of this face are loaded when they are first used, so that `import thunder_core.frontend.interpreter` needs nothing but
 the standard library.
 """
 
@@ -11,18 +11,18 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.package import __version__
+from thunder_core.foundation.package import __version__
 
 # Programs with symbolic sizes have several thousand expressions, of which SymPy remembers the last 1,000 by default.
 # It reads this once, when it is first imported.
 os.environ.setdefault("SYMPY_CACHE_SIZE", "16000")
 
 if TYPE_CHECKING:
-    from thunder_core.autodiff.public import grad, jvp, value_and_grad, vjp
-    from thunder_core.autodiff.rules import register_derivative
-    from thunder_core.claiming.executor import Executor, OperatorExecutor, register_executor
-    from thunder_core.claiming.operator import Operator
-    from thunder_core.compiler import (
+    from thunder_core.backend.claiming.executor import Executor, OperatorExecutor, register_executor
+    from thunder_core.backend.claiming.operator import Operator
+    from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+    from thunder_core.backend.patterns.pattern import pattern
+    from thunder_core.compilation.compiler import (
         cache_hits,
         cache_misses,
         checks,
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
         lookasides,
         recompile_reasons,
     )
-    from thunder_core.dynamo import graphs, splits, thunderfx
-    from thunder_core.errors import RecompileWarning, ThunderError
-    from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-    from thunder_core.memory import examine_memory
-    from thunder_core.patterns.pattern import pattern
-    from thunder_core.pipeline import compile
-    from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
+    from thunder_core.compilation.dynamo import graphs, splits, thunderfx
+    from thunder_core.compilation.gradients import grad, jvp, value_and_grad, vjp
+    from thunder_core.compilation.memory import examine_memory
+    from thunder_core.foundation.errors import RecompileWarning, ThunderError
+    from thunder_core.passes.autodiff.rules import register_derivative
+    from thunder_core.passes.recipe import Lookaside, Plugin, Recipe, Transform
+    from thunder_core.workflow.pipeline import compile
 
 HOMES = {
-    "thunder_core.compiler": (
+    "thunder_core.compilation.compiler": (
         "cache_hits",
         "cache_misses",
         "checks",
@@ -59,19 +59,19 @@ HOMES = {
         "lookasides",
         "recompile_reasons",
     ),
-    "thunder_core.autodiff.rules": ("register_derivative",),
-    "thunder_core.autodiff.public": ("grad", "jvp", "value_and_grad", "vjp"),
-    "thunder_core.dynamo": ("graphs", "splits", "thunderfx"),
-    "thunder_core.errors": ("RecompileWarning", "ThunderError"),
-    "thunder_core.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
-    "thunder_core.claiming.operator": ("Operator",),
-    "thunder_core.patterns.pattern": ("pattern",),
-    "thunder_core.fusion.fuse": ("Fused", "FusionExecutor", "Refusal"),
-    "thunder_core.memory": ("examine_memory",),
-    "thunder_core.pipeline": ("compile",),
-    "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
-    "thunder_core.artifact.loading": ("load",),
-    "thunder_core.artifact.saving": ("save",),
+    "thunder_core.passes.autodiff.rules": ("register_derivative",),
+    "thunder_core.compilation.gradients": ("grad", "jvp", "value_and_grad", "vjp"),
+    "thunder_core.compilation.dynamo": ("graphs", "splits", "thunderfx"),
+    "thunder_core.foundation.errors": ("RecompileWarning", "ThunderError"),
+    "thunder_core.backend.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
+    "thunder_core.backend.claiming.operator": ("Operator",),
+    "thunder_core.backend.patterns.pattern": ("pattern",),
+    "thunder_core.backend.fusion.fuse": ("Fused", "FusionExecutor", "Refusal"),
+    "thunder_core.compilation.memory": ("examine_memory",),
+    "thunder_core.workflow.pipeline": ("compile",),
+    "thunder_core.passes.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
+    "thunder_core.workflow.artifact.loading": ("load",),
+    "thunder_core.workflow.artifact.saving": ("save",),
 }
 _HOME = {name: home for home, names in HOMES.items() for name in names}
 
@@ -91,7 +91,7 @@ def _home_of(name: str) -> ModuleType:
     try:
         return importlib.import_module(_HOME[name])
     except Exception:
-        importlib.import_module("thunder_core.tested_versions").require_tested_torch()
+        importlib.import_module("thunder_core.foundation.tested_versions").require_tested_torch()
         raise
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from thunder_core import compiler
-from thunder_core.claiming.executor import Executor
-from thunder_core.errors import WrongInputs
-from thunder_core.extension.lookaside import Lookaside
-from thunder_core.extension.transform import Transform
-from thunder_core.options.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
-from thunder_core.options.symbolic_arguments import Given
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.compilation import compiler
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.foundation.options.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
+from thunder_core.foundation.options.symbolic_arguments import Given
+from thunder_core.tracing.extension.lookaside import Lookaside
+from thunder_core.tracing.extension.transform import Transform
 
 
 def jit(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from thunder_core.claiming.claim_checks import Unclaimed, with_checks
-from thunder_core.claiming.executor import Executor
-from thunder_core.ir.check import check_trace
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 
 
 @dataclass(frozen=True)

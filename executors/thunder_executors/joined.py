@@ -20,15 +20,15 @@ from typing import Any, ClassVar
 import torch
 from torch.nn.functional import linear
 
-from thunder_core.analysis.aliasing import names_written_to
-from thunder_core.claiming.executor import Executor
-from thunder_core.extension.requirement import Cuda
-from thunder_core.fusion.wrapping import is_held
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.sizes import hint_of
-from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.ir.trace import Trace
-from thunder_core.runtime.library.examination import is_examined
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.fusion.wrapping import is_held
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.examination import is_examined
 
 LINEAR = "torch.nn.functional.linear"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -17,10 +17,10 @@ from torch.backends.cuda import (
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from thunder_core.claiming.executor import Executor
-from thunder_core.extension.requirement import Cuda
-from thunder_core.ir.proxy import TensorProxy, environment_of
-from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from thunder_core.claiming.executor import Executor
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 @dataclass(frozen=True)

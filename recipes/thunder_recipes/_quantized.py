@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from thunder_core.options.quality import Quality
-from thunder_core.recipe import RecipeOptions, Transform
-from thunder_core.transforms.quantize import Quantize
+from thunder_core.foundation.options.quality import Quality
+from thunder_core.passes.recipe import RecipeOptions, Transform
+from thunder_core.passes.transforms.quantize import Quantize
 from thunder_recipes.default import Default
 
 BOUNDS = ("error", "kl", "top1")

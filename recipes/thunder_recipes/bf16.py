@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from thunder_core.options.quality import Quality
-from thunder_core.recipe import Processor
+from thunder_core.foundation.options.quality import Quality
+from thunder_core.passes.recipe import Processor
 from thunder_recipes._quantized import QuantizedRecipe
 
 

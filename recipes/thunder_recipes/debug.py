@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.recipe import Recipe
+from thunder_core.passes.recipe import Recipe
 
 
 class Debug(Recipe):

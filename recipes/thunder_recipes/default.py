@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from thunder_core.recipe import Recipe
+from thunder_core.passes.recipe import Recipe
 
 
 class Default(Recipe):

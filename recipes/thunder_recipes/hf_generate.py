@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.errors import RecipeMismatch
-from thunder_core.recipe import Transform
-from thunder_core.transforms.static_cache import GenerateWithStaticCache
+from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.passes.recipe import Transform
+from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 from thunder_recipes.hf_transformers import HFTransformers
 
 

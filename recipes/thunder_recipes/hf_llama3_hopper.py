@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from thunder_core.recipe import Cuda, Transform
-from thunder_core.transforms.static_cache import GenerateWithStaticCache
+from thunder_core.passes.recipe import Cuda, Transform
+from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 from thunder_recipes.hf_llama3 import HFLlama3
 
 

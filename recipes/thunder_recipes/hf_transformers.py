@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from thunder_core.errors import RecipeMismatch
-from thunder_core.recipe import Recipe
+from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.passes.recipe import Recipe
 
 # A call that is given a cache is one of many, of other lengths; one with a single token differs from all others.
 WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {

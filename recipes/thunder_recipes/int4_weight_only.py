@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.options.quality import Quality
+from thunder_core.foundation.options.quality import Quality
 from thunder_recipes._quantized import GroupOptions, QuantizedRecipe
 
 

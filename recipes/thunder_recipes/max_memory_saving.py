@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from thunder_core.recipe import RecipeOptions
+from thunder_core.passes.recipe import RecipeOptions
 from thunder_recipes.default import Default
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from thunder_core.options.quality import Quality
+from thunder_core.foundation.options.quality import Quality
 from thunder_recipes._quantized import GroupOptions, QuantizedRecipe
 
 

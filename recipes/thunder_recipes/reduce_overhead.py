@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.recipe import Cuda
+from thunder_core.passes.recipe import Cuda
 from thunder_recipes.default import Default
 
 

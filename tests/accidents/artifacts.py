@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.accidents.accident import Accident, World
 from tests.artifact.damages import manifest_of, reseal
-from thunder_core.artifact.manifest import ToleranceFacts
-from thunder_core.storage.digest import digest_of
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.workflow.artifact.format.manifest import ToleranceFacts
 
 Change = Callable[[Path], object]
 

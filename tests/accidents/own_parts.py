@@ -10,8 +10,8 @@ HEAD = """
 import sys
 import torch
 from dataclasses import dataclass
-from thunder_core.recipe import Recipe, Transform
-from thunder_core.claiming.executor import Executor, OperatorExecutor
+from thunder_core.passes.recipe import Recipe, Transform
+from thunder_core.backend.claiming.executor import Executor, OperatorExecutor
 
 """
 RECIPE = HEAD + "class Mine(Recipe):\n    executors = ('torch',)\n    def {}\n        {}\n"
@@ -123,12 +123,18 @@ FILES = (
     ("import sys\nsys.exit('bye')", "cannot be loaded: would have ended the process: sys.exit('bye')"),
     ("quit(0)", "cannot be loaded: would have ended the process: sys.exit(0)"),
     ("raise GeneratorExit", "cannot be loaded: GeneratorExit"),
-    ("from thunder_core.recipe import Recipe\nclass A(Recipe): pass\nclass B(Recipe): pass", "defines 2 recipes"),
     (
-        "from thunder_core.recipe import Recipe\nclass A(Recipe):\n    setup_transform = 1",
+        "from thunder_core.passes.recipe import Recipe\nclass A(Recipe): pass\nclass B(Recipe): pass",
+        "defines 2 recipes",
+    ),
+    (
+        "from thunder_core.passes.recipe import Recipe\nclass A(Recipe):\n    setup_transform = 1",
         "which this version of Thunder",
     ),
-    ("from thunder_core.recipe import Recipe\nclass A(Recipe):\n    executors = 'torch'", "executors is 'torch'"),
+    (
+        "from thunder_core.passes.recipe import Recipe\nclass A(Recipe):\n    executors = 'torch'",
+        "executors is 'torch'",
+    ),
 )
 
 
@@ -157,7 +163,10 @@ def returning_parts() -> Iterator[Accident]:
 EXECUTOR_FILES = (
     ("", "defines no EXECUTOR that is an instance of Executor"),
     ("EXECUTOR = 3", "defines no EXECUTOR that is an instance of Executor"),
-    ("from thunder_core.claiming.executor import OperatorExecutor\nmine = OperatorExecutor('m')", "it has mine"),
+    (
+        "from thunder_core.backend.claiming.executor import OperatorExecutor\nmine = OperatorExecutor('m')",
+        "it has mine",
+    ),
     ("class (", "cannot be loaded: SyntaxError"),
     ("1 / 0", "cannot be loaded: ZeroDivisionError"),
     ("import sys\nsys.exit(0)", "would have ended the process: sys.exit(0)"),
@@ -184,7 +193,7 @@ def neighbours() -> Iterator[Accident]:
 
     def arrange(world: World) -> None:
         world.path("beside.py").write_text("def executors():\n    return ('torch',)\n")
-        body = "import beside\nfrom thunder_core.recipe import Recipe\nclass Mine(Recipe):\n    executors = {}\n"
+        body = "import beside\nfrom thunder_core.passes.recipe import Recipe\nclass Mine(Recipe):\n    executors = {}\n"
         world.path("mine.py").write_text(body.format("beside.executors()"))
         world.path("bad.py").write_text(body.format("beside.no_such_thing()"))
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.acquire.acquire import acquire
-from thunder_core.acquire.assembly import Acquired
-from thunder_core.claiming.claim import claim
-from thunder_core.compiler import specializations_of
-from thunder_core.errors import Bug, SharpEdgeWarning
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.plugins import load
-from thunder_core.runtime.library.objects import GuardFailed
+from thunder_core.backend.claiming.claim import claim
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import Bug, SharpEdgeWarning
+from thunder_core.foundation.plugins import load
+from thunder_core.frontend.acquire.acquire import acquire
+from thunder_core.frontend.acquire.assembly import Acquired
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.library.objects import GuardFailed
 
 CUDA = torch.device("cuda")
 AWAY = torch.ones(3)

@@ -19,8 +19,8 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.acquire.test_numbers_in_c import assert_same
 from tests.uncompiled import leave_inductor_out
-from thunder_core.errors import CannotReplay, RecompileWarning, SharpEdgeWarning
-from thunder_core.runtime.library.draws import PENDING
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning, SharpEdgeWarning
+from thunder_core.tracing.library.draws import PENDING
 
 X = torch.ones(3)
 CALLS = 6
@@ -204,7 +204,7 @@ def test_program_that_draws_is_traced_once(program: Program, make: Callable[[], 
     assert thunder.cache_misses(assert_drawn_as_in_eager(program, make)) == 1
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 @pytest.mark.parametrize(("program", "make"), DECIDING.values(), ids=DECIDING)
 def test_program_that_decides_by_what_it_draws_gives_eagers_results(program: Program, make: Callable[[], Any]) -> None:
     assert_drawn_as_in_eager(program, make)
@@ -351,7 +351,7 @@ FRESH: list[Callable[[], Any]] = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 @pytest.mark.parametrize("draw", FRESH)
 def test_numbers_of_the_operating_system_differ_at_each_call(draw: Callable[[], Any]) -> None:
     compiled = thunder.jit(lambda x: x.double() * draw())

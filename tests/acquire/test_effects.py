@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.acquire.effects import EffectLog
-from thunder_core.acquire.paths import Path
-from thunder_core.errors import CannotReplay, DataDependent
+from thunder_core.foundation.errors import CannotReplay, DataDependent
+from thunder_core.frontend.acquire.outside.effects import EffectLog
+from thunder_core.frontend.acquire.outside.paths import Path
 
 COUNT = 0
 X = torch.ones(2)

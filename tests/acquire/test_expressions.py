@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent, SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import DataDependent, SharpEdgeError, SharpEdgeWarning
 
 LOGGER = logging.getLogger("tests.output")
 Point = collections.namedtuple("Point", "x y")

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.acquire.guards import CONDITIONS
-from thunder_core.runtime.library.capturing_hooks import LIBRARY
+from thunder_core.frontend.acquire.outside.guards import CONDITIONS
+from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
 X = torch.tensor([1.0, -2.0, 3.0])
 NUMBER = 2

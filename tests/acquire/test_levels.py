@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 GLOBAL: Any = 1
 THIS = sys.modules[__name__]

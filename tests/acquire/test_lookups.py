@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import RecompileWarning
+from thunder_core.foundation.errors import RecompileWarning
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{RecompileWarning.__module__}.{RecompileWarning.__name__}")
 STEPS = 20

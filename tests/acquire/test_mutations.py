@@ -8,7 +8,7 @@ import pytest
 
 import thunder_core as thunder
 from tests.acquire.test_guards import CASES, SCENES, Case
-from thunder_core.acquire.guards import CONDITIONS
+from thunder_core.frontend.acquire.outside.guards import CONDITIONS
 
 
 def unnoticed(case: Case) -> bool:

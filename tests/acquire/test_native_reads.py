@@ -38,8 +38,8 @@ from torch import Tensor
 
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
-from thunder_core.acquire.native_kinds import Answer, answer_of, stated_answer
-from thunder_core.errors import SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
+from thunder_core.frontend.acquire.outside.native_kinds import Answer, answer_of, stated_answer
 
 X = torch.ones(2)
 Change = Callable[[Any], object]

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 Training = tuple[nn.Module, torch.optim.Optimizer]
 X = torch.linspace(-1, 1, 6).reshape(2, 3)

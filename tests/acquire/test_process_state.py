@@ -28,8 +28,8 @@ from torch import Tensor
 
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
-from thunder_core.acquire.native_functions import Reads, answer_of_function
-from thunder_core.errors import SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
+from thunder_core.frontend.acquire.outside.native_functions import Reads, answer_of_function
 
 X = torch.ones(1)
 Act = Callable[[], object]

@@ -10,7 +10,7 @@ import torch
 
 import thunder_core as thunder
 from tests.acquire.programs import PROGRAMS, Node, X
-from thunder_core.ir.check import check_trace
+from thunder_core.tracing.ir.check import check_trace
 
 
 def same(ours: Any, eager: Any) -> bool:

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.compiler import last_program
-from thunder_core.runtime.library import tensor_guards
+from thunder_core.compilation.compiler import last_program
+from thunder_core.tracing.library import tensor_guards
 
 LINEAR = """\
 # prologue: trace
-from thunder_core.runtime.library.objects import refuse
-from thunder_core.runtime.library.tensor_guards import remember
-from thunder_core.runtime.library.tensor_guards import tensors_match
-from thunder_core.runtime.library.tracers import tracer_at_work
+from thunder_core.tracing.library.objects import refuse
+from thunder_core.tracing.library.tensor_guards import remember
+from thunder_core.tracing.library.tensor_guards import tensors_match
+from thunder_core.tracing.library.tracers import tracer_at_work
 import torch
 from torch.nn.modules.linear import __dict__ as linear_globals
 from torch.nn.modules.module import __dict__ as module_globals

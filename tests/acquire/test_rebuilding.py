@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.acquire.rebuilding import attributes_of_tensor
-from thunder_core.capture.fake import new_mode
+from thunder_core.frontend.acquire.written.rebuilding import attributes_of_tensor
+from thunder_core.tracing.capture.fakes.fake import new_mode
 
 
 def test_what_pytorch_keeps_in_a_tensor_without_data_is_no_attribute_of_the_programs() -> None:

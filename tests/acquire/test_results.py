@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay
 
 
 class Pair(NamedTuple):

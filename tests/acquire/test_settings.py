@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import thunder_core as thunder
-from thunder_core.acquire.acquire import acquire
-from thunder_core.capture.settings import SETTINGS, flushes_denormals
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import ThunderError
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.frontend.acquire.acquire import acquire
+from thunder_core.tracing.capture.torch_facts.settings import SETTINGS, flushes_denormals
 
 C: Any = torch._C
 

@@ -22,8 +22,8 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core import functional
-from thunder_core.acquire.native_functions import OF_MODULE
-from thunder_core.errors import BadOption, SharpEdgeError, SharpEdgeWarning, WrongInputs
+from thunder_core.foundation.errors import BadOption, SharpEdgeError, SharpEdgeWarning, WrongInputs
+from thunder_core.frontend.acquire.outside.native_functions import OF_MODULE
 
 X = torch.ones(2)
 SCALE = 3.0

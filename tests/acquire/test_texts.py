@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 
 def written_later(x: Tensor) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay
 
 X = torch.ones(2)
 Scene = tuple[Callable[[Tensor, Any], Any], Callable[[Any], Any]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.analysis.repeats import SHORTEST, Repeat, find_repeats
+from thunder_core.tracing.analysis.repeats import SHORTEST, Repeat, find_repeats
 
 pytestmark = pytest.mark.hypothesis
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.artifact.damages import CRAFTED, PATHS, crafted, listed, manifest_of, only, outside, reseal, tensors
-from thunder_core.artifact.manifest import (
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts
+from thunder_core.workflow.artifact.format.manifest import (
     CONFIG,
     CONSTANTS,
     SCHEMA_VERSION,
@@ -19,8 +21,6 @@ from thunder_core.artifact.manifest import (
     EmptyModelFacts,
     PartFacts,
 )
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import MANIFEST, FileFacts
 
 Attack = Callable[[Path], object]
 STRANGER = "a_stranger_of_the_attack"  # a module that leaves the mark when it is imported

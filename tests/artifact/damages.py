@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.cache.damages import CHANGES, NO_MANIFESTS, become_folder, become_pipe, flip, grow
-from thunder_core.artifact.manifest import SCHEMA_VERSION, WEIGHTS, Manifest
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import FileFacts
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import FileFacts
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, WEIGHTS, Manifest
 
 Damage = Callable[[Path], object]
 MANIFEST = "manifest.json"

@@ -22,8 +22,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.artifact.standalone import STANDALONE
-from thunder_core.errors import WrongInputs
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.workflow.artifact.standalone.standalone import STANDALONE
 
 IDS = torch.arange(8)[None]
 NEEDED = ("torch._dynamo", "scipy.optimize", "huggingface_hub", "tokenizers")  # by transformers

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 import thunder_core as thunder
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.machine_code import MODULE, MachineCode
-from thunder_core.fusion.region import Region
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.machine_code import MODULE, MachineCode
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 VARIABLE = "THUNDER_TEST_MARK"  # the file that is written; nothing is, where it is not set
 LIBRARY = """

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.pipeline import Request, optimize
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.pipeline import Request, optimize
 
 torch.set_num_threads(1)
 importlib.import_module("thunder_executors.inductor.build")

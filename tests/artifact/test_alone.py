@@ -9,8 +9,8 @@ import torch
 
 import thunder_core as thunder
 from tests.families import FAMILIES, assert_same, inputs_for, sample
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
 
 
 def assert_comes_back_alone(loaded, folder):

@@ -14,11 +14,11 @@ import thunder_core as thunder
 from tests.artifact.attacks import EMPTY_MODELS, MODELS, STRANGER, attacks
 from tests.artifact.damages import groups, restore
 from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.report import read_report
-from thunder_core.artifact.signature import signers_of
-from thunder_core.errors import ArtifactError, ThunderError
-from thunder_core.inspect.subject import subject_of
+from thunder_core.foundation.errors import ArtifactError, ThunderError
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.report import read_report
+from thunder_core.workflow.artifact.format.signature import signers_of
+from thunder_core.workflow.inspect.subject import subject_of
 
 ALL = dict(attacks())
 DAMAGED = 300

@@ -14,21 +14,27 @@ import torch
 
 import thunder_core as thunder
 from thunder_core import Lookaside, functional
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.compilers import compiler_facts, compiler_of
-from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts
-from thunder_core.artifact.trust import trust_in
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.compiler import Compiler, specializations_of
-from thunder_core.errors import ArtifactDamaged, ArtifactForeign, DataDependent, SharpEdgeError, WrongInputs
-from thunder_core.options.compile_options import CompileOptions
-from thunder_core.options.symbolic_arguments import SymbolicArgument
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import MANIFEST
-from thunder_core.transforms.autocast import Autocast
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.compilation.compiler import Compiler, specializations_of
+from thunder_core.foundation.errors import (
+    ArtifactDamaged,
+    ArtifactForeign,
+    DataDependent,
+    SharpEdgeError,
+    WrongInputs,
+)
+from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import MANIFEST
+from thunder_core.passes.transforms.autocast import Autocast
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.compilers import compiler_facts, compiler_of
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, CompilerFacts
+from thunder_core.workflow.artifact.trust.trust import trust_in
 
 # Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that
-# were written before do not have it, so it needs a higher SCHEMA_VERSION and a line in `artifact/upgrade.py` as well.
+# were written before do not have it, so it needs a higher SCHEMA_VERSION and a line in `workflow/artifact/format/upgrade.py` as well.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "cache": ("same input",),
     "sharp_edges": ("warn", "error"),

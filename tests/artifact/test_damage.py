@@ -14,10 +14,10 @@ import thunder_core as thunder
 from tests.artifact.damages import groups, manifest_of, reseal, restore
 from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
 from tests.cache.damages import damages as damages_of_the_cache
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import SCHEMA_VERSION
-from thunder_core.errors import ArtifactDamaged, ArtifactError, ArtifactForeign, ArtifactTooNew
-from thunder_core.storage.digest import digest_of
+from thunder_core.foundation.errors import ArtifactDamaged, ArtifactError, ArtifactForeign, ArtifactTooNew
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION
 
 ALL = dict(groups())
 MOST_SECONDS = 0.5  # of CPU time, on a machine that does other things besides

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from thunder_core.errors import NotDifferentiable
+from thunder_core.foundation.errors import NotDifferentiable
 
 
 def leaf(count: int = 4) -> Tensor:

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.former_names import FUNCTIONS, MODULES, current_path, in_current_names
-from thunder_core.compiler import specializations_of
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import MANIFEST
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import MANIFEST
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.former_names import FUNCTIONS, MODULES, current_path, in_current_names
 
-LIBRARY = "thunder_core.runtime.library"
+LIBRARY = "thunder_core.tracing.library"
 
 
 class Counting(torch.nn.Module):
@@ -37,8 +37,8 @@ class Counting(torch.nn.Module):
 def formerly(text: str) -> str:
     """The text of a trace or of its lines as it was written before the functions moved."""
     for module, name in (("known", "tensor_guards"), ("spent", "freed_graph")):
-        text = text.replace(f"{LIBRARY}.{name}", f"thunder_core.ir.{module}")
-    text = text.replace(f"{LIBRARY}.", "thunder_core.ir.")
+        text = text.replace(f"{LIBRARY}.{name}", f"thunder_core.tracing.ir.{module}")
+    text = text.replace(f"{LIBRARY}.", "thunder_core.tracing.ir.")
     return text.replace("tensors_match", "known").replace("with_freed_graph", "spent")
 
 
@@ -66,7 +66,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_artifact_with_the_former_names_runs_forward_and_backward_as_eager_does(saved: Path) -> None:
-    assert any("from thunder_core.ir.known import known\n" in path.read_text() for path in saved.rglob("*.py"))
+    assert any("from thunder_core.tracing.ir.known import known\n" in path.read_text() for path in saved.rglob("*.py"))
     torch.manual_seed(0)
     model, eager = Counting(), Counting()
     eager.load_state_dict(model.state_dict())
@@ -85,7 +85,7 @@ def test_it_is_shown_by_the_names_that_run(saved: Path) -> None:
     artifact = open_artifact(saved)
     for stage in artifact.manifest.programs[0].stages:
         listing = artifact.listing(stage)
-        assert "thunder_core.ir" not in artifact.source(stage) + repr(listing)
+        assert "thunder_core.tracing.ir" not in artifact.source(stage) + repr(listing)
 
 
 def test_every_former_name_has_one_today_and_is_no_more() -> None:
@@ -100,13 +100,16 @@ def test_every_former_name_has_one_today_and_is_no_more() -> None:
 @pytest.mark.parametrize(
     ("former", "current"),
     [
-        ("from thunder_core.ir.spent import spent", f"from {LIBRARY}.freed_graph import with_freed_graph as spent"),
-        ('"thunder_core.ir.known:remember"', f'"{LIBRARY}.tensor_guards:remember"'),
-        ("import thunder_core.ir.objects", f"import {LIBRARY}.objects"),
-        ("thunder_core.ir.objects.expect_value(t4, True)", f"{LIBRARY}.objects.expect_value(t4, True)"),
         (
-            "thunder_core.ir.objects_of, my.thunder_core.ir.known",
-            "thunder_core.ir.objects_of, my.thunder_core.ir.known",
+            "from thunder_core.tracing.ir.spent import spent",
+            f"from {LIBRARY}.freed_graph import with_freed_graph as spent",
+        ),
+        ('"thunder_core.tracing.ir.known:remember"', f'"{LIBRARY}.tensor_guards:remember"'),
+        ("import thunder_core.tracing.ir.objects", f"import {LIBRARY}.objects"),
+        ("thunder_core.tracing.ir.objects.expect_value(t4, True)", f"{LIBRARY}.objects.expect_value(t4, True)"),
+        (
+            "thunder_core.tracing.ir.objects_of, my.thunder_core.ir.known",
+            "thunder_core.tracing.ir.objects_of, my.thunder_core.ir.known",
         ),
     ],
 )

@@ -18,9 +18,9 @@ import torch
 
 import thunder_core as thunder
 from tests.readme import ROOT
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.replay import example_of
-from thunder_core.cache import Store
+from thunder_core.backend.cache import Store
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.replay import example_of
 
 pytestmark = pytest.mark.slow
 MOST_SECONDS = 120  # that any step may take on a machine that is busy
@@ -159,7 +159,11 @@ STEPS = ("sync_files", "replace_folder", "exchange_names", "sync_folder")
 
 
 @pytest.mark.parametrize(
-    "step", ["thunder_core.artifact.place:refuse_existing", *(f"thunder_core.storage.folder:{step}" for step in STEPS)]
+    "step",
+    [
+        "thunder_core.workflow.artifact.format.place:refuse_existing",
+        *(f"thunder_core.foundation.storage.folder:{step}" for step in STEPS),
+    ],
 )
 def test_killed_at_each_step_of_the_exchange(nursery, step):
     """Whichever step a process dies before, one artifact is there under its name, the old or the new."""

@@ -9,13 +9,13 @@ import pytest
 
 import thunder_core as thunder
 from tests.claiming.test_withholding import ONE, assert_alike, compiled_stack, counted, executors_in
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.compilers import compiler_of
-from thunder_core.artifact.trust import trust_in
-from thunder_core.compiler import specializations_of
-from thunder_core.errors import ArtifactDamaged
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import MANIFEST
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import ArtifactDamaged
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import MANIFEST
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.compilers import compiler_of
+from thunder_core.workflow.artifact.trust.trust import trust_in
 
 WITHOUT = ("cse", f"inductor:{ONE}", "sdpa")
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from tests.artifact.damages import manifest_of, reseal
-from thunder_core.artifact import open_artifact
-from thunder_core.errors import ArtifactDamaged
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import FileFacts
+from thunder_core.foundation.errors import ArtifactDamaged
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import FileFacts
+from thunder_core.workflow.artifact import open_artifact
 
 
 def stages(folder, trace="computation"):

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.artifact.literals import read_literal, write_literal
+from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
 
 PLAIN = st.recursive(
     st.none()

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.constants import import_path
-from thunder_core.artifact.modules import find_in_modules
-from thunder_core.errors import ArtifactForeign, CannotReplay, NotAnArtifact, WrongInputs
+from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, NotAnArtifact, WrongInputs
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.constants import import_path
+from thunder_core.workflow.artifact.format.modules import find_in_modules
 
 
 def test_a_loaded_module_computes_what_the_model_does_without_tracing(written, model, x):
@@ -359,8 +359,8 @@ def test_a_fresh_process_loads_it_and_a_changed_module_is_noticed(tmp_path, monk
 def test_reading_an_artifact_imports_no_torch(written):
     code = f"""
     import sys
-    from thunder_core.artifact.read import open_artifact
-    from thunder_core.inspect.subject import subject_of
+    from thunder_core.workflow.artifact.format.read import open_artifact
+    from thunder_core.workflow.inspect.subject import subject_of
     print(len(subject_of(open_artifact({str(written)!r})).stage("computation").read().lines))
     assert "torch" not in sys.modules and "transformers" not in sys.modules
     """

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import thunder_core as thunder
-from thunder_core.artifact import open_artifact
+from thunder_core.workflow.artifact import open_artifact
 
 
 class Settings:

@@ -11,10 +11,10 @@ from transformers import PreTrainedModel
 
 import thunder_core as thunder
 from tests.models import quantized_checkpoints as checkpoints
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import WEIGHTS
-from thunder_core.errors import CannotReplay
-from thunder_core.models.empty_model import build_empty_model, empty_model_facts, is_rebuildable
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.manifest import WEIGHTS
+from thunder_core.workflow.models.loading.empty_model import build_empty_model, empty_model_facts, is_rebuildable
 
 # The library's module imports Inductor, which warns of parts of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from thunder_core.artifact import place
-from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts, Manifest
-from thunder_core.artifact.place import whole_folder
-from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
-from thunder_core.options.compile_options import CompileOptions
-from thunder_core.storage import folder as storage_folder
-from thunder_core.storage.manifest import FileFacts
+from thunder_core.foundation.errors import OutOfDisk, OutputExists, OutputNotWritable
+from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.foundation.storage import folder as storage_folder
+from thunder_core.foundation.storage.manifest import FileFacts
+from thunder_core.workflow.artifact.format import place
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, CompilerFacts, Manifest
+from thunder_core.workflow.artifact.format.place import whole_folder
 
 OPTIONS = {
     "cache": "constant values",

@@ -57,4 +57,6 @@ def test_eval_is_nowhere_and_exec_runs_printed_source_alone():
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
     ]
-    assert found == [("thunder_core/ir/source_lines.py", "exec")]  # what was printed, or verified where it was kept
+    assert found == [
+        ("thunder_core/tracing/ir/source_lines.py", "exec")
+    ]  # what was printed, or verified where it was kept

@@ -19,12 +19,7 @@ import torch
 
 import thunder_core as thunder
 from tests.artifact.damages import reseal
-from thunder_core.artifact import keys, open_artifact, public_keys
-from thunder_core.artifact.consent import Consent
-from thunder_core.artifact.keys import new_key_pair, public_place, read_private_key, read_public_keys
-from thunder_core.artifact.public_keys import parse_line, trusted_file, trusted_list, write_trusted
-from thunder_core.artifact.signature import is_signed, message_of, require_authentic, sign_folder, signers_of
-from thunder_core.errors import (
+from thunder_core.foundation.errors import (
     ArtifactDamaged,
     BadKey,
     BadSignature,
@@ -34,6 +29,18 @@ from thunder_core.errors import (
     OutputNotWritable,
     UnsignedWarning,
 )
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.signature import (
+    is_signed,
+    message_of,
+    require_authentic,
+    sign_folder,
+    signers_of,
+)
+from thunder_core.workflow.artifact.trust import keys, public_keys
+from thunder_core.workflow.artifact.trust.consent import Consent
+from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_place, read_private_key, read_public_keys
+from thunder_core.workflow.artifact.trust.public_keys import parse_line, trusted_file, trusted_list, write_trusted
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from thunder_core.artifact import standalone
-from thunder_core.artifact.standalone import ENVIRONMENT_PREFIXES, check_standalone, related, variables_here
+from thunder_core.workflow.artifact.standalone import standalone
+from thunder_core.workflow.artifact.standalone.standalone import (
+    ENVIRONMENT_PREFIXES,
+    check_standalone,
+    related,
+    variables_here,
+)
 
 REQUIREMENTS = ["torch>=2", 'kernels ; extra == "device"', 'pytest ; extra == "dev-torch"', 'ruff ; extra == "quality"']
 

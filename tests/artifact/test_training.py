@@ -18,14 +18,14 @@ import thunder_core as thunder
 from tests.artifact.damages import reseal
 from tests.artifact.test_compilers import older
 from tests.processes import run_python
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import StoredAutogradSignature
-from thunder_core.autodiff import rules
-from thunder_core.errors import ArtifactDamaged, NotDifferentiable
-from thunder_core.inspect.runnable import CALLS, runnable
-from thunder_core.inspect.subject import subject_of
-from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
-from thunder_core.storage.digest import digest_of
+from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
+from thunder_core.foundation.errors import ArtifactDamaged, NotDifferentiable
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.passes.autodiff import rules
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.manifest import StoredAutogradSignature
+from thunder_core.workflow.inspect.runnable import CALLS, runnable
+from thunder_core.workflow.inspect.subject import subject_of
 
 
 def leaf(seed: int) -> torch.Tensor:

@@ -17,13 +17,13 @@ import thunder_core as thunder
 from tests.artifact.damages import manifest_of, reseal
 from tests.artifact.test_listing_check import rewrite
 from tests.cli.small import own_model
-from thunder_core.artifact.installation import stray_location
-from thunder_core.artifact.manifest import ConstantFacts, PartFacts
-from thunder_core.artifact.object_paths import follow
-from thunder_core.artifact.trust import trust_in
-from thunder_core.errors import ArtifactForeign, BadOption, ImportRefused, RemoteCodeRefused
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
+from thunder_core.foundation.errors import ArtifactForeign, BadOption, ImportRefused, RemoteCodeRefused
+from thunder_core.workflow.artifact.format.manifest import ConstantFacts, PartFacts
+from thunder_core.workflow.artifact.format.object_paths import follow
+from thunder_core.workflow.artifact.trust.installation import stray_location
+from thunder_core.workflow.artifact.trust.trust import trust_in
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
 
 STRANGER = "a_stranger_of_the_tests"
 WRITES = "with open(os.environ['THUNDER_TEST_MARK'], 'a') as mark:\n    mark.write('ran ')\n"
@@ -119,7 +119,7 @@ NEEDED = (
     *("torch.nn.utils.parametrize", "torch._higher_order_ops.flex_attention", "torch.utils._pytree", "numpy.linalg"),
     *("transformers.models.llama.modeling_llama", "transformers.models.bert.configuration_bert", "scipy.special"),
     *("transformers.modeling_outputs", "transformers.integrations.sdpa_attention", "sympy.functions", "regex"),
-    *("transformers.models.auto.modeling_auto", "thunder_core.runtime.library.objects"),
+    *("transformers.models.auto.modeling_auto", "thunder_core.tracing.library.objects"),
 )
 
 
@@ -345,7 +345,11 @@ def literal(text: str) -> ConstantFacts:
 STRANGE_TRANSFORMS = {
     "a stranger's": (f"{STRANGER}:thing", {}, ImportRefused),
     "no transform": ("subprocess:Popen", {"args": literal("['touch', 'mark']")}, ArtifactForeign),
-    "an option": ("thunder_core.transforms.dce:DropDeadCode", {"x": constant(f"{STRANGER}:thing")}, ImportRefused),
+    "an option": (
+        "thunder_core.passes.transforms.dce:DropDeadCode",
+        {"x": constant(f"{STRANGER}:thing")},
+        ImportRefused,
+    ),
 }
 
 

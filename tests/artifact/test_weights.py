@@ -15,12 +15,19 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import thunder_core as thunder
 from tests.artifact.test_listing_check import rewrite
 from tests.artifact.test_loading import run
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import CONFIG, WEIGHTS
-from thunder_core.artifact.tensors import DTYPES, write_tensors
-from thunder_core.artifact.weights import kept_weights, view_of
-from thunder_core.errors import ArtifactDamaged, ArtifactForeign, CannotReplay, OutOfDisk, OutOfMemory, WrongInputs
-from thunder_core.models import depth
+from thunder_core.foundation.errors import (
+    ArtifactDamaged,
+    ArtifactForeign,
+    CannotReplay,
+    OutOfDisk,
+    OutOfMemory,
+    WrongInputs,
+)
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.manifest import CONFIG, WEIGHTS
+from thunder_core.workflow.artifact.format.tensors import DTYPES, write_tensors
+from thunder_core.workflow.artifact.format.weights import kept_weights, view_of
+from thunder_core.workflow.models.loading import depth
 
 
 class Odd(torch.nn.Module):
@@ -208,7 +215,7 @@ def test_weights_that_change_while_they_are_read_are_refused(odd, tmp_path, monk
         (folder / WEIGHTS).write_bytes(content)
         return artifact
 
-    monkeypatch.setattr("thunder_core.artifact.loading.open_artifact", meanwhile)
+    monkeypatch.setattr("thunder_core.workflow.artifact.loading.open_artifact", meanwhile)
     before = odd.first.weight.clone()
     with pytest.raises(ArtifactDamaged, match="does not match its digest"):
         thunder.load(folder, odd, weights=True)

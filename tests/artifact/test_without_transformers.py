@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, optimize
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, optimize
 
 SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "vocab_size": 64}
 PROBE = """
@@ -20,7 +20,7 @@ for name in ("transformers", "tokenizers", "huggingface_hub"):
     sys.modules[name] = None
 import torch
 import thunder_core as thunder
-from thunder_core.errors import PackageMissing
+from thunder_core.foundation.errors import PackageMissing
 plain, rich = sys.argv[1:]
 inputs = {"input_ids": torch.arange(8)[None], "attention_mask": torch.ones(1, 8, dtype=torch.int64)}
 loaded = thunder.load(plain, strict=True)

@@ -14,8 +14,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from thunder_core.autodiff.node_hooks import _places_of_hooks, has_hooks
-from thunder_core.errors import NotDifferentiable
+from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.node_hooks import _places_of_hooks, has_hooks
 
 Compile = Callable[[Any], Any]
 EXECUTORS = [("torch",), ("inductor", "torch")]

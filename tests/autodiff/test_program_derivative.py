@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.autodiff.reverse_mode import Differentiated, Underivable
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
+from thunder_core.passes.autodiff.reverse_mode import Differentiated, Underivable
 
 Use = Callable[[Callable[..., Any]], list[Any]]
 FUSED = ("gradients", "second_derivative", "all_outputs", "returned_views", "random_numbers", "running_statistics")

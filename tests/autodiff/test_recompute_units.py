@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thunder_core.autodiff.recompute_units import Unit, Units
-from thunder_core.capture.symbols import symbol_of
-from thunder_core.capture.writes import UPDATES_STATISTICS
-from thunder_core.ir.proxy import Proxy
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.passes.autodiff.recomputation.recompute_units import Unit, Units
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.torch_facts.writes import UPDATES_STATISTICS
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 def unit_of(operator: torch._ops.OpOverload) -> Unit:

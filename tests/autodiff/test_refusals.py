@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import NotDifferentiable
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.transforms.functionalize import Functionalize
 
 
 def written_by_another_name(w: Tensor, x: Tensor, y: Tensor) -> Tensor:

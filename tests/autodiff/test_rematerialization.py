@@ -7,11 +7,11 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.autodiff.recompute_units import units_of
-from thunder_core.benchmark.allocations import peak_allocated
-from thunder_core.compiler import last_program
-from thunder_core.errors import BadOption
-from thunder_core.ir.trace import Trace
+from thunder_core.compilation.compiler import last_program
+from thunder_core.foundation.errors import BadOption
+from thunder_core.passes.autodiff.recomputation.recompute_units import units_of
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 WIDTH, COUNT = 64, 8
 

@@ -12,10 +12,10 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.analysis.own_derivatives import OWN_DERIVATIVES
-from thunder_core.autodiff import rules
-from thunder_core.compiler import last_program
-from thunder_core.errors import NotDifferentiable, WrongInputs
+from thunder_core.compilation.compiler import last_program
+from thunder_core.foundation.errors import NotDifferentiable, WrongInputs
+from thunder_core.passes.autodiff import rules
+from thunder_core.tracing.analysis.own_derivatives import OWN_DERIVATIVES
 
 
 class Sevenfold(torch.autograd.Function):

@@ -14,7 +14,7 @@ from torch._higher_order_ops.map import map as map_slices
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from thunder_core.transforms.autocast import Autocast
+from thunder_core.passes.transforms.autocast import Autocast
 
 # Eager PyTorch compiles what these operators are given.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from thunder_core.benchmark import (
+from thunder_core.foundation.errors import BadOption, SlowerThanBaseline
+from thunder_core.workflow.benchmark import (
     BenchmarkReport,
     BenchmarkSuite,
     check_against_baseline,
@@ -18,8 +19,7 @@ from thunder_core.benchmark import (
     read_suite,
     write_suite,
 )
-from thunder_core.benchmark.statistics import describe_candidate
-from thunder_core.errors import BadOption, SlowerThanBaseline
+from thunder_core.workflow.benchmark.statistics import describe_candidate
 
 SPREAD = (0.98, 0.99, 1.0, 1.01, 1.02)
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 import torch
 
-from thunder_core.benchmark import measure
-from thunder_core.benchmark.machine_load import MachineLoad, observed_load
+from thunder_core.workflow.benchmark import measure
+from thunder_core.workflow.benchmark.machine_load import MachineLoad, observed_load
 
 SPIN = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"
 CPU = torch.device("cpu")

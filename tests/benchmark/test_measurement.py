@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from thunder_core.benchmark import BenchmarkReport, measure, measurement, threads_in_use, timing
-from thunder_core.benchmark.measurement import affordable_rounds
-from thunder_core.benchmark.statistics import speedup
-from thunder_core.errors import BadOption
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.benchmark import BenchmarkReport, measure, measurement, threads_in_use, timing
+from thunder_core.workflow.benchmark.measurement import affordable_rounds
+from thunder_core.workflow.benchmark.statistics import speedup
 
 CPU = torch.device("cpu")
 
@@ -107,7 +107,7 @@ def test_what_takes_half_as_long_is_twice_as_fast(monkeypatch: pytest.MonkeyPatc
     def takes(seconds: float) -> None:
         clock[0] += seconds
 
-    monkeypatch.setattr("thunder_core.benchmark.timing.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("thunder_core.workflow.benchmark.timing.time.perf_counter", lambda: clock[0])
     candidates = {"slow": lambda: takes(0.5), "fast": lambda: takes(0.25)}
     fast = measure(candidates, runs=5, warmup=1, device=CPU).candidates[1]
     assert fast.speedup.low == fast.speedup.value == fast.speedup.high == 2.0

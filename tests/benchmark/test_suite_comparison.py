@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmark.test_verdict import steady
-from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, contrast_suites
-from thunder_core.errors import BadOption
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, contrast_suites
 
 
 def suite(*reports: BenchmarkReport, **changes: object) -> BenchmarkSuite:

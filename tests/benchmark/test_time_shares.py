@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.benchmark.time_shares import Timed, time_shares
+from thunder_core.workflow.benchmark.time_shares import Timed, time_shares
 
 
 def test_the_slow_executor_has_most_of_the_time():

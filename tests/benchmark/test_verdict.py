@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Interval, check_gate, require_speedup
-from thunder_core.benchmark.report import BenchmarkCandidate
-from thunder_core.benchmark.statistics import describe_candidate
-from thunder_core.benchmark.verdict import in_words, verdict_of
-from thunder_core.errors import BadOption, SpeedupMissed
+from thunder_core.foundation.errors import BadOption, SpeedupMissed
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, Interval, check_gate, require_speedup
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate
+from thunder_core.workflow.benchmark.statistics import describe_candidate
+from thunder_core.workflow.benchmark.verdict import in_words, verdict_of
 
 
 def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cache.samples import Builder, key_of
-from thunder_core.cache import Key, Store
+from thunder_core.backend.cache import Key, Store
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from thunder_core.cache.manifest import EntryManifest
-from thunder_core.storage.manifest import FileFacts
+from thunder_core.backend.cache.manifest import EntryManifest
+from thunder_core.foundation.storage.manifest import FileFacts
 
 Damage = Callable[[Path], object]
 Change = Callable[[bytes, int], bytes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from thunder_core.cache import Key
+from thunder_core.backend.cache import Key
 
 FILES = {"kernel.so": bytes(range(256)) * 16, "wrapper.py": b"import nothing\n" * 40}
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cache.damages import FILES, damages
 from tests.cache.samples import Builder, key_of
-from thunder_core.cache import Store, read
-from thunder_core.cache.manifest import EntryManifest
-from thunder_core.cache.read import require_exactly
+from thunder_core.backend.cache import Store, read
+from thunder_core.backend.cache.manifest import EntryManifest
+from thunder_core.backend.cache.read import require_exactly
 
 ALL = list(damages())
 MOST_SECONDS = 0.1
@@ -58,7 +58,7 @@ def test_it_is_found_by_verify(store, key, build, name, damage):
 def test_a_builder_hears_what_was_wrong(store, key, build, caplog):
     store.get_or_build(key, build)
     (store.folder / "entries" / key.digest / "kernel.so").write_bytes(b"")
-    with caplog.at_level(logging.WARNING, "thunder_core.cache"):
+    with caplog.at_level(logging.WARNING, "thunder_core.backend.cache"):
         store.get_or_build(key, build)
     assert "'kernel.so' has 0 bytes instead of 4096" in caplog.text
     assert store.why(key).replaced == "'kernel.so' has 0 bytes instead of 4096"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.cache import Key
+from thunder_core.backend.cache import Key
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 # Texts that imitate what separates the parts.

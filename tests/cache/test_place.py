@@ -7,9 +7,9 @@ import stat
 import pytest
 
 from tests.cache.samples import FILES
-from thunder_core.cache import Store
-from thunder_core.errors import CacheNotUsable
-from thunder_core.storage import ownership
+from thunder_core.backend.cache import Store
+from thunder_core.foundation.errors import CacheNotUsable
+from thunder_core.foundation.storage import ownership
 
 
 def test_folders_are_made_for_the_user_alone(store, key, build):

@@ -17,7 +17,7 @@ import pytest
 from tests.cache.samples import key_of
 from tests.cache.worker import REGIONS, build_slowly, content
 from tests.readme import ROOT
-from thunder_core.cache import Store
+from thunder_core.backend.cache import Store
 
 
 @contextmanager

@@ -17,8 +17,8 @@ import pytest
 
 from tests.cache.samples import FILES, Builder, key_of
 from tests.readme import ROOT
-from thunder_core.cache import Store
-from thunder_core.errors import CacheNotUsable, OutOfDisk
+from thunder_core.backend.cache import Store
+from thunder_core.foundation.errors import CacheNotUsable, OutOfDisk
 
 
 def everything_in(folder: Path) -> list[str]:
@@ -83,7 +83,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from tests.cache.samples import Builder, key_of
-from thunder_core.cache import Store
+from thunder_core.backend.cache import Store
 
 path = Store(sys.argv[1]).get_or_build(key_of("a"), Builder()).files["kernel.so"]
 if child := os.fork():

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.cache.samples import key_of
-from thunder_core.cache import Store
+from thunder_core.backend.cache import Store
 
 REGIONS = 6
 SIZE = 300_000  # bytes: long enough to be killed in the middle of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay, DataDependent, OperationFailed
+from thunder_core.foundation.errors import CannotReplay, DataDependent, OperationFailed
 
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "numpy": lambda x: (x * 2).numpy(),

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from thunder_core.acquire import assembly
-from thunder_core.acquire.ahead import checked_ahead
-from thunder_core.errors import BadOption, DataDependent, SharpEdgeError
-from thunder_core.extension.transform import Transform
-from thunder_core.ir.trace import Trace
+from thunder_core.foundation.errors import BadOption, DataDependent, SharpEdgeError
+from thunder_core.frontend.acquire import assembly
+from thunder_core.frontend.acquire.written.ahead import checked_ahead
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.trace import Trace
 
 X = torch.tensor([1.0, -2.0, 3.0])
 CALLS = (X, -X, X, X + 1, -X)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from thunder_core.capture.fake import new_mode
-from thunder_core.capture.shape_env import NamedSource, TraceShapeEnv
+from thunder_core.tracing.capture.fakes.fake import new_mode
+from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
 
 
 def test_what_operations_gave_for_symbolic_sizes_is_not_remembered() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.capture import kernel_types
+from thunder_core.tracing.capture.fakes import kernel_types
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "max_pool1d of integers": lambda x: functional.max_pool1d(x.long(), 2),

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tests.layouts.steps import laid_out
-from thunder_core.capture.fake import new_mode
-from thunder_core.capture.layouts import rule_of
+from thunder_core.tracing.capture.fakes.fake import new_mode
+from thunder_core.tracing.capture.torch_facts.layouts import rule_of
 
 aten = torch.ops.aten
 SHAPES = ((2, 3, 4), (1, 8, 4, 4), (2, 1, 4, 5), (2, 3, 1, 1), (1, 4, 3, 2, 2))

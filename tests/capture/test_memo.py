@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.capture.test_recorder import recorded
-from thunder_core.capture import recorder
-from thunder_core.ir.printer import print_trace
-from thunder_core.runtime.generate import executable
-from thunder_core.transforms.cse import ShareCommonExpressions
-from thunder_core.transforms.dce import DropDeadCode
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.passes.transforms.cse import ShareCommonExpressions
+from thunder_core.passes.transforms.dce import DropDeadCode
+from thunder_core.tracing.capture import recorder
+from thunder_core.tracing.ir.printer import print_trace
 
 
 def writes_through_views(x: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from thunder_core.capture.place import Place
-from thunder_core.capture.recorder import Recorder
-from thunder_core.errors import DataDependent, OperationFailed
-from thunder_core.ir.check import check_trace
-from thunder_core.ir.evaluate import bindings, evaluate_one
-from thunder_core.ir.printer import print_trace
-from thunder_core.ir.trace import Trace
-from thunder_core.runtime.generate import executable
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.foundation.errors import DataDependent, OperationFailed
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
+from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.tracing.ir.trace import Trace
 
 
 def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.capture import slices, values
+from thunder_core.tracing.capture import values
+from thunder_core.tracing.capture.torch_facts import slices
 
 X = torch.tensor([1.0, -2.0, 3.0])
 

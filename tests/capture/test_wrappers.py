@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.acquire.acquire import acquire
-from thunder_core.errors import DataDependent, OperationFailed
+from thunder_core.foundation.errors import DataDependent, OperationFailed
+from thunder_core.frontend.acquire.acquire import acquire
 
 DETACH = torch.ops.aten.detach.default
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.capture.writes import UPDATES_STATISTICS, out_of_place, without_write, written_values
+from thunder_core.tracing.capture.torch_facts.writes import (
+    UPDATES_STATISTICS,
+    out_of_place,
+    without_write,
+    written_values,
+)
 
 ATEN: Any = torch.ops.aten
 FORMS = {

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import embedding, linear
 
-from thunder_core.claiming import deferred_tensor
-from thunder_core.claiming.check import perturb
-from thunder_core.claiming.deferred_tensor import DeferredTensor, deferred, has_same_values
-from thunder_core.claiming.double_precision import in_float64
+from thunder_core.backend.claiming import deferred_tensor
+from thunder_core.backend.claiming.check import perturb
+from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, deferred, has_same_values
+from thunder_core.backend.claiming.double_precision import in_float64
 
 WEIGHT = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
 ROWS = torch.randn(3, 1024, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -15,14 +15,14 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
-from thunder_core.capture.symbols import symbol_of
-from thunder_core.claiming.free import free_after_last_use
-from thunder_core.fusion.fuse import Fused
-from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import Proxy
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
-from thunder_core.memory.use import memory_use
+from thunder_core.backend.claiming.free import free_after_last_use
+from thunder_core.backend.fusion.fuse import Fused
+from thunder_core.backend.fusion.region import Region
+from thunder_core.compilation.memory.use import memory_use
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 
 
 class Empties(Replays):

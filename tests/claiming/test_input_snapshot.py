@@ -7,7 +7,7 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import examined
-from thunder_core.claiming.input_snapshot import InputSnapshot, fingerprint
+from thunder_core.backend.claiming.input_snapshot import InputSnapshot, fingerprint
 
 LARGE = torch.randn(512, 1024, generator=torch.Generator().manual_seed(0))  # 2 MiB
 

@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.claiming.operator import Operator
-from thunder_core.errors import BadRecipe, WrongInputs
-from thunder_core.recipe import Recipe
+from thunder_core.backend.claiming.operator import Operator
+from thunder_core.foundation.errors import BadRecipe, WrongInputs
+from thunder_core.passes.recipe import Recipe
 
 
 def fast_silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - as PyTorch calls it

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
-from thunder_core.claiming.claim import claims_by_executor
+from thunder_core.backend.claiming.claim import claims_by_executor
 
 # Eager PyTorch compiles what these operators are given.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")

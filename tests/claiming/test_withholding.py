@@ -12,12 +12,12 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
-from thunder_core.claiming.claim import program_bsyms
-from thunder_core.claiming.executor import Executor
-from thunder_core.claiming.withholding import LEFT_OUT
-from thunder_core.fusion.wrapping import WrappingExecutor
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.claiming.claim import program_bsyms
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.claiming.withholding import LEFT_OUT
+from thunder_core.backend.fusion.wrapping import WrappingExecutor
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 
 ONE = "layers.1.mlp"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 QUICK = ("--seq", 8, "--runs", 2, "--warmup", 0)
 

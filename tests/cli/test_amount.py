@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from thunder_cli.amount import age_of, bytes_of
-from thunder_core.errors import BadOption
+from thunder_core.foundation.errors import BadOption
 
 
 @pytest.mark.parametrize(

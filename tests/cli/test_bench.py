@@ -16,11 +16,12 @@ from rich.console import Console
 
 from tests.artifact.damages import reseal
 from tests.cli.small import saved
-from thunder_cli import bench_output, bench_result
+from thunder_cli.results import bench_output, bench_result
 from thunder_cli.views.bench import comparison_view, suite_view
-from thunder_core.benchmark import BenchmarkSuite, baseline, gate
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, bench, bench_request, optimize
+from thunder_core.workflow.benchmark import BenchmarkSuite, baseline, gate
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, bench, optimize
+from thunder_core.workflow.pipeline.request import bench_request
 
 pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
 
@@ -128,8 +129,8 @@ def test_inductor_is_torch_compile(monkeypatch):
 @pytest.fixture
 def measured(monkeypatch):
     """Sets what is measured: eager takes 10 ms, and thunder this many."""
-    from thunder_core.benchmark import BenchmarkReport
-    from thunder_core.benchmark.statistics import describe_candidate
+    from thunder_core.workflow.benchmark import BenchmarkReport
+    from thunder_core.workflow.benchmark.statistics import describe_candidate
 
     def set_to(milliseconds):
         def measure(candidates, *, runs, warmup, device, progress, configuration, memory, release):
@@ -361,7 +362,8 @@ OPTIONS = {
 @pytest.mark.parametrize("case", OPTIONS)
 def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, model, monkeypatch, case):
     monkeypatch.setattr(
-        "thunder_core.pipeline.session.load_model", lambda request: pytest.fail("nothing may be loaded")
+        "thunder_core.workflow.pipeline.session.session.load_model",
+        lambda request: pytest.fail("nothing may be loaded"),
     )
     arguments, code, words = OPTIONS[case]
     done = thunder("bench", "./nowhere" if case == "no such model" else model, *arguments)

@@ -12,12 +12,14 @@ import pytest
 import torch
 
 from tests.cli.small import assert_refused, saved
-from thunder_core.benchmark import BenchmarkSuite
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, bench_request, generation_bench, generation_contenders, optimize
-from thunder_core.pipeline.generation_contenders import CONTENDERS, twin_of
-from thunder_core.pipeline.session import open_model
-from thunder_core.recipe import Recipe
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.benchmark import BenchmarkSuite
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, generation_bench, optimize
+from thunder_core.workflow.pipeline.generation import generation_contenders
+from thunder_core.workflow.pipeline.generation.generation_contenders import CONTENDERS, twin_of
+from thunder_core.workflow.pipeline.request import bench_request
+from thunder_core.workflow.pipeline.session.session import open_model
 
 GENERATE = ("--task", "generate", "--runs", 2, "--warmup", 0)
 LENGTHS = ("--prompt-length", 3, "--new-tokens", 4)
@@ -157,7 +159,8 @@ MODEL = {
 @pytest.mark.parametrize("case", MODEL)
 def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, llama, monkeypatch, case):
     monkeypatch.setattr(
-        "thunder_core.pipeline.session.load_model", lambda request: pytest.fail("nothing may be loaded")
+        "thunder_core.workflow.pipeline.session.session.load_model",
+        lambda request: pytest.fail("nothing may be loaded"),
     )
     arguments, code, words = MODEL[case]
     assert_refused(thunder("bench", llama, *arguments), here, 2, code, words)
@@ -178,7 +181,9 @@ def artifact(tmp_path_factory, llama):
 
 
 def test_an_artifact_generates_by_its_own_programs(thunder, artifact, here, monkeypatch):
-    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    monkeypatch.setattr(
+        "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
+    )
     done = thunder("bench", artifact, *GENERATE, "--json")
     assert done.status == 0, done.err
     (report,) = BenchmarkSuite.model_validate(done.json).generations

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cache.samples import Builder, key_of
 from thunder_cli.commands.cache import complete_entry
-from thunder_core.cache import Store
+from thunder_core.backend.cache import Store
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from junitparser import Error, Failure, JUnitXml
 
 from tests.cli.small import QUICK
 from thunder_cli.cache_key import cache_key
-from thunder_cli.ci_report import SUMMARY, CiReport, annotation
-from thunder_core.errors import OutOfTolerance
+from thunder_cli.ci.ci_report import SUMMARY, CiReport, annotation
+from thunder_core.foundation.errors import OutOfTolerance
 
 FEW = (*QUICK, "--inputs", 1, "--quiet")
 

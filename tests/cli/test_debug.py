@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 
 import thunder_core as thunder
-from thunder_core.ir.tree import replace_leaves
-from thunder_core.recipe import Recipe, Transform
+from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.passes.recipe import Recipe, Transform
 
 approximate = thunder.OperatorExecutor("approximate")
 

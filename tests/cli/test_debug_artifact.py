@@ -10,8 +10,8 @@ import pytest
 
 from tests.artifact.damages import manifest_of, reseal
 from tests.cli.small import QUICK
-from thunder_core.artifact.manifest import ToleranceFacts
-from thunder_core.storage.digest import digest_of
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.workflow.artifact.format.manifest import ToleranceFacts
 
 
 def write_resealed(folder: Path, name: str, content: str) -> None:

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from thunder_cli import executor_trial, health
 from thunder_cli.health import Check
-from thunder_core import plugins
-from thunder_core.capture.symbols import symbol_of
-from thunder_core.claiming.executor import Executor
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.foundation import plugins
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 
 
 def swapped(function):

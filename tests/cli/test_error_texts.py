@@ -8,8 +8,8 @@ import re
 import pytest
 
 from tests.cli.test_help import BANNED
-from thunder_core import errors
-from thunder_core.errors import ThunderError
+from thunder_core.foundation import errors
+from thunder_core.foundation.errors import ThunderError
 
 LONGEST = 30  # words
 CLASSES = [

@@ -12,13 +12,13 @@ from tests.artifact.damages import manifest_of
 from tests.cli.small import saved
 from tests.report.samples import benchmark
 from thunder_cli.views.bench_plot import draw_suite
-from thunder_core.artifact.manifest import Manifest
-from thunder_core.benchmark import BenchmarkSuite
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request, optimize
-from thunder_core.storage.digest import digest_of
-from thunder_core.storage.manifest import FileFacts, text_of
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.foundation.storage.manifest import FileFacts, text_of
+from thunder_core.workflow.artifact.format.manifest import Manifest
+from thunder_core.workflow.benchmark import BenchmarkSuite
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import Request, optimize
 
 OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x0c"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")  # what rich writes of its own on a terminal

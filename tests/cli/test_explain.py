@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thunder_cli.commands.explain import complete_code, meaning
-from thunder_core.errors import all_errors
+from thunder_core.foundation.errors import all_errors
 
 ERRORS = list(all_errors())
 

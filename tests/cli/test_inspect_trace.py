@@ -13,11 +13,11 @@ import torch
 
 import thunder_core
 from tests.processes import run_python
-from thunder_core.artifact import write_artifact
-from thunder_core.models.inputs import example_inputs
-from thunder_core.models.load import LoadedModel, load_model, rebuild_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.workflow.artifact import write_artifact
+from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model, rebuild_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 ROOT = Path(__file__).parents[2]
 

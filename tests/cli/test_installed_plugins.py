@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import thunder_core as thunder_library
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
 
 TRANSFORM = '''"""A pass that says that it ran."""
 

@@ -12,7 +12,7 @@ import pytest
 from thunder_cli import main as entry
 from thunder_cli.app import version
 from thunder_cli.console import Trimmed
-from thunder_core import errors, plugins
+from thunder_core.foundation import errors, plugins
 
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "huggingface_hub")
 PROBE = """
@@ -155,7 +155,7 @@ def test_every_error_gives_its_status_code_and_fix(thunder, monkeypatch, kind):
 
 
 def test_infinities_that_were_measured_are_words_in_json(thunder, monkeypatch):
-    from thunder_core.benchmark import Comparison, Interval
+    from thunder_core.workflow.benchmark import Comparison, Interval
 
     interval = Interval(value=1.0, low=float("nan"), high=float("inf"))
     row = Comparison(

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.benchmark.test_verdict import report_of
 from tests.cli.small import QUICK, assert_refused, own_model, saved
-from thunder_core.models import sample_models
-from thunder_core.pipeline import STAGES
+from thunder_core.workflow.models.request import sample_models
+from thunder_core.workflow.pipeline import STAGES
 from thunder_executors.nvfuser import lacking
 
 
@@ -102,7 +102,9 @@ def test_not_validated_is_said(thunder, llama):
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(thunder, here, llama, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.session.load_model", lambda request: pytest.fail("too heavy"))
+    monkeypatch.setattr(
+        "thunder_core.workflow.pipeline.session.session.load_model", lambda request: pytest.fail("too heavy")
+    )
     done = thunder("optimize", llama, "-r", "hf-llama", "--dry-run")
     assert done.status == 0
     assert "Plan" in done.out
@@ -314,7 +316,7 @@ def test_what_befalls_the_writing(thunder, here, llama, monkeypatch, raised, sta
     def fail(*_, **__):
         raise raised
 
-    monkeypatch.setattr("thunder_core.artifact.write.write_report", fail)
+    monkeypatch.setattr("thunder_core.workflow.artifact.write.write_report", fail)
     done = thunder("optimize", llama, "--out", "result", *QUICK, "--no-validate", "--no-benchmark", "--quiet")
     assert_refused(done, here, status, code, "")
 
@@ -333,7 +335,7 @@ def test_ctrl_c_at_any_stage(thunder, here, llama, monkeypatch, stage):
 
 
 def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunder, here, llama, monkeypatch):
-    from thunder_core.recipe import Recipe, Tolerance
+    from thunder_core.passes.recipe import Recipe, Tolerance
 
     monkeypatch.setattr(Recipe, "tolerance", lambda self, dtype: Tolerance(times_eager=-1.0, floor=0.0))
     done = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet")
@@ -349,7 +351,7 @@ def takes(monkeypatch):
     """Sets what is measured: eager takes 10 ms, and thunder this many."""
 
     def set_to(milliseconds):
-        from thunder_core.pipeline import call_optimization
+        from thunder_core.workflow.pipeline import call_optimization
 
         report = report_of([0.01] * 30, [milliseconds / 1000] * 30)
         monkeypatch.setattr(call_optimization, "measure", lambda *_, **__: report)

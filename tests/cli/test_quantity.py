@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from thunder_cli.views.quantity import ago, counted, magnitude, seconds, size, speedup
-from thunder_core.benchmark import Interval
+from thunder_core.workflow.benchmark import Interval
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.small import QUICK, saved
 from thunder_cli.options import complete_executor, complete_recipe, complete_task
-from thunder_core import plugins
-from thunder_core.artifact import open_artifact
+from thunder_core.foundation import plugins
+from thunder_core.workflow.artifact import open_artifact
 
 
 def test_recipes_are_listed(thunder):
@@ -141,7 +141,7 @@ def test_a_new_recipe_runs_with_its_test(thunder, tmp_path):
 
 OWN = '''
 from dataclasses import dataclass
-from thunder_core.recipe import Recipe, Transform
+from thunder_core.passes.recipe import Recipe, Transform
 
 @dataclass(frozen=True)
 class LeaveAlone(Transform):

@@ -12,11 +12,17 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from tests.cli.small import saved
 from thunder_cli.commands.run import in_words
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import generation, optimize
-from thunder_core.pipeline.generation import ServedLengths, Token, TokenListener, WeightReading
-from thunder_core.pipeline.request import Request
-from thunder_core.recipe import Recipe
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import optimize
+from thunder_core.workflow.pipeline.generation import artifact_generation as generation
+from thunder_core.workflow.pipeline.generation.artifact_generation import (
+    ServedLengths,
+    Token,
+    TokenListener,
+    WeightReading,
+)
+from thunder_core.workflow.pipeline.request.request import Request
 
 REPORTED = r"then ([\d.]+) tokens/s \(([\d.]+) GiB/s of weights; memory bandwidth ([\d.]+) GiB/s\)"
 PROMPT = "w1 w2 w3 w4 w5 w6"
@@ -55,7 +61,9 @@ def continued(folder, prompt, count):
 def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch, kind):
     expected = continued(made, [1, 2, 3, 4, 5, 6], 9)
     run = ("run", made / kind, "--new-tokens", 9)
-    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    monkeypatch.setattr(
+        "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
+    )
     text = thunder(*run, "--prompt", PROMPT)
     assert (text.status, text.out) == (0, " ".join(f"w{token}" for token in expected) + "\n"), text.err
     assert "tokens: first after" in text.err
@@ -165,7 +173,7 @@ def test_prompts_that_cannot_be_are_refused(thunder, made, kind):
 def test_without_a_prompt_a_tokenizer_or_programs_it_is_said_what_to_do(thunder, made, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert "there is no prompt" in thunder("run", made / "artifact").err
-    monkeypatch.setattr("thunder_core.models.tokens.TOKENIZERS", ())
+    monkeypatch.setattr("thunder_core.workflow.models.inputs.tokens.TOKENIZERS", ())
     assert "--prompt-ids 1,2,3" in thunder("run", made / "artifact", "--prompt", "w1").err
     done = thunder("run", made / "calls", "--prompt-ids", "1")
     assert (done.status, "TH0811" in done.err, "--task generate" in done.err) == (8, True, True)

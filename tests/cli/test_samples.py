@@ -12,9 +12,9 @@ import torch
 
 from tests.cli.small import QUICK, assert_refused, saved
 from tests.models.real import write_lines, write_tokenizer
-from thunder_core.artifact.read import open_artifact
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
 
 pytestmark = pytest.mark.usefixtures("without_kernels")  # but for what fixtures of the module make
 

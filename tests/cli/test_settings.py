@@ -8,7 +8,7 @@ import pytest
 
 from thunder_cli.options import SETTINGS
 from thunder_cli.settings import Settings, parse_assignments, read_settings, settings_of
-from thunder_core.errors import BadConfigFile, BadOption
+from thunder_core.foundation.errors import BadConfigFile, BadOption
 
 EVERYTHING = """
 model = "folder"

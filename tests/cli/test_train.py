@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from tests.cli.small import QUICK, assert_refused, own_model
 from tests.processes import run_python
-from thunder_core.artifact.loading import load, rebuilt_model
-from thunder_core.artifact.read import open_artifact
-from thunder_core.artifact.replay import example_of
-from thunder_core.autodiff.autograd_node import Bridge
-from thunder_core.errors import WrongInputs
-from thunder_core.pipeline import bench, bench_request
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.passes.autodiff.autograd_node import Bridge
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.artifact.loading import load, rebuilt_model
+from thunder_core.workflow.artifact.replay import example_of
+from thunder_core.workflow.pipeline import bench
+from thunder_core.workflow.pipeline.request import bench_request
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = 21  # of the small Llama
@@ -74,19 +75,19 @@ def test_the_report_tells_forward_and_backward(made):
 TRAINS_ELSEWHERE = """
 import torch
 import thunder_core as thunder
-import thunder_core.compiler
-from thunder_core.artifact.replay import example_of
-from thunder_core.artifact.read import open_artifact
+import thunder_core.compilation.compiler
+from thunder_core.workflow.artifact.replay import example_of
+from thunder_core.workflow.artifact.format.read import open_artifact
 from pathlib import Path
 
-thunder_core.compiler.acquire = None  # nothing is traced here
+thunder_core.compilation.compiler.acquire = None  # nothing is traced here
 fast = thunder.load("step", strict=True)
 batch = example_of("step")
 assert fast.training and "labels" in batch
 fast(**batch).loss.backward()
 ours = {name: one.grad.clone() for name, one in fast.named_parameters()}
 fast.zero_grad()
-from thunder_core.artifact.loading import rebuilt_model
+from thunder_core.workflow.artifact.loading import rebuilt_model
 eager = rebuilt_model(open_artifact(Path("step")))
 eager(**batch).loss.backward()
 for name, one in eager.named_parameters():
@@ -125,7 +126,9 @@ def test_a_model_of_ones_own_has_to_be_in_the_same_state(step):
 
 
 def test_what_was_saved_is_validated_with_its_backward(thunder, step, monkeypatch):
-    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    monkeypatch.setattr(
+        "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
+    )
     done = thunder("validate", step, "--inputs", 1, "--seed", 5)
     assert done.status == 0, done.err
     assert ".grad" in done.out
@@ -253,7 +256,9 @@ def test_a_model_that_cannot_be_trained(thunder, here, tmp_path, monkeypatch, fo
     ids=["no labels", "target"],
 )
 def test_what_is_refused_before_anything_is_loaded(thunder, here, llama, monkeypatch, options, code, words):
-    monkeypatch.setattr("thunder_core.pipeline.session.load_model", lambda request: pytest.fail("too heavy"))
+    monkeypatch.setattr(
+        "thunder_core.workflow.pipeline.session.session.load_model", lambda request: pytest.fail("too heavy")
+    )
     run = ("optimize", llama, "--train", *options, "--out", "result")
     assert_refused(thunder(*run), here, 2, code, words)
     assert_refused(thunder(*run, "--dry-run"), here, 2, code, words)

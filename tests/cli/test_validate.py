@@ -9,8 +9,8 @@ import pytest
 
 from tests.artifact.damages import manifest_of, reseal
 from tests.cli.small import QUICK, saved
-from thunder_core.artifact.manifest import SCHEMA_VERSION, ToleranceFacts
-from thunder_core.artifact.read import open_artifact
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, ToleranceFacts
+from thunder_core.workflow.artifact.format.read import open_artifact
 
 MAKE = (*QUICK, "--no-benchmark", "--quiet")
 
@@ -117,7 +117,9 @@ def test_what_is_no_tolerance_is_refused(thunder, bare, text):
 
 
 def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
-    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    monkeypatch.setattr(
+        "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
+    )
     assert thunder("validate", "bare", "--quiet").status == 0
     reseal(bare, validation="pending", drawn={**manifest_of(bare).drawn, "seq": 9})
     done = thunder("validate", "bare", "--quiet")
@@ -125,7 +127,7 @@ def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_is_told_first(thunder, bare, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.validate.can_be_revised", lambda folder: False)
+    monkeypatch.setattr("thunder_core.workflow.pipeline.validate.can_be_revised", lambda folder: False)
     done = thunder("validate", "bare", "--quiet")
     assert done.status == 2
     assert "--no-write" in done.err

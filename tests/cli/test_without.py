@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.cli.small import QUICK, assert_refused
-from thunder_core.claiming.withholding import LEFT_OUT
-from thunder_core.storage.manifest import MANIFEST
+from thunder_core.backend.claiming.withholding import LEFT_OUT
+from thunder_core.foundation.storage.manifest import MANIFEST
 
 MLP = "inductor:layers.0.mlp"
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.compiler import trace_for
-from thunder_core.compiler.compiler import Compiler
-from thunder_core.runtime.compiled import COMPILING
+from thunder_core.backend.runtime.compiled import COMPILING
+from thunder_core.compilation.compiler import trace_for
+from thunder_core.compilation.compiler.compiler import Compiler
 
 
 def test_no_other_thread_traces_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from thunder_core import functional
-from thunder_core.errors import CannotReplay, DataDependent, NotDifferentiable, SharpEdgeError, WrongInputs
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.transforms.autocast import Autocast
+from thunder_core.foundation.errors import CannotReplay, DataDependent, NotDifferentiable, SharpEdgeError, WrongInputs
+from thunder_core.passes.transforms.autocast import Autocast
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 SINES = thunder.OperatorExecutor("sines")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from thunder_core.compiler.stage_log import StageLog
-from thunder_core.ir.trace import Trace
+from thunder_core.compilation.compiler.stage_log import StageLog
+from thunder_core.tracing.ir.trace import Trace
 
 
 class Written:

@@ -33,7 +33,7 @@ def tests_in(suite: unittest.TestSuite) -> Iterator[Any]:
 
 def interpreted(method: Callable[..., Any]) -> Callable[..., Any]:
     """A test method that runs inside the interpreter."""
-    from thunder_core.interpreter import interpret
+    from thunder_core.frontend.interpreter import interpret
 
     inside = interpret(method)
     if not inspect.iscoroutinefunction(method):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from thunder_core import jit
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 
 class Compiled:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.errors import ThunderError
+from thunder_core.foundation.errors import ThunderError
 
 SEED = 1234
 LAST_BITS = 16

@@ -13,7 +13,7 @@ from tests.coverage.finding import Finding
 from tests.coverage.operators import FAMILIES, OPERATORS, UNDEFINED, caller
 from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of
 from thunder_core import cache_misses, jit, recompile_reasons
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
 
 SAMPLES = {"forward": 1, "backward": 1}
 LOOKED_AT = 24  # samples, of which those are run whose sizes can be changed

@@ -15,7 +15,7 @@ from tests.coverage.finding import Finding
 from tests.coverage.operators import FAMILIES, OPERATORS, UNDEFINED, some
 from tests.coverage.outcome import SEED, difference, outcome, seed
 from tests.coverage.symbolic import Given, copied
-from thunder_core.errors import SharpEdgeWarning
+from thunder_core.foundation.errors import SharpEdgeWarning
 
 SAMPLES = 2
 LEVELS = {"one level": (3,), "two levels": (3, 2)}  # with the sizes of the batches, the outermost first

@@ -11,7 +11,7 @@ from docs import cli
 from tests.readme import ROOT
 from thunder_cli.main import main
 from thunder_cli.settings import read_settings
-from thunder_core import plugins
+from thunder_core.foundation import plugins
 
 
 def test_the_page_is_up_to_date():

@@ -1,9 +1,9 @@
-"""The page of exit statuses and error codes says what `thunder_core/errors/` says."""
+"""The page of exit statuses and error codes says what `thunder_core/foundation/errors/` says."""
 
 from __future__ import annotations
 
 from docs.errors import PAGE, branches, render
-from thunder_core.errors import ThunderError, all_errors
+from thunder_core.foundation.errors import ThunderError, all_errors
 
 STATUSES = {1, 2, 3, 4, 5, 6, 7, 8, 70, 130}
 

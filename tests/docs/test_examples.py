@@ -30,13 +30,13 @@ PAGES = (
     "docs/training.md",
 )
 MODULES = (
-    "thunder_core.cache.store",
-    "thunder_core.compiler.last_call",
-    "thunder_core.compiler.lookaside_listing",
+    "thunder_core.backend.cache.store",
+    "thunder_core.compilation.compiler.last_call",
+    "thunder_core.compilation.compiler.lookaside_listing",
     "thunder_core.functional",
-    "thunder_core.claiming.executor",
-    "thunder_core.claiming.operator",
-    "thunder_core.patterns.pattern",
+    "thunder_core.backend.claiming.executor",
+    "thunder_core.backend.claiming.operator",
+    "thunder_core.backend.patterns.pattern",
 )
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Warning only once"),  # PyTorch overrides kernels of its own for vmap

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from docs.recipes import PAGE, option_rows, recipe_rows, render
-from thunder_core import plugins
-from thunder_core.pipeline.recipes import recipe_class
+from thunder_core.foundation import plugins
+from thunder_core.workflow.pipeline.request.recipes import recipe_class
 
 
 def test_the_page_is_fresh() -> None:

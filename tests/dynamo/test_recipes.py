@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import BadOption
-from thunder_core.extension.transform import Transform
-from thunder_core.pipeline.planning import plan
-from thunder_core.pipeline.recipes import requested_recipe
-from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.request_checks import check_request
+from thunder_core.foundation.errors import BadOption
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.workflow.pipeline.request.recipes import requested_recipe
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.request_checks import check_request
+from thunder_core.workflow.pipeline.session.planning import plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 

@@ -13,8 +13,15 @@ import torch
 
 import thunder_core as thunder
 from tests.dynamo.programs import branches
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import BadOption, DynamoRefuses, OperationFailed, ThunderError, UnknownName, WrongInputs
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.foundation.errors import (
+    BadOption,
+    DynamoRefuses,
+    OperationFailed,
+    ThunderError,
+    UnknownName,
+    WrongInputs,
+)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import thunder_core as thunder
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import WrongResult
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.foundation.errors import WrongResult
 
 
 def implementing(operation, function, **options):

@@ -9,7 +9,7 @@ import torch
 
 import thunder_core as thunder
 from tests.readme import joined
-from thunder_core import plugins
+from thunder_core.foundation import plugins
 
 
 def swish(x: torch.Tensor) -> torch.Tensor:

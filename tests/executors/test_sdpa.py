@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import thunder_core as thunder
-from thunder_core.compiler import trace_for
+from thunder_core.compilation.compiler import trace_for
 from thunder_executors import sdpa
 
 Q = torch.randn(2, 4, 8, 16, generator=torch.Generator().manual_seed(0))

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core import plugins
-from thunder_core.capture.shape_env import NamedSource, TraceShapeEnv
-from thunder_core.claiming.executor import find_executor
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import TensorProxy, symbols_in
-from thunder_core.ir.sizes import size_for_trace
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.backend.claiming.executor import find_executor
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.foundation import plugins
+from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
+from thunder_core.tracing.ir.proxy import TensorProxy, symbols_in
+from thunder_core.tracing.ir.sizes import size_for_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.inductor import SYMBOLIC_ON_GPU, Inductor
 
 TAKES = {

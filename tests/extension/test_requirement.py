@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.extension.requirement import Cuda, CxxCompiler, Package, Processor, problem_of_cxx
+from thunder_core.tracing.extension.requirement import Cuda, CxxCompiler, Package, Processor, problem_of_cxx
 
 
 def test_a_package_that_is_there_is_not_missing() -> None:
@@ -55,7 +55,7 @@ def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch
     path = tmp_path / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr("thunder_core.extension.requirement.CXX_PATIENCE", 0.2 if "sleep" in script else 9)
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.CXX_PATIENCE", 0.2 if "sleep" in script else 9)
     monkeypatch.setenv("CXX", str(path))
     reason = CxxCompiler().missing()
     assert reason is not None
@@ -79,7 +79,7 @@ def test_a_compiler_that_is_not_there() -> None:
 def test_one_of_the_instruction_sets_is_enough(
     monkeypatch: pytest.MonkeyPatch, found: set[str], missing: str | None
 ) -> None:
-    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset(found))
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(found))
     need = Processor(("avx512_vnni", "amx_int8"))
     assert need.missing() == need.missing_on(torch.device("cpu")) == missing
     assert need.missing_on(torch.device("cuda")) is None

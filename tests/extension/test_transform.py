@@ -12,11 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.errors import BadRecipe, RecipeConflict, UnknownName
-from thunder_core.extension.transform import Transform, order_transforms
-from thunder_core.ir.trace import Trace
-from thunder_core.transforms.cse import ShareCommonExpressions
-from thunder_core.transforms.dce import DropDeadCode
+from thunder_core.foundation.errors import BadRecipe, RecipeConflict, UnknownName
+from thunder_core.passes.transforms.cse import ShareCommonExpressions
+from thunder_core.passes.transforms.dce import DropDeadCode
+from thunder_core.tracing.extension.transform import Transform, order_transforms
+from thunder_core.tracing.ir.trace import Trace
 
 
 class Silent(Transform):
@@ -130,12 +130,12 @@ def test_the_nearest_transforms_are_told() -> None:
 
 def test_traits_may_name_transforms_that_are_not_given_and_not_imported() -> None:
     code = """
-from thunder_core.extension.transform import Transform, order_transforms
+from thunder_core.tracing.extension.transform import Transform, order_transforms
 class Early(Transform):
     before = ("Functionalize", "autocast", "DropDeadCode")
     def __call__(self, trace): return trace
 import sys
-assert "thunder_core.transforms.autocast" not in sys.modules
+assert "thunder_core.passes.transforms.autocast" not in sys.modules
 assert len(order_transforms([Early()])) == 1
 """
     subprocess.run([sys.executable, "-c", code], check=True)

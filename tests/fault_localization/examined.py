@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 import thunder_core as thunder
-from thunder_core.compiler.last_call import last_program
-from thunder_core.fault_localization.examination import examine
-from thunder_core.runtime.program import Program
-from thunder_core.validation.inside import InsideReport
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.workflow.fault_localization.examination import examine
+from thunder_core.workflow.validation.inside import InsideReport
 
 silu = torch.nn.functional.silu
 

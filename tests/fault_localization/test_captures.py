@@ -6,9 +6,9 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import activated, activating, numbers, silu
-from thunder_core.compiler import specializations_of
-from thunder_core.fault_localization.captures import captured_inputs
-from thunder_core.fault_localization.examination import examine_computation
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.workflow.fault_localization.captures import captured_inputs
+from thunder_core.workflow.fault_localization.examination import examine_computation
 
 
 def test_the_first_call_of_each_program():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.fault_localization.examined import activated, activating, examined, numbers, program_of, silu
-from thunder_core.fault_localization.examination import examine
+from thunder_core.workflow.fault_localization.examination import examine
 
 WRONG = {
     "everywhere": lambda x: silu(x) * 1.0001,

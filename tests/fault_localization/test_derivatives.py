@@ -10,7 +10,7 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import activated, activating, examined, numbers, silu
-from thunder_core.autodiff import rules
+from thunder_core.passes.autodiff import rules
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.fault_localization.examined import numbers
 from tests.fault_localization.models import Layers
 from tests.planted.programs import with_trace
 from tests.planted.unpacking import text_of, with_text
-from thunder_core.compiler.last_call import last_program
-from thunder_core.fault_localization.examination import examine
+from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.workflow.fault_localization.examination import examine
 
 
 def model_and_program():

@@ -8,8 +8,8 @@ import torch
 import thunder_core as thunder
 from tests.families import FAMILIES, inputs_for, sample
 from tests.planted.subject import subject
-from thunder_core.compiler.last_call import last_program
-from thunder_core.fault_localization.examination import examine
+from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.workflow.fault_localization.examination import examine
 
 NARROW = ("llama", "bert", "vit", "t5")
 

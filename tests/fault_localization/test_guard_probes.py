@@ -9,9 +9,9 @@ from tests.fault_localization.examined import numbers, program_of
 from tests.fault_localization.models import Layers
 from tests.planted.guards import without_guard
 from tests.planted.programs import with_trace
-from thunder_core.fault_localization.calls import Call
-from thunder_core.fault_localization.examination import examine
-from thunder_core.fault_localization.guard_probes import probes
+from thunder_core.workflow.fault_localization.examination import examine
+from thunder_core.workflow.fault_localization.guard_probes import probes
+from thunder_core.workflow.fault_localization.probes.calls import Call
 
 GUARDS = (
     "module.scale: was 0.5",

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.claiming.check import RandomStates
-from thunder_core.compiler import last_program
-from thunder_core.fault_localization import lockstep
-from thunder_core.fault_localization.lockstep import LineByLine, compute_the_same
-from thunder_core.ir.symbol import Symbol
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.compilation.compiler import last_program
+from thunder_core.tracing.ir.symbol import Symbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization import lockstep
+from thunder_core.workflow.fault_localization.lockstep import LineByLine, compute_the_same
 
 X = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 

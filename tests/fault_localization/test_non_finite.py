@@ -6,10 +6,10 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import numbers, program_of
-from thunder_core.claiming.check import RandomStates
-from thunder_core.fault_localization.non_finite import non_finite_lines
-from thunder_core.fault_localization.recording import inputs_by_name
-from thunder_core.fault_localization.trace_examination import without_freed
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.workflow.fault_localization.non_finite import non_finite_lines
+from thunder_core.workflow.fault_localization.recording import inputs_by_name
+from thunder_core.workflow.fault_localization.trace_examination import without_freed
 
 
 def lines(function, x):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.families import FAMILIES
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline.debug import Diagnosis, debug_model
-from thunder_core.pipeline.debug_request import DebugRequest
-from thunder_core.pipeline.request import Request
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.debug import Diagnosis, debug_model
+from thunder_core.workflow.pipeline.request.debug_request import DebugRequest
+from thunder_core.workflow.pipeline.request.request import Request
 
 RECIPES = ("bf16", "fp8", "int4-weight-only", "int8-dynamic", "int8-weight-only", "nf4-lora")
 DTYPES = ("float32", "bfloat16", "float16")

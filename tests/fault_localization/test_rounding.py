@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.fault_localization.examined import numbers
-from thunder_core.claiming.check import perturb
-from thunder_core.claiming.double_precision import in_float64
-from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.backend.claiming.check import perturb
+from thunder_core.backend.claiming.double_precision import in_float64
+from thunder_core.workflow.fault_localization.rounding import rounding_difference
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

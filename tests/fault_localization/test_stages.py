@@ -10,7 +10,7 @@ import torch
 from tests.fault_localization.examined import examined, numbers, program_of, silu
 from tests.planted.bound_symbols import Planted
 from tests.planted.programs import with_transformed
-from thunder_core.fault_localization.examination import examine
+from thunder_core.workflow.fault_localization.examination import examine
 
 
 def two_layers(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -8,8 +8,8 @@ from tests.fault_localization.examined import numbers, program_of
 from tests.fault_localization.models import Layers
 from tests.planted.programs import with_trace
 from tests.planted.unpacking import text_of, with_renamed_line, with_text
-from thunder_core.fault_localization.examination import examine
-from thunder_core.fault_localization.unpacking import follow_origin
+from thunder_core.workflow.fault_localization.examination import examine
+from thunder_core.workflow.fault_localization.probes.unpacking import follow_origin
 
 WEIGHTS = ("first_weight", "second_weight")
 SWAPPED = {"first_weight": "second_weight", "second_weight": "first_weight"}

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.functionalization.local import functionalize_local
-from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.functionalization.local import functionalize_local
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.trace import Trace
 
 
 def updated(x: Tensor) -> Tensor:

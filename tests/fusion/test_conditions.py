@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thunder_core.fusion.conditions import size_of
+from thunder_core.backend.fusion.conditions import size_of
 
 SIZES = {"s0": 7, "s1": 3}
 

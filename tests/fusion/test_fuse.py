@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import RefusedOperations
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import RefusedOperations
 
 
 @dataclass

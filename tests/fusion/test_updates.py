@@ -7,10 +7,10 @@ import torch
 
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays, lines_called
-from thunder_core.analysis.aliasing import alias_sets
-from thunder_core.fusion.foreach import one_by_one
-from thunder_core.fusion.order import ordered
-from thunder_core.ir.trace import RefusedOperations
+from thunder_core.backend.fusion.foreach import one_by_one
+from thunder_core.backend.fusion.order import ordered
+from thunder_core.tracing.analysis.aliasing import alias_sets
+from thunder_core.tracing.ir.trace import RefusedOperations
 
 SHAPES = [(4, 3), (4, 3), (5,), (4, 3), (5,)]
 

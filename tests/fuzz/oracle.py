@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.fuzz import prelude
 from tests.interpreter.oracle import described as described_error
-from thunder_core.interpreter import Observer, interpret
-from thunder_core.interpreter.native import c_calls_left
+from thunder_core.frontend.interpreter import Observer, interpret
+from thunder_core.frontend.interpreter.native import c_calls_left
 
 FUEL = 400
 # No program comes near the limits: where CPython counts calls of C, their count depends on what it has specialized.

@@ -20,7 +20,7 @@ import torch
 import thunder_core as thunder
 from tests.generation.models import MODELS, Uncompiled, model_of
 from tests.generation.modes import ASSISTED, MODES, Mode, assert_same, modes_with
-from thunder_core.errors import RecompileWarning
+from thunder_core.foundation.errors import RecompileWarning
 
 SIZES = ((2, 7), (3, 9))  # batch and length of the first prompts, and of the second ones
 

@@ -8,7 +8,7 @@ import torch
 import thunder_core as thunder
 from tests.generation.models import MODELS, Uncompiled, greedy, model_of, prompt_of
 from tests.generation.modes import padded
-from thunder_core.compiler import specializations_of
+from thunder_core.compilation.compiler import specializations_of
 
 SHAPES = ((2, 7), (1, 4), (3, 9), (1, 5))
 USUAL = 2  # programs: for the prompt, and for each token that follows
@@ -55,7 +55,7 @@ def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
 
 
 @pytest.mark.parametrize("batches", [(1, 8, 3), (8, 1, 2)])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_one_token_prompts_add_a_program_and_padding_adds_two_whatever_the_batch(batches: tuple[int, ...]) -> None:
     model = model_of("llama")
     compiled = thunder.compile(model, Uncompiled)

@@ -27,7 +27,7 @@ ELSEWHERE = ("greedy", "an offloaded cache", "guesses from the prompt", "prefill
 
 
 @pytest.mark.parametrize("name", [name for name in MODES if name not in ELSEWHERE])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_a_mode_gives_eagers_tokens(name: str, pair: tuple[Any, Any]) -> None:
     model, compiled = pair
     expected = MODES[name](model, 2, 7)
@@ -37,7 +37,7 @@ def test_a_mode_gives_eagers_tokens(name: str, pair: tuple[Any, Any]) -> None:
     assert thunder.cache_misses(compiled) == before <= PROGRAMS, thunder.recompile_reasons(compiled)
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_tokens_that_an_assistant_guesses_are_checked_by_the_compiled_model(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
     draft, programs = draft_of(model), []
@@ -49,7 +49,7 @@ def test_tokens_that_an_assistant_guesses_are_checked_by_the_compiled_model(pair
     assert programs[-1] == programs[-2], thunder.recompile_reasons(compiled)
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_a_compiled_model_guesses_tokens_for_another() -> None:
     model = model_of("llama")
     draft = draft_of(model)
@@ -71,7 +71,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize(("family", "mode"), [(family, mode) for family, modes in CELLS.items() for mode in modes])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_families_of_other_builds_generate_in_other_modes(family: str, mode: str) -> None:
     assert not differing(family, [mode])
 

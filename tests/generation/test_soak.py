@@ -12,7 +12,7 @@ import torch
 import thunder_core as thunder
 from tests.generation.models import Uncompiled, greedy, model_of, prompt_of
 from tests.generation.modes import padded
-from thunder_core.transforms.static_cache import GenerateWithStaticCache
+from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
 
 PROMPTS = 20
 SETTLED = 2  # prompts, after which nothing is traced and nothing more is kept
@@ -50,7 +50,7 @@ def held() -> tuple[Counter[str], int]:
 
 
 @pytest.mark.parametrize(("family", "recipe"), [("llama", Uncompiled), ("llama", UncompiledStatic), ("t5", Uncompiled)])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_prompts_of_all_sizes_trace_nothing_and_keep_nothing(family: str, recipe: type) -> None:
     model = model_of(family)
     compiled = thunder.compile(model, recipe)

@@ -15,12 +15,12 @@ from transformers import CompileConfig, DynamicCache, GenerationConfig, StaticCa
 import thunder_core as thunder
 from tests.generation.models import greedy, model_of, prompt_of
 from tests.generation.modes import MODES, assert_same
-from thunder_core.benchmark.allocations import peak_allocated
-from thunder_core.compiler import specializations_of
-from thunder_core.errors import RecipeMismatch
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.sizes import hint_of
-from thunder_core.ir.trace import Trace
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 from thunder_recipes.hf_generate import HFGenerate
 
 ROOM = 1024  # positions of a cache, many more than any other size of these models

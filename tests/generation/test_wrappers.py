@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import thunder_core as thunder
-from thunder_core.errors import EagerMethodWarning
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.foundation.errors import EagerMethodWarning
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 PROMPT = torch.arange(3, 17).view(2, 7)
 OPTIONS: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}

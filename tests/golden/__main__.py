@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from tests.golden.programs import PROGRAMS
-from thunder_core.compiler import last_program
-from thunder_core.runtime.program import Program, Stage
+from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.compilation.compiler import last_program
 
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
 ROOT = Path(__file__).parents[2]

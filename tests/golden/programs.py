@@ -13,9 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from tests.families import FAMILIES, inputs_for
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 Compiled = Callable[..., Any]
 ONE_LAYER = {
@@ -103,7 +103,7 @@ def autocast_inside() -> Compiled:
 
 def autocast_transform() -> Compiled:
     """The transform `Autocast` rewrites a program that knows nothing of it."""
-    from thunder_core.transforms.autocast import Autocast
+    from thunder_core.passes.transforms.autocast import Autocast
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4))
     compiled = thunder.jit(model, executors=("torch",), transforms=(Autocast(torch.bfloat16),))
@@ -240,7 +240,7 @@ def derivative_as_function() -> Compiled:
 
 def nested_compiled() -> Compiled:
     """A function that was compiled otherwise stays one call."""
-    from thunder_core.transforms.autocast import Autocast
+    from thunder_core.passes.transforms.autocast import Autocast
 
     inner = thunder.jit(lambda x, w: x @ w, executors=("torch",), transforms=(Autocast(torch.bfloat16),))
     compiled = thunder.jit(lambda x, w: inner(x, w).float() + x, executors=("torch",))
@@ -250,7 +250,7 @@ def nested_compiled() -> Compiled:
 
 def functional_program() -> Compiled:
     """Random numbers and a write, as `Functionalize` leaves them."""
-    from thunder_core.transforms.functionalize import Functionalize
+    from thunder_core.passes.transforms.functionalize import Functionalize
 
     def noisy(x: Tensor) -> Tensor:
         y = x * 2

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.inspect.in_process import traced
-from thunder_core.inspect.subject import Subject
+from thunder_core.workflow.inspect.in_process import traced
+from thunder_core.workflow.inspect.subject import Subject
 
 torch.set_num_threads(1)
 

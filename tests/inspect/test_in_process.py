@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.generation.models import Uncompiled
-from thunder_core.errors import CannotGenerate
-from thunder_core.inspect.in_process import traced_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request
+from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.workflow.inspect.in_process import traced_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import Request
 
 
 def request_of(sample: str, new_tokens: int) -> Request:

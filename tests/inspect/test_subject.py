@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from thunder_core.errors import BadOption, NoSuchTrace
-from thunder_core.inspect.difference import unified
-from thunder_core.inspect.regions import EarlierStages, is_within
-from thunder_core.inspect.runnable import runnable
-from thunder_core.inspect.select import matches, module_lines
-from thunder_core.ir.layout import layout
+from thunder_core.foundation.errors import BadOption, NoSuchTrace
+from thunder_core.tracing.ir.layout import layout
+from thunder_core.workflow.inspect.difference import unified
+from thunder_core.workflow.inspect.regions import EarlierStages, is_within
+from thunder_core.workflow.inspect.runnable import runnable
+from thunder_core.workflow.inspect.select import matches, module_lines
 
 
 def test_the_default_stage_is_the_one_that_runs(subject):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from thunder_core.interpreter import Observer, interpret
+from thunder_core.frontend.interpreter import Observer, interpret
 
 
 @dataclass(frozen=True)

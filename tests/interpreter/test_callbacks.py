@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.interpreter.callbacks import CALLBACKS, PROBE
-from thunder_core.interpreter import Observer, interpret
+from thunder_core.frontend.interpreter import Observer, interpret
 
 
 class Probes(Observer):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.analysis.data_errors import ERRORS_BY_VALUES
+from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
 
 OWN = type("OwnError", (Exception,), {})
 

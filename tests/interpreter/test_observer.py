@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from thunder_core.interpreter import Observer, interpret
+from thunder_core.frontend.interpreter import Observer, interpret
 
 SCALE = 3
 

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import builtins
-from thunder_core.interpreter import interpret
+from thunder_core.frontend.interpreter import interpret
 
 def f():
     old = builtins.{name}

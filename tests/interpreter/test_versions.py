@@ -7,9 +7,9 @@ import re
 import pytest
 
 from tests.readme import ROOT
-from thunder_core.errors import PythonNotSupported
-from thunder_core.interpreter import entry, native, table, versions
-from thunder_core.interpreter.versions import SUPPORTED, Build, require_supported
+from thunder_core.foundation.errors import PythonNotSupported
+from thunder_core.frontend.interpreter import entry, native, table, versions
+from thunder_core.frontend.interpreter.versions import SUPPORTED, Build, require_supported
 
 NEXT = (SUPPORTED[-1][0], SUPPORTED[-1][1] + 1)
 UNKNOWN = {

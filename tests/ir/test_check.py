@@ -10,15 +10,15 @@ import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 import thunder_core as thunder
-from thunder_core.capture.shape_env import NamedSource
-from thunder_core.claiming.free import DELETE
-from thunder_core.errors import Bug
-from thunder_core.ir.check import check_takes_numbers, check_trace
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
-from thunder_core.ir.sizes import size_for_trace
-from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.ir.trace import Trace
-from thunder_core.runtime.generate import executable_trace
+from thunder_core.backend.claiming.free import DELETE
+from thunder_core.backend.runtime.generate import executable_trace
+from thunder_core.foundation.errors import Bug
+from thunder_core.tracing.capture.symbolic.shape_env import NamedSource
+from thunder_core.tracing.ir.check import check_takes_numbers, check_trace
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.sizes import size_for_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
 
 a, b, c = map(Proxy, "abc")
 ADD = Symbol("operator.add", operator.add)

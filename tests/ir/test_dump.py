@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import BadOption, OutOfDisk, OutputNotWritable, UnknownName
-from thunder_core.ir import dump
+from thunder_core.foundation.errors import BadOption, OutOfDisk, OutputNotWritable, UnknownName
+from thunder_core.tracing.ir import dump
 
 
 class Tower(torch.nn.Module):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.forms import expression
-from thunder_core.ir.literal import Scope
-from thunder_core.ir.proxy import Proxy
-from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.forms import expression
+from thunder_core.tracing.ir.literal import Scope
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 a, b = Proxy("a"), Proxy("b")
 

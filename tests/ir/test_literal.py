@@ -13,9 +13,9 @@ import torch.nn.utils.stateless
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.ir.layout import import_line
-from thunder_core.ir.literal import Code, Scope, dotted_name, literal, valid_name
-from thunder_core.ir.proxy import Proxy
+from thunder_core.tracing.ir.layout import import_line
+from thunder_core.tracing.ir.literal import Code, Scope, dotted_name, literal, valid_name
+from thunder_core.tracing.ir.proxy import Proxy
 
 
 class Colour(enum.Enum):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.compiler import last_program
-from thunder_core.ir.layout import fitted, layout
-from thunder_core.ir.printer import list_trace, print_trace
-from thunder_core.runtime.generate import executable
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.compilation.compiler import last_program
+from thunder_core.tracing.ir.layout import fitted, layout
+from thunder_core.tracing.ir.printer import list_trace, print_trace
 
 
 def program(x, weight, bias=None):

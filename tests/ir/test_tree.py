@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.ir.tree import leaves, replace_leaves, replace_leaves_in_plain
+from thunder_core.tracing.ir.tree import leaves, replace_leaves, replace_leaves_in_plain
 
 TREES = st.recursive(
     st.integers(),

@@ -6,7 +6,7 @@ import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.layouts.fuzz import differences, program
-from thunder_core.capture import fake
+from thunder_core.tracing.capture.fakes import fake
 from thunder_executors.inductor import EXECUTOR
 
 

@@ -11,8 +11,8 @@ from transformers import CvtConfig, CvtForImageClassification
 from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
 import thunder_core as thunder
-from thunder_core.compiler import last_backward_reason
-from thunder_core.runtime.layouts import layouts_watched
+from thunder_core.backend.runtime.layouts import layouts_watched
+from thunder_core.compilation.compiler import last_backward_reason
 
 
 class ConvolutionalProjection(nn.Module):

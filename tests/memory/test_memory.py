@@ -9,8 +9,8 @@ import torch
 
 import thunder_core as thunder
 from tests.families import sample
-from thunder_core.benchmark.allocations import peak_allocated
-from thunder_core.errors import WrongInputs
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 EXECUTORS = (("torch",), ("inductor", "torch"))
 

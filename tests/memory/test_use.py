@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.analysis.storages import rounded
-from thunder_core.benchmark.allocations import peak_allocated
-from thunder_core.memory.use import memory_use
+from thunder_core.compilation.memory.use import memory_use
+from thunder_core.tracing.analysis.storages import rounded
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 KIB = 1024
 

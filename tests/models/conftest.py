@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 torch.set_num_threads(1)
 

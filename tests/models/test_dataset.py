@@ -10,17 +10,17 @@ import torch
 from safetensors.torch import save_file
 
 from tests.models.real import FIRST_WORD, write_lines, write_tokenizer
-from thunder_core.errors import BadData, OutOfMemory, ThunderError
-from thunder_core.models import dataset
-from thunder_core.models.batches import Batches, longer_than, token_length
-from thunder_core.models.dataset import read_dataset
-from thunder_core.models.decoder_tokens import decoder_tokens
-from thunder_core.models.load import LoadedModel, load_model
-from thunder_core.models.origin import FolderOrigin, SampleOrigin
-from thunder_core.models.random_inputs import RandomInputs
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.models.tokens import tokenized
+from thunder_core.foundation.errors import BadData, OutOfMemory, ThunderError
+from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin
+from thunder_core.workflow.models.inputs import dataset
+from thunder_core.workflow.models.inputs.batches import Batches, longer_than, token_length
+from thunder_core.workflow.models.inputs.dataset import read_dataset
+from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.inputs.tokens import tokenized
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 IDS = torch.tensor([[3, 4, 5], [6, 7, 8], [9, 10, 11]])
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.errors import OutOfMemory
-from thunder_core.models import depth
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.workflow.models.loading import depth
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 NAMES = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "depth", "num_blocks")
 

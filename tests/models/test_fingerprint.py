@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import torch
 
-from thunder_core.models.fingerprint import structure_fingerprint, weights_fingerprint
-from thunder_core.models.inputs import example_inputs
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint, weights_fingerprint
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 
 def llama(seed: int = 0, dtype: str | None = None, **changes: object):

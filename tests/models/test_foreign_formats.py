@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.models.test_load_errors import edit_config, refusal
-from thunder_core.errors import BadModelFolder, ModelNotFound
-from thunder_core.models.foreign_formats import PACKED, refuse_other_kinds, require_config
+from thunder_core.foundation.errors import BadModelFolder, ModelNotFound
+from thunder_core.workflow.models.folder.foreign_formats import PACKED, refuse_other_kinds, require_config
 
 LORA = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "acme/llama-7b"}
 

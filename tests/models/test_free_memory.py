@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.models import free_memory as module
-from thunder_core.models.free_memory import free_memory, is_out_of_memory
+from thunder_core.workflow.models.memory import free_memory as module
+from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 
 CPU = torch.device("cpu")
 

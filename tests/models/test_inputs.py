@@ -8,13 +8,13 @@ import pytest
 import torch
 import transformers
 
-from thunder_core.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
-from thunder_core.models.inputs import check_sequence_length, example_inputs
-from thunder_core.models.labels import IGNORED
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.models.sequence import longest_sequence
+from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
+from thunder_core.workflow.models.inputs.inputs import check_sequence_length, example_inputs
+from thunder_core.workflow.models.inputs.labels import IGNORED
+from thunder_core.workflow.models.inputs.sequence import longest_sequence
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 TINY_ENCODER = {
     "hidden_size": 16,

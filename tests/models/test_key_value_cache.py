@@ -6,12 +6,12 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from thunder_core.errors import BadOption, SequenceTooLong
-from thunder_core.models.input_tensors import converted, numbers_in, tensors_in, with_own_caches
-from thunder_core.models.inputs import example_inputs
-from thunder_core.models.load import LoadedModel, load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.foundation.errors import BadOption, SequenceTooLong
+from thunder_core.workflow.models.inputs.input_tensors import converted, numbers_in, tensors_in, with_own_caches
+from thunder_core.workflow.models.inputs.inputs import example_inputs
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 DECODERS = ("llama", "mistral", "gemma2", "gpt2")
 

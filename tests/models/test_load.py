@@ -21,12 +21,12 @@ import transformers
 from huggingface_hub import constants
 from transformers.utils import logging
 
-from thunder_core.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
-from thunder_core.models.fingerprint import weights_fingerprint
-from thunder_core.models.library_output import quiet_transformers, told_to_users
-from thunder_core.models.load import load_model, rebuild_model
-from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
+from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
+from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
+from thunder_core.workflow.models.loading.load import load_model, rebuild_model
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -312,9 +312,9 @@ def test_the_environment_names_the_cache_and_forbids_the_network(saved, tmp_path
         "import socket\n"
         "def refuse(*a, **k): raise SystemExit('a socket was opened')\n"
         "socket.socket.connect = socket.getaddrinfo = refuse\n"
-        "from thunder_core.errors import ModelNotFound\n"
-        "from thunder_core.models.load import load_model\n"
-        "from thunder_core.models.request import ModelRequest\n"
+        "from thunder_core.foundation.errors import ModelNotFound\n"
+        "from thunder_core.workflow.models.loading.load import load_model\n"
+        "from thunder_core.workflow.models.request.request import ModelRequest\n"
         "print(load_model(ModelRequest(model='acme/tiny')).source['commit'])\n"
         "try: load_model(ModelRequest(model='acme/other'))\n"
         "except ModelNotFound as error: print(error.code)\n"

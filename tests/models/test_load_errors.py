@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from thunder_core.errors import (
+from thunder_core.foundation.errors import (
     BadModelFolder,
     BadOption,
     ModelNotFound,
@@ -21,11 +21,11 @@ from thunder_core.errors import (
     UnknownArchitecture,
     UnknownName,
 )
-from thunder_core.models import load
-from thunder_core.models.load import load_model
-from thunder_core.models.load_errors import loading_errors
-from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.sample_models import SAMPLES
+from thunder_core.workflow.models.loading import load
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
 
 INDEX = "model.safetensors.index.json"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.models import free_memory, memory_limits
-from thunder_core.models.memory_limits import limited_memory
+from thunder_core.workflow.models.memory import free_memory, memory_limits
+from thunder_core.workflow.models.memory.memory_limits import limited_memory
 
 GIB = 1 << 30
 UNIFIED = ("memory.max", "memory.current", "inactive_file")

@@ -17,12 +17,19 @@ from transformers import (
 )
 from transformers.pipelines import SUPPORTED_TASKS, TASK_ALIASES
 
-from thunder_core.errors import BadOption, DeviceNotAvailable, UnknownName
-from thunder_core.models.device import parse_device
-from thunder_core.models.dtype import dtype_name, parse_dtype
-from thunder_core.models.family import model_family
-from thunder_core.models.names import HUB_TASKS, TASKS, spelled_task
-from thunder_core.models.task import auto_class, classes_of, deduce_task, require_task, task_among, tasks_of
+from thunder_core.foundation.errors import BadOption, DeviceNotAvailable, UnknownName
+from thunder_core.workflow.models.request.device import parse_device
+from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
+from thunder_core.workflow.models.request.family import model_family
+from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS, spelled_task
+from thunder_core.workflow.models.request.task import (
+    auto_class,
+    classes_of,
+    deduce_task,
+    require_task,
+    task_among,
+    tasks_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import torch
 
 import thunder_core as thunder
 from tests.models import quantized_checkpoints as checkpoints
-from thunder_core import plugins
-from thunder_core.errors import PackageMissing
-from thunder_core.models.load import load_model
-from thunder_core.models.packed_weights import PACKAGES
-from thunder_core.models.request import ModelRequest
-from thunder_core.validation.precision import in_precision
-from thunder_core.validation.wide_weights import is_packed
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import PackageMissing
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.loading.packed_weights import PACKAGES
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.validation.precision import in_precision
+from thunder_core.workflow.validation.wide_weights import is_packed
 
 IDS = torch.arange(24).reshape(1, 24) % 256
 

@@ -7,9 +7,9 @@ import gc
 import pytest
 import torch
 
-from thunder_core.models import release_memory as module
-from thunder_core.models.memory_limits import private_memory
-from thunder_core.models.release_memory import release_memory
+from thunder_core.workflow.models.memory import release_memory as module
+from thunder_core.workflow.models.memory.memory_limits import private_memory
+from thunder_core.workflow.models.memory.release_memory import release_memory
 
 
 class Cycle:

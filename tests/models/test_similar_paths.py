@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.errors import ModelNotFound
-from thunder_core.models import hub, origin
-from thunder_core.models.origin import local_origin
-from thunder_core.models.similar_paths import similar_paths
+from thunder_core.foundation.errors import ModelNotFound
+from thunder_core.workflow.models.folder import hub, origin
+from thunder_core.workflow.models.folder.origin import local_origin
+from thunder_core.workflow.models.folder.similar_paths import similar_paths
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import ALIASED, Make, inner, leaf, leaf_and_plain, one, two
 from tests.mutation.test_functionalize import without_autograd
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.passes.transforms.functionalize import Functionalize
 
 Operands = tuple[Tensor, Tensor, int]
 

@@ -14,8 +14,8 @@ import thunder_core as thunder
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import ALIASED, OF_TWO, Make, disjoint, numbers, overlapping, same, two, whole_and_row
 from tests.mutation.test_mutation import EXECUTORS
-from thunder_core.errors import OperationFailed
-from thunder_core.runtime.library.overlap import overlaps
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.tracing.library.overlap import overlaps
 
 
 @pytest.mark.parametrize("executors", EXECUTORS)

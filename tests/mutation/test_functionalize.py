@@ -13,9 +13,9 @@ import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import Outcome, outcome
 from tests.mutation.programs import ALIASED, OF_TWO, PROGRAMS, Make, leaf, numbers, one
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.passes.transforms.functionalize import Functionalize
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 
 # What PyTorch refuses to differentiate since a saved tensor was written to: functional, it is not written to.
 MENDED = {"saved_write", "activations of leaf", "activations of inner"}

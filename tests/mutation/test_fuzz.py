@@ -19,7 +19,7 @@ def test_random_programs_do_what_eager_does(seed: int, way: str) -> None:
 
 
 def test_a_program_that_is_compiled_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from thunder_core.capture import operators
+    from thunder_core.tracing.capture import operators
 
     monkeypatch.setattr(operators, "is_random", lambda operator, args, kwargs: False)
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import PROGRAMS, leaf, numbers
-from thunder_core.errors import OperationFailed, ThunderError
+from thunder_core.foundation.errors import OperationFailed, ThunderError
 
 EXECUTORS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "torch": lambda: ("torch",),

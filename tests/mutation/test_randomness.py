@@ -15,7 +15,7 @@ import thunder_core as thunder
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import Make, leaf, numbers, one
 from tests.mutation.test_mutation import EXECUTORS
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 GENERATOR = torch.Generator()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from thunder_core.errors import BadOption
-from thunder_core.options.left_out import LeftOut, covers, left_out_texts, parse_left_out, patterns_of
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options.left_out import LeftOut, covers, left_out_texts, parse_left_out, patterns_of
 
 MLP = "model.layers.3.mlp"
 COVERED = {

@@ -11,13 +11,13 @@ from docs import cli
 from thunder_cli.main import main
 from thunder_cli.options import EVERY_SETTING, SETTINGS
 from thunder_cli.settings import read_settings
-from thunder_core.errors import BadConfigFile, BadOption
-from thunder_core.models.request import ModelRequest
-from thunder_core.options import Option, option, options_of, require_values, same_option
-from thunder_core.pipeline.bench_request import BenchRequest, check_bench_request
-from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.request_checks import check_request
-from thunder_core.pipeline.validate_request import ValidateRequest
+from thunder_core.foundation.errors import BadConfigFile, BadOption
+from thunder_core.foundation.options import Option, option, options_of, require_values, same_option
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.request_checks import check_request
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 
 REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest)
 BOUNDED = {one.name: one for one in SETTINGS.values() if one.least is not None or one.most is not None}

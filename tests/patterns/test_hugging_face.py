@@ -12,9 +12,9 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.families import assert_same, first_claimed, inputs_for, sample
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.patterns import hugging_face
-from thunder_core.patterns.pattern import Pattern
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.patterns import hugging_face
+from thunder_core.backend.patterns.pattern import Pattern
 
 # Longer before shorter; Gemma's before the one that it contains in float32.
 ORDER = (

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import BadPattern
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.foundation.errors import BadPattern
 
 Function = Callable[..., Any]
 

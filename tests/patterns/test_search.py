@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.claiming.claim import claim
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.ir.trace import Trace
-from thunder_core.patterns import hugging_face, search
+from thunder_core.backend.claiming.claim import claim
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.patterns import hugging_face, search
+from thunder_core.tracing.ir.trace import Trace
 
 PATTERNS = ("add_rms_norm", "rms_norm", "rotary_embedding", "swiglu", "geglu_tanh")
 

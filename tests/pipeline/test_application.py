@@ -6,10 +6,17 @@ import pytest
 import torch
 
 import thunder_core
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import BadRecipe, DegradedWarning, RecipeConflict, RecipeMismatch, UnknownName, WrongInputs
-from thunder_core.extension.transform import Transform
-from thunder_core.recipe import Lookaside, Package, Plugin, Recipe
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.foundation.errors import (
+    BadRecipe,
+    DegradedWarning,
+    RecipeConflict,
+    RecipeMismatch,
+    UnknownName,
+    WrongInputs,
+)
+from thunder_core.passes.recipe import Lookaside, Package, Plugin, Recipe
+from thunder_core.tracing.extension.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
 

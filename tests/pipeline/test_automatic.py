@@ -9,10 +9,10 @@ import torch
 
 import thunder_core as thunder
 from tests.pipeline.conftest import quick
-from thunder_core.errors import BadOption
-from thunder_core.pipeline import plan
-from thunder_core.pipeline.automatic import asks_for_choice, choose_recipe, with_choice
-from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.pipeline import plan
+from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 
 @pytest.mark.parametrize(

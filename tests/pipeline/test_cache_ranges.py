@@ -12,18 +12,18 @@ from tests.pipeline.conftest import quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
 from tests.uncompiled import leave_inductor_out
-from thunder_core.artifact.read import open_artifact
-from thunder_core.benchmark.report import size_in_words
-from thunder_core.errors import BadOption, BadSymbolicArgument, SequenceTooLong, ThunderError
-from thunder_core.inspect.runnable import model_and_inputs
-from thunder_core.inspect.subject import subject_of
-from thunder_core.models.input_size import InputSize
-from thunder_core.pipeline import optimize, plan
-from thunder_core.pipeline.bench import bench_artifact
-from thunder_core.pipeline.bench_request import BenchRequest
-from thunder_core.pipeline.ranges import ranges_in
-from thunder_core.pipeline.validate import validate_artifact
-from thunder_core.recipe import Recipe
+from thunder_core.foundation.errors import BadOption, BadSymbolicArgument, SequenceTooLong, ThunderError
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.inspect.runnable import model_and_inputs
+from thunder_core.workflow.inspect.subject import subject_of
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline import optimize, plan
+from thunder_core.workflow.pipeline.bench import bench_artifact
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.ranges import ranges_in
+from thunder_core.workflow.pipeline.validate import validate_artifact
 
 
 class Eager(Recipe):
@@ -73,7 +73,7 @@ for batch, length, count in ((1, 2, 20), (2, 12, 13), (1, 1, 4)):
     assert cache.get_seq_length() == length + count - 1
     for one, other in zip(cache.layers, theirs.layers, strict=True):
         torch.testing.assert_close(one.keys, other.keys)
-assert "thunder_core.compiler" not in sys.modules, "something was compiled"
+assert "thunder_core.compilation.compiler" not in sys.modules, "something was compiled"
 print("served")
 """
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.trace import Trace
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request, optimize
-from thunder_core.recipe import Recipe, Transform
+from thunder_core.passes.recipe import Recipe, Transform
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import Request, optimize
 
 
 def note_first_call(module: Any, args: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.pipeline.conftest import quick
-from thunder_core.artifact import open_artifact
-from thunder_core.pipeline import optimize
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.pipeline import optimize
 
 OF_THE_MOMENT = ("created", "digest")  # and the seconds of each stage, and the report's
 

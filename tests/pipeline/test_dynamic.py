@@ -18,12 +18,10 @@ import thunder_executors
 import thunder_recipes
 from tests.pipeline.conftest import quick
 from tests.processes import run_python
-from thunder_core.artifact.loading import load
-from thunder_core.artifact.read import open_artifact
-from thunder_core.benchmark.report import size_in_words
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.compiler import cache_misses
-from thunder_core.errors import (
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.runtime.constraint import StatedConstraint
+from thunder_core.compilation.compiler import cache_misses
+from thunder_core.foundation.errors import (
     BadOption,
     BadSymbolicArgument,
     EnvironmentLacks,
@@ -35,18 +33,21 @@ from thunder_core.errors import (
     ThunderError,
     WrongInputs,
 )
-from thunder_core.inspect.subject import subject_of
-from thunder_core.models.input_size import InputSize
-from thunder_core.pipeline import optimize, plan, session
-from thunder_core.pipeline.bench import bench_artifact
-from thunder_core.pipeline.bench_request import BenchRequest
-from thunder_core.pipeline.dynamic import points_of, upper_end
-from thunder_core.pipeline.range_coverage import MAX_PROBES, MAX_PROGRAMS, RangeCoverage
-from thunder_core.pipeline.ranges import ranges_in
-from thunder_core.pipeline.validate import validate_artifact
-from thunder_core.recipe import Tolerance
-from thunder_core.report import Report, render_html, render_markdown
-from thunder_core.runtime.constraint import StatedConstraint
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.artifact.loading import load
+from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.inspect.subject import subject_of
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline import optimize, plan
+from thunder_core.workflow.pipeline.bench import bench_artifact
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.ranges import ranges_in
+from thunder_core.workflow.pipeline.session import session
+from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
+from thunder_core.workflow.pipeline.session.range_coverage import MAX_PROBES, MAX_PROGRAMS, RangeCoverage
+from thunder_core.workflow.pipeline.validate import validate_artifact
+from thunder_core.workflow.report import Report, render_html, render_markdown
 from thunder_recipes.default import Default
 
 LENGTHS = {"seq": (2, 48), "batch": (1, 3)}
@@ -77,7 +78,7 @@ for batch, length in ((1, 2), (2, 17), (3, 48), (1, 31)):
         given = loaded(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         expected = eager._thunder.subject(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
     torch.testing.assert_close(given, expected)
-assert "thunder_core.compiler" not in sys.modules, "something was compiled"
+assert "thunder_core.compilation.compiler" not in sys.modules, "something was compiled"
 print("served")
 """
 

@@ -7,14 +7,14 @@ import re
 import pytest
 import torch
 
-from thunder_core.benchmark.allocations import peak_allocated
-from thunder_core.errors import OutOfMemory
-from thunder_core.models.free_memory import is_out_of_memory
-from thunder_core.models.load import LoadedModel, load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import estimate
-from thunder_core.pipeline.purpose import Purpose
+from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.workflow.benchmark.allocations import peak_allocated
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.session import estimate
 
 MIB = 1 << 20
 

@@ -9,14 +9,14 @@ import torch
 
 import thunder_core as thunder
 from tests.pipeline.conftest import Watcher, quick
-from thunder_core.artifact import open_artifact
-from thunder_core.claiming.check import Check
-from thunder_core.compiler import specializations_of
-from thunder_core.errors import BadOption, WrongResult
-from thunder_core.pipeline import optimize, plan
-from thunder_core.pipeline.progress import COMPARE
-from thunder_core.recipe import Recipe
-from thunder_core.report import render_html, render_markdown
+from thunder_core.backend.claiming.check import Check
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import BadOption, WrongResult
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.pipeline import optimize, plan
+from thunder_core.workflow.pipeline.session.progress import COMPARE
+from thunder_core.workflow.report import render_html, render_markdown
 
 silent = thunder.OperatorExecutor("silent")
 

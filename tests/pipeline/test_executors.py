@@ -7,10 +7,10 @@ import torch
 
 import thunder_core
 from tests.pipeline.conftest import quick
-from thunder_core.errors import DegradedWarning, EnvironmentLacks
-from thunder_core.fusion.fuse import FusionExecutor, Refusal
-from thunder_core.pipeline import optimize, plan
-from thunder_core.recipe import Recipe
+from thunder_core.backend.fusion.fuse import FusionExecutor, Refusal
+from thunder_core.foundation.errors import DegradedWarning, EnvironmentLacks
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.pipeline import optimize, plan
 
 HIDDEN = "no compiler in this test"
 

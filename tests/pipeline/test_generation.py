@@ -20,9 +20,7 @@ from tests.pipeline.conftest import quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
 from thunder_cli.views.outcome import outcome_view
-from thunder_core.artifact.read import open_artifact
-from thunder_core.artifact.report import read_report
-from thunder_core.errors import (
+from thunder_core.foundation.errors import (
     BadOption,
     CannotGenerate,
     RangeNotServed,
@@ -30,16 +28,18 @@ from thunder_core.errors import (
     ThunderError,
     WrongInputs,
 )
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.options.generation_lengths import GenerationLengths, Prompts
-from thunder_core.pipeline import Request, optimize, plan
-from thunder_core.pipeline.bench import bench_artifact
-from thunder_core.pipeline.bench_request import BenchRequest
-from thunder_core.pipeline.validate import validate_artifact
-from thunder_core.recipe import Transform
-from thunder_core.transforms.static_cache import GenerateWithStaticCache
-from thunder_core.validation.report import GenerationReport
+from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.passes.recipe import Transform
+from thunder_core.passes.transforms.static_cache import GenerateWithStaticCache
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.artifact.format.report import read_report
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import Request, optimize, plan
+from thunder_core.workflow.pipeline.bench import bench_artifact
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.validate import validate_artifact
+from thunder_core.workflow.validation.report import GenerationReport
 from thunder_recipes.hf_generate import HFGenerate
 
 LENGTHS = {"prompt_length": 9, "new_tokens": 7, "batch": 3, "runs": 2, "warmup": 0}
@@ -176,7 +176,7 @@ for length, new in ((1, 7), (2, 6), (9, 7)):
     prompt = torch.arange(3, 3 + length)[None]
     options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": new, "do_sample": False}
     assert torch.equal(loaded.generate(prompt, **options), eager.generate(prompt, **options))
-assert "thunder_core.compiler" not in sys.modules, "something was compiled"
+assert "thunder_core.compilation.compiler" not in sys.modules, "something was compiled"
 print("served")
 """
 
@@ -245,7 +245,7 @@ def test_prompts_of_all_kinds_are_within_the_lengths() -> None:
 def test_a_model_that_needs_a_program_for_each_length_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thunder_core.pipeline.generation_coverage.MAX_PROGRAMS", 1)
+    monkeypatch.setattr("thunder_core.workflow.pipeline.generation.generation_coverage.MAX_PROGRAMS", 1)
     with pytest.raises(RangeNotServed, match="programs do not serve single prompts of 1 to 4 tokens"):
         optimize(request_of(tmp_path / "a", prompt_length=4, new_tokens=2, batch=1))
     assert list(tmp_path.iterdir()) == []

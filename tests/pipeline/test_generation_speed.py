@@ -10,10 +10,10 @@ import torch
 
 import thunder_core as thunder
 from tests.generation.models import Uncompiled, model_of, prompt_of
-from thunder_core.benchmark import BenchmarkSuite
-from thunder_core.benchmark.generation import GeneratedTokens, GenerationBenchmark
-from thunder_core.errors import CannotGenerate
-from thunder_core.pipeline.generation_speed import Contender, generated_tokens, measure_generation
+from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.workflow.benchmark import BenchmarkSuite
+from thunder_core.workflow.benchmark.generation import GeneratedTokens, GenerationBenchmark
+from thunder_core.workflow.pipeline.generation.generation_speed import Contender, generated_tokens, measure_generation
 
 CPU = torch.device("cpu")
 

@@ -11,13 +11,13 @@ from transformers.models.vit.modeling_vit import ViTForImageClassification
 
 from tests.pipeline.conftest import quick
 from tests.pipeline.test_cache_ranges import Eager
-from thunder_core.artifact.loading import load
-from thunder_core.artifact.read import open_artifact
-from thunder_core.errors import BadOption, BadSymbolicArgument, WrongInputs
-from thunder_core.models.input_size import InputSize
-from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.pipeline import Request, optimize, plan
-from thunder_core.pipeline.validate import validate_artifact
+from thunder_core.foundation.errors import BadOption, BadSymbolicArgument, WrongInputs
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.artifact.loading import load
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+from thunder_core.workflow.pipeline import Request, optimize, plan
+from thunder_core.workflow.pipeline.validate import validate_artifact
 
 RESNET = SampleModel(
     "ResNetForImageClassification",

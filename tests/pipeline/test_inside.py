@@ -7,12 +7,12 @@ import torch
 
 import thunder_core as thunder
 from tests.pipeline.conftest import quick
-from thunder_core.errors import WrongResult
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request, optimize
-from thunder_core.recipe import Recipe, Tolerance
-from thunder_core.report import render_html, render_markdown
+from thunder_core.foundation.errors import WrongResult
+from thunder_core.passes.recipe import Recipe, Tolerance
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import Request, optimize
+from thunder_core.workflow.report import render_html, render_markdown
 
 hidden = thunder.OperatorExecutor("hidden")
 

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoint
-from thunder_core.errors import OutOfMemory
-from thunder_core.extension import requirement
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, memory_plan, optimize, plan
+from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.tracing.extension import requirement
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, optimize, plan
+from thunder_core.workflow.pipeline.session import memory_plan
 
 GIB = 1 << 30
 SMALL = Size(2, 256, 512, 4, 1000)
@@ -155,7 +156,7 @@ def test_target_is_compiled_for_without_weights(tmp_path, monkeypatch):
     def load(request: ModelRequest) -> None:
         raise AssertionError("nothing is to be loaded")
 
-    monkeypatch.setattr("thunder_core.pipeline.session.load_model", load)
+    monkeypatch.setattr("thunder_core.workflow.pipeline.session.session.load_model", load)
     model = ModelRequest(str(folder), random_weights=True)
     found = optimize(Request("hf-llama", model, target="sm_90", out=tmp_path / "artifact", seq=16))
     manifest = json.loads((found.artifact / "manifest.json").read_text())
@@ -183,8 +184,8 @@ def test_run_under_a_limit_on_addresses_ends_with_the_message(tmp_path, limit):
 
 
 def test_allocation_beyond_the_free_memory_is_an_error_within_the_guard(monkeypatch):
-    from thunder_core.models import memory_guard
-    from thunder_core.models.free_memory import is_out_of_memory
+    from thunder_core.workflow.models.memory import memory_guard
+    from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
     monkeypatch.setattr(memory_guard, "free_memory", lambda device: 256 << 20)
     with memory_guard.guarded_memory(), pytest.raises(RuntimeError) as caught:

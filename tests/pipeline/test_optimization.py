@@ -11,8 +11,7 @@ import torch
 
 from tests.benchmark.test_verdict import steady
 from tests.pipeline.conftest import Watcher, quick
-from thunder_core.artifact.loading import load
-from thunder_core.errors import (
+from thunder_core.foundation.errors import (
     BadRecipe,
     Interrupted,
     OutOfDisk,
@@ -21,16 +20,18 @@ from thunder_core.errors import (
     OutputExists,
     SpeedupMissed,
 )
-from thunder_core.extension.transform import Transform
-from thunder_core.models.load import rebuild_model
-from thunder_core.pipeline import STAGES, optimization, optimize, planning, session
-from thunder_core.pipeline.call_optimization import CallOptimization
-from thunder_core.pipeline.prepare import prepare
-from thunder_core.pipeline.program_time import TimeShares
-from thunder_core.pipeline.purpose import Purpose
-from thunder_core.pipeline.session import InputSize, open_model
-from thunder_core.recipe import Recipe, Tolerance
-from thunder_core.report import Report
+from thunder_core.passes.recipe import Recipe, Tolerance
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.workflow.artifact.loading import load
+from thunder_core.workflow.models.loading.load import rebuild_model
+from thunder_core.workflow.pipeline import STAGES, optimization, optimize
+from thunder_core.workflow.pipeline.call_optimization import CallOptimization
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.session import planning, session
+from thunder_core.workflow.pipeline.session.prepare import prepare
+from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.session import InputSize, open_model
+from thunder_core.workflow.report import Report
 from thunder_recipes.hf_llama import HFLlama
 
 
@@ -109,7 +110,7 @@ def test_what_befalls_the_writing_leaves_nothing(out, monkeypatch, raised, told,
     def fail(*_, **__):
         raise raised
 
-    monkeypatch.setattr("thunder_core.artifact.write.write_report", fail)
+    monkeypatch.setattr("thunder_core.workflow.artifact.write.write_report", fail)
     with pytest.raises(told) as caught:
         optimize(quick(out, validate=False, benchmark=False))
     assert caught.value.code == code
@@ -141,7 +142,7 @@ class Spoil(Transform):
     def __call__(self, trace):
         from dataclasses import replace
 
-        from thunder_core.capture.symbols import symbol_of
+        from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 
         last = max(i for i, bsym in enumerate(trace.bound_symbols) if bsym.symbol.name == "torch.nn.functional.silu")
         lines = list(trace.bound_symbols)
@@ -202,7 +203,7 @@ def test_a_recipe_with_the_last_word_is_asked(out):
 
 
 def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.build_report.cache_misses", lambda compiled: 3)
+    monkeypatch.setattr("thunder_core.workflow.pipeline.session.build_report.cache_misses", lambda compiled: 3)
     notes = optimize(quick(out, validate=False, benchmark=False)).report.model.notes
     assert notes == ("the model was traced 3 times for inputs of the same shapes",)
 

@@ -10,11 +10,17 @@ import pytest
 import torch
 
 from tests.pipeline.conftest import quick
-from thunder_core.errors import DegradedWarning, DeviceNotAvailable, EnvironmentLacks, RecipeConflict, UnknownName
-from thunder_core.extension.transform import Transform
-from thunder_core.pipeline import Request, optimize, plan
-from thunder_core.pipeline import compile as compile_by
-from thunder_core.recipe import Cuda, Recipe
+from thunder_core.foundation.errors import (
+    DegradedWarning,
+    DeviceNotAvailable,
+    EnvironmentLacks,
+    RecipeConflict,
+    UnknownName,
+)
+from thunder_core.passes.recipe import Cuda, Recipe
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.workflow.pipeline import Request, optimize, plan
+from thunder_core.workflow.pipeline import compile as compile_by
 from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
 
 HOPPER = "hf-llama3-hopper"

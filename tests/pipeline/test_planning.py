@@ -10,7 +10,7 @@ import torch
 
 import thunder_core as thunder
 from tests.pipeline.conftest import quick
-from thunder_core.errors import (
+from thunder_core.foundation.errors import (
     BadOption,
     EnvironmentLacks,
     OutputExists,
@@ -19,13 +19,13 @@ from thunder_core.errors import (
     SequenceTooLong,
     UnknownName,
 )
-from thunder_core.extension.transform import Transform
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import STAGES, Request, plan
-from thunder_core.pipeline.destination import choose_destination, file_stem
-from thunder_core.pipeline.executors import candidates
-from thunder_core.pipeline.recipes import find_recipe
-from thunder_core.recipe import Package, Recipe
+from thunder_core.passes.recipe import Package, Recipe
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import STAGES, Request, plan
+from thunder_core.workflow.pipeline.request.destination import choose_destination, file_stem
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
+from thunder_core.workflow.pipeline.session.executors import candidates
 from thunder_recipes.hf_llama import HFLlama
 
 ABSENT = Package("a_package_that_nobody_has", extra="rare")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.pipeline.program_time import program_shares
+from thunder_core.workflow.pipeline.session.program_time import program_shares
 
 
 class Scaled(torch.nn.Module):

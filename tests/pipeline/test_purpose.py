@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from thunder_core.pipeline.purpose import Purpose
+from thunder_core.workflow.pipeline.request.purpose import Purpose
 
 # Batches of the file, how many of them were traced -> the numbers to validate on, and how many were traced of all.
 OF_THREE = {

@@ -15,8 +15,8 @@ from tests.cli.small import saved
 from tests.pipeline.conftest import Watcher, quick
 from tests.pipeline.test_dynamic import python_path
 from tests.processes import run_python
-from thunder_core.artifact.read import open_artifact
-from thunder_core.errors import (
+from thunder_core.backend.quantization.layers import QuantizedLayer
+from thunder_core.foundation.errors import (
     BadData,
     BadOption,
     BadQuantization,
@@ -25,14 +25,14 @@ from thunder_core.errors import (
     QualityLost,
     ThunderError,
 )
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import Request, bench, optimize, plan
-from thunder_core.pipeline.bench import bench_artifact
-from thunder_core.pipeline.bench_request import BenchRequest
-from thunder_core.pipeline.progress import CALIBRATE
-from thunder_core.quantization.layers import QuantizedLayer
-from thunder_core.validation.quality import quantized_layers
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import Request, bench, optimize, plan
+from thunder_core.workflow.pipeline.bench import bench_artifact
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.session.progress import CALIBRATE
+from thunder_core.workflow.validation.quality import quantized_layers
 
 pytestmark = pytest.mark.usefixtures("without_kernels")
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(name: str, out: Path) 
 def test_a_processor_without_the_instructions_is_told_or_refused(
     recipe: str, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset(["avx2"]))
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset(["avx2"]))
     (lack,) = optimize(small(out, ("hf-llama", recipe), force_slow=True)).report.degraded
     assert "with the processor's own instructions" in lack.part
     assert lack.reason.startswith("the processor has none of")
@@ -215,12 +215,12 @@ for length in (1, 6):
     prompt = torch.arange(3, 3 + length)[None]
     options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": 4, "do_sample": False}
     assert torch.equal(loaded.generate(prompt, **options), eager.generate(prompt, **options))
-assert "thunder_core.compiler" not in sys.modules, "something was compiled"
+assert "thunder_core.compilation.compiler" not in sys.modules, "something was compiled"
 print("served")
 """
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")
 def test_a_fresh_process_generates_with_small_weights(out: Path, tmp_path: Path) -> None:
     model = ModelRequest(sample=SAMPLES["llama"], task="generate")
     lengths = {"prompt_length": 6, "new_tokens": 4, "batch": 1, "benchmark": False}
@@ -232,7 +232,7 @@ def test_a_fresh_process_generates_with_small_weights(out: Path, tmp_path: Path)
 
 TRAINS = """
 import sys, torch, thunder_core as thunder
-from thunder_core.artifact.replay import example_of
+from thunder_core.workflow.artifact.replay import example_of
 loaded = thunder.load(sys.argv[1], strict=True)
 batch = example_of(sys.argv[1])
 adapters = {name: one for name, one in loaded.named_parameters() if one.requires_grad}
@@ -249,7 +249,7 @@ for _ in range(10):
     losses.append(loss.item())
 assert losses[-1] < 0.9 * losses[0], losses
 assert all(torch.equal(one, codes[name]) for name, one in loaded.named_buffers())
-assert "thunder_core.compiler" not in sys.modules, "something was compiled"
+assert "thunder_core.compilation.compiler" not in sys.modules, "something was compiled"
 print("served")
 """
 
@@ -266,7 +266,7 @@ def test_a_fresh_process_trains_adapters_beside_small_weights(sample: str, out: 
 
 def without_products_of_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that multiplies no 8-bit integers."""
-    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset({"avx2"}))
 
 
 def test_a_sum_with_a_recipe_that_is_slower_than_eager_here_is_refused(monkeypatch, tmp_path):
@@ -277,7 +277,7 @@ def test_a_sum_with_a_recipe_that_is_slower_than_eager_here_is_refused(monkeypat
         plan(request)
     assert "use int8-weight-only instead, or set --force-slow" in refused.value.fix
     assert plan(dataclasses.replace(request, force_slow=True)).prepared.recipe.name == "hf-llama + int8-dynamic"
-    monkeypatch.setattr("thunder_core.extension.requirement.instruction_sets", lambda: frozenset({"avx_vnni"}))
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.instruction_sets", lambda: frozenset({"avx_vnni"}))
     assert plan(request).prepared.degraded == ()
 
 

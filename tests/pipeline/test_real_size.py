@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.random_checkpoint import SIZES, write_checkpoint
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, plan
-from thunder_core.pipeline.memory_plan import MemoryPlan
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, plan
+from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan
 
 MIB = 1 << 20
 WEIGHTS = 377 * MIB

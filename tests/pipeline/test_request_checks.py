@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from thunder_core.errors import BadModelFolder, ModelNotFound
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline.request_checks import asks_the_hub, require_model
+from thunder_core.foundation.errors import BadModelFolder, ModelNotFound
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.request_checks import asks_the_hub, require_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HEADER = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.artifact.consent import NO_CONSENT
-from thunder_core.artifact.read import open_artifact
-from thunder_core.errors import OutOfMemory
-from thunder_core.pipeline import Request, optimize
-from thunder_core.pipeline.bench import bench_model
-from thunder_core.pipeline.bench_request import BenchRequest
-from thunder_core.pipeline.prepare import prepare
-from thunder_core.pipeline.purpose import Purpose
-from thunder_core.pipeline.session import InputSize, Session, open_model, open_saved
-from thunder_core.validation.leaves import leaves_of
+from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.artifact.trust.consent import NO_CONSENT
+from thunder_core.workflow.pipeline import Request, optimize
+from thunder_core.workflow.pipeline.bench import bench_model
+from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.session.prepare import prepare
+from thunder_core.workflow.pipeline.session.session import InputSize, Session, open_model, open_saved
+from thunder_core.workflow.validation.leaves import leaves_of
 
 SIZE = InputSize(batch=2, seq=8)
 
@@ -64,8 +64,10 @@ def test_memory_is_weighed_before_anything_is_compiled(
     def refuse(*_: object, **__: object) -> None:
         raise OutOfMemory("too large", fix="make it smaller")
 
-    monkeypatch.setattr("thunder_core.pipeline.session.require_memory", refuse)
-    monkeypatch.setattr("thunder_core.pipeline.session.apply", lambda *_: pytest.fail("nothing may be compiled"))
+    monkeypatch.setattr("thunder_core.workflow.pipeline.session.session.require_memory", refuse)
+    monkeypatch.setattr(
+        "thunder_core.workflow.pipeline.session.session.apply", lambda *_: pytest.fail("nothing may be compiled")
+    )
     with pytest.raises(OutOfMemory):
         run(request_of_a_sample)
     assert not (request_of_a_sample.out or Path()).exists()

@@ -18,17 +18,17 @@ import torch
 import thunder_core as thunder
 from tests.families import inputs_for, sample
 from tests.pipeline.conftest import quick
-from thunder_core import plugins
-from thunder_core.artifact.compatibility import require_architecture, require_compatible
-from thunder_core.artifact.cubins import keep_cubins, read_cubins
-from thunder_core.artifact.read import Artifact, open_artifact
-from thunder_core.cache import Store
-from thunder_core.compiler import trace_for
-from thunder_core.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
-from thunder_core.extension.requirement import Cuda
-from thunder_core.options.target import TARGETS, parse_target
-from thunder_core.pipeline import carry_out, plan
-from thunder_core.pipeline.validate import validate_artifact
+from thunder_core.backend.cache import Store
+from thunder_core.compilation.compiler import trace_for
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
+from thunder_core.foundation.options.target import TARGETS, parse_target
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.workflow.artifact.format.compatibility import require_architecture, require_compatible
+from thunder_core.workflow.artifact.format.cubins import keep_cubins, read_cubins
+from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.pipeline import carry_out, plan
+from thunder_core.workflow.pipeline.validate import validate_artifact
 
 pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tests.pipeline.conftest import quick
-from thunder_core.pipeline import optimize
+from thunder_core.workflow.pipeline import optimize
 for target, dtype in (("sm_90", "bfloat16"), ("sm_80", "float32")):
     request = quick(Path(sys.argv[1]) / target, "hf-llama3-hopper", target=target)
     optimize(replace(request, model=replace(request.model, dtype=dtype)))

@@ -10,10 +10,10 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
 import thunder_core as thunder
-from thunder_core.errors import WrongInputs
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, optimize
-from thunder_core.pipeline.validate import validate_artifact
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, optimize
+from thunder_core.workflow.pipeline.validate import validate_artifact
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(59)))
 SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2}

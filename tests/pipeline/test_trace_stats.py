@@ -5,10 +5,15 @@ from __future__ import annotations
 import torch
 
 import thunder_core
-from thunder_core.memory.use import memory_use
-from thunder_core.pipeline.build_report import traces_behind
-from thunder_core.pipeline.program_time import TimeShares
-from thunder_core.pipeline.trace_stats import executor_shares, memory_points, operation_counts, trace_summaries
+from thunder_core.compilation.memory.use import memory_use
+from thunder_core.workflow.pipeline.session.build_report import traces_behind
+from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.trace_stats import (
+    executor_shares,
+    memory_points,
+    operation_counts,
+    trace_summaries,
+)
 
 
 def last_trace(function, *inputs):

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from tests.pipeline.conftest import quick
-from thunder_core.artifact import load, open_artifact
-from thunder_core.errors import NothingToTrain
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import optimize
-from thunder_core.pipeline.purpose import Purpose
-from thunder_core.recipe import Recipe
+from thunder_core.foundation.errors import NothingToTrain
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.artifact import load, open_artifact
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline import optimize
+from thunder_core.workflow.pipeline.request.purpose import Purpose
 
 
 class Plain(Recipe):

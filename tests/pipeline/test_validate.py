@@ -10,12 +10,12 @@ import torch
 
 from tests.artifact.damages import reseal
 from tests.pipeline.conftest import quick
-from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import SIGNATURE
-from thunder_core.errors import OutOfTolerance, OutputExists
-from thunder_core.pipeline import optimize, validate
-from thunder_core.pipeline.validate import validate_artifact
-from thunder_core.recipe import Plugin, Recipe, Tolerance
+from thunder_core.foundation.errors import OutOfTolerance, OutputExists
+from thunder_core.passes.recipe import Plugin, Recipe, Tolerance
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.manifest import SIGNATURE
+from thunder_core.workflow.pipeline import optimize, validate
+from thunder_core.workflow.pipeline.validate import validate_artifact
 from thunder_recipes.hf_llama import HFLlama
 
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import leaves, replace_leaves
-from thunder_core.recipe import Transform
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 
 def with_other_constant(bsym: BoundSymbol) -> BoundSymbol:

@@ -10,9 +10,9 @@ from tests.planted.plant import Plant
 from tests.planted.programs import with_trace
 from tests.planted.subject import Subject, subject
 from tests.planted.unpacking import text_of, with_text
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.trace import Trace
-from thunder_core.validation.inside import Fault
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.validation.inside import Fault
 
 CONSTANTS = {"True": "False", "torch.float32": "torch.float64", "None": "0"}
 

@@ -15,10 +15,10 @@ from tests.planted.plant import Plant
 from tests.planted.programs import with_trace
 from tests.planted.subject import Subject, state_put_back, subject
 from tests.planted.unpacking import text_of
-from thunder_core.runtime.library.objects import GuardFailed
-from thunder_core.runtime.program import Program
-from thunder_core.validation.inside import Fault
-from thunder_core.validation.leaves import Leaves, leaves_of
+from thunder_core.backend.runtime.program import Program
+from thunder_core.tracing.library.objects import GuardFailed
+from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 
 CLOSE = 1e-5
 

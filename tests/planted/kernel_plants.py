@@ -8,7 +8,7 @@ from tests.planted.kernels import claimed_places, spoils_for, with_spoiled_line
 from tests.planted.plant import Plant, names_line
 from tests.planted.programs import with_claimed
 from tests.planted.subject import subject
-from thunder_core.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.printer import bound_symbol_text
 
 RUNS = ((False, "computation"), (True, "computation"), (True, "backward"))
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 
 Spoil = Callable[[torch.Tensor], torch.Tensor]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.planted.subject import Subject
-from thunder_core.runtime.program import Program
-from thunder_core.validation.inside import Fault
+from thunder_core.backend.runtime.program import Program
+from thunder_core.workflow.validation.inside import Fault
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 
-from thunder_core.autodiff.program_derivative import ProgramDerivative, unpacking
-from thunder_core.claiming.claim import claim
-from thunder_core.claiming.free import free_after_last_use
-from thunder_core.ir.trace import Trace
-from thunder_core.runtime.generate import executable_trace
-from thunder_core.runtime.program import Program, Stage
-from thunder_core.transforms.cse import ShareCommonExpressions
-from thunder_core.transforms.dce import DropDeadCode
+from thunder_core.backend.claiming.claim import claim
+from thunder_core.backend.claiming.free import free_after_last_use
+from thunder_core.backend.runtime.generate import executable_trace
+from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, unpacking
+from thunder_core.passes.transforms.cse import ShareCommonExpressions
+from thunder_core.passes.transforms.dce import DropDeadCode
+from thunder_core.tracing.ir.trace import Trace
 
 Change = Callable[[Trace], Trace]
 

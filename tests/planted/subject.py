@@ -14,13 +14,13 @@ from transformers import DynamicCache
 
 import thunder_core as thunder
 from tests.families import WITH_CACHE, inputs_for, sample
-from thunder_core.claiming.check import RandomStates
-from thunder_core.compiler.last_call import last_program
-from thunder_core.fault_localization.examination import examine
-from thunder_core.runtime.program import Program
-from thunder_core.validation.inside import Fault
-from thunder_core.validation.leaves import Leaves, leaves_of
-from thunder_core.validation.state import state_of
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.workflow.fault_localization.examination import examine
+from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.leaves import Leaves, leaves_of
+from thunder_core.workflow.validation.state import state_of
 
 FAMILIES = ("llama", "gpt2", "bert", "vit", "t5")
 

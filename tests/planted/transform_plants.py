@@ -9,10 +9,10 @@ from tests.planted.bound_symbols import changed
 from tests.planted.plant import Plant
 from tests.planted.programs import with_backward, with_transformed
 from tests.planted.subject import subject
-from thunder_core.autodiff.program_derivative import ProgramDerivative
-from thunder_core.ir.printer import bound_symbol_text
-from thunder_core.ir.trace import Trace
-from thunder_core.validation.inside import Fault
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
+from thunder_core.tracing.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.validation.inside import Fault
 
 
 def transform_plants(family: str) -> Iterator[Plant]:

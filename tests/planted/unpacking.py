@@ -11,12 +11,12 @@ from tests.planted.bound_symbols import alike
 from tests.planted.plant import Plant
 from tests.planted.programs import with_trace
 from tests.planted.subject import subject
-from thunder_core.ir.literal import Code
-from thunder_core.ir.printer import bound_symbol_text
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
-from thunder_core.validation.inside import Fault
+from thunder_core.tracing.ir.literal import Code
+from thunder_core.tracing.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.validation.inside import Fault
 
 
 def unpacking_plants(family: str) -> Iterator[Plant]:

@@ -10,11 +10,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import BadQuantization, NotDifferentiable
-from thunder_core.models.load import load_model
-from thunder_core.models.request import ModelRequest
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.quantization.integers import (
+from thunder_core.backend.quantization.integers import (
     column_factors,
     packed,
     quantized_groups,
@@ -23,11 +19,15 @@ from thunder_core.quantization.integers import (
     unpacked,
     weight_of_groups,
 )
-from thunder_core.quantization.layers import QuantizedLayer, bfloat16_of
-from thunder_core.quantization.products import integer_product, rotated_rows
-from thunder_core.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
-from thunder_core.transforms.quantize import Quantize
-from thunder_core.validation.quality import quantized_layers
+from thunder_core.backend.quantization.layers import QuantizedLayer, bfloat16_of
+from thunder_core.backend.quantization.products import integer_product, rotated_rows
+from thunder_core.backend.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
+from thunder_core.foundation.errors import BadQuantization, NotDifferentiable
+from thunder_core.passes.transforms.quantize import Quantize
+from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.validation.quality import quantized_layers
 
 LOSS = {"int8-dynamic": 0.02, "int8-weight-only": 0.02, "int4-weight-only": 0.15, "fp8": 0.06, "nf4-lora": 0.15}
 LOSS["bf16"] = 0.01
@@ -54,7 +54,7 @@ def test_a_quantized_model_is_near_the_float_one(scheme: str, rows: tuple[int, .
     assert 0 < loss(found, expected) < LOSS[scheme]
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")  # fp8 without a GPU
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # fp8 without a GPU
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_compiled_one_is_saved_and_loaded(scheme: str, tmp_path: Path) -> None:
     model, x = small_model(), torch.randn(3, 64)
@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_refused(settings: QuantizationSettings, message: s
         quantized_model(small_model(), settings)
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")  # a processor without VNNI
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # a processor without VNNI
 def test_a_gradient_through_rounding_is_refused() -> None:
     compiled = thunder.compile(small_model(), ["default", "int8-dynamic"])
     with pytest.raises(NotDifferentiable, match="has no derivative"):

@@ -56,7 +56,7 @@ SENTENCES = [
 COSINE = 0.999
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.DegradedWarning")  # a processor without VNNI
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # a processor without VNNI
 @pytest.mark.usefixtures("one_thread", "without_kernels")
 def test_embeddings_in_8_bits_keep_their_direction() -> None:
     folder = minilm()

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core import plugins
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, ThunderError, UnknownName
-from thunder_core.extension.lookaside import Lookaside
-from thunder_core.ir.trace import Trace
-from thunder_core.pipeline.recipes import find_recipe, recipe_class
-from thunder_core.recipe import Plugin, Recipe, RecipeOptions, Transform, order_transforms
-from thunder_core.recipe.composition import reasons
-from thunder_core.transforms.dce import DropDeadCode
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption, BadRecipe, RecipeConflict, ThunderError, UnknownName
+from thunder_core.passes.recipe import Plugin, Recipe, RecipeOptions, Transform, order_transforms
+from thunder_core.passes.recipe.composition import reasons
+from thunder_core.passes.transforms.dce import DropDeadCode
+from thunder_core.passes.transforms.functionalize import Functionalize
+from thunder_core.tracing.extension.lookaside import Lookaside
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.pipeline.request.recipes import find_recipe, recipe_class
 
 SHIPPED = [one.name for one in plugins.listing("recipes")]
 

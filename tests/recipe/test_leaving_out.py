@@ -11,15 +11,15 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.compiler import CLEANUP_TRANSFORMS
-from thunder_core.errors import BadOption, RecipeConflict, ThunderError, UnknownName
-from thunder_core.extension.transform import Transform
-from thunder_core.ir.trace import Trace
-from thunder_core.pipeline.recipes import find_recipe, recipe_class
-from thunder_core.recipe import Plugin, Recipe
-from thunder_core.recipe.composition import reasons
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
+from thunder_core.foundation.errors import BadOption, RecipeConflict, ThunderError, UnknownName
+from thunder_core.passes.recipe import Plugin, Recipe
+from thunder_core.passes.recipe.composition import reasons
+from thunder_core.passes.transforms.functionalize import Functionalize
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.pipeline.request.recipes import find_recipe, recipe_class
 
 Default = recipe_class("default")
 

@@ -10,13 +10,11 @@ import pytest
 import torch
 from pydantic import Field, model_validator
 
-from thunder_core.claiming.executor import Executor, OperatorExecutor
-from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
-from thunder_core.recipe import (
+from thunder_core.backend.claiming.executor import Executor, OperatorExecutor
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.foundation.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
+from thunder_core.passes.recipe import (
     TOLERANCES,
     Lookaside,
     Package,
@@ -28,7 +26,9 @@ from thunder_core.recipe import (
     order_transforms,
     recipes_for,
 )
-from thunder_core.recipe.options import hyphenated
+from thunder_core.passes.recipe.options import hyphenated
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 
 
 @dataclass(frozen=True)

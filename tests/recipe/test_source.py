@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.readme import blocks
-from thunder_core import plugins
-from thunder_core.errors import BadOption, ThunderError, UnknownName
-from thunder_core.pipeline.recipes import find_recipe
-from thunder_core.recipe.source import declared_recipe, refuse_options
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption, ThunderError, UnknownName
+from thunder_core.passes.recipe.source import declared_recipe, refuse_options
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 HEAD = '''"""A recipe."""
 
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Optional
 import pydantic
 from pydantic import ConfigDict, Field, PositiveInt, field_validator, model_validator
 
-import thunder_core.recipe as recipes
-from thunder_core.recipe import Recipe, RecipeOptions, Transform
+import thunder_core.passes.recipe as recipes
+from thunder_core.passes.recipe import Recipe, RecipeOptions, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +117,7 @@ UNTOLD = {
     "options from elsewhere": HEAD + "class Careful(Recipe):\n    Options = type('Options', (RecipeOptions,), {})\n",
     "a base that is mixed in": HEAD + "class Mixin:\n    pass\n\n\nclass Careful(Mixin, Recipe):\n    pass\n",
     "a base that is not found": HEAD + "from nowhere.at_all import Base\n\n\nclass Careful(Base):\n    pass\n",
-    "a star": "from thunder_core.recipe import *\n\n\nclass Careful(Recipe):\n    pass\n",
+    "a star": "from thunder_core.passes.recipe import *\n\n\nclass Careful(Recipe):\n    pass\n",
     "options that end": CAREFUL.replace("KEPT: ClassVar[int]", "from typing import Final\n        KEPT: Final[int]"),
     "no Python": "class Careful(Recipe:\n",
 }

@@ -10,12 +10,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import thunder_core as thunder
-from thunder_core import plugins
-from thunder_core.artifact import open_artifact
-from thunder_core.errors import RecipeConflict
-from thunder_core.memory import examine_memory
-from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, optimize
+from thunder_core.compilation.memory import examine_memory
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import RecipeConflict
+from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline import Request, optimize
 from thunder_recipes.hf_moe import HFMoe
 
 EXPERTS = {

@@ -10,9 +10,9 @@ import torch
 import thunder_core as thunder
 from tests.families import assert_same, inputs_for, sample
 from tests.readme import joined
-from thunder_core import plugins
-from thunder_core.errors import BadOption
-from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 
 def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

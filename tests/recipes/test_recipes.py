@@ -13,11 +13,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import thunder_core as thunder
 from tests.families import FAMILIES, assert_same, inputs_for, sample
 from tests.uncompiled import leave_inductor_out
-from thunder_core import plugins
-from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeMismatch
-from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline.recipes import find_recipe
-from thunder_core.recipe import Recipe, order_transforms, recipes_for
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadRecipe, BadSymbolicArgument, RecipeMismatch
+from thunder_core.passes.recipe import Recipe, order_transforms, recipes_for
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 NAMES = (
     *("default", "hf-bert", "hf-generate", "hf-llama", "hf-llama3", "hf-llama3-hopper", "hf-moe", "hf-t5", "hf-vit"),

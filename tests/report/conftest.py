@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.report.samples import ENVIRONMENT, MODEL, benchmark, output, validation
-from thunder_core.report import (
+from thunder_core.workflow.report import (
     Degraded,
     ExecutorRefusal,
     ExecutorShare,

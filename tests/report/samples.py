@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from thunder_core.benchmark.generation import GeneratedTokens, GenerationBenchmark
-from thunder_core.benchmark.report import BenchmarkReport
-from thunder_core.benchmark.statistics import describe_candidate
-from thunder_core.recipe import Tolerance
-from thunder_core.report import Environment, Gpu, ModelFacts
-from thunder_core.validation import Errors, LanguageReport, OutputReport, ValidationReport
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.benchmark.generation import GeneratedTokens, GenerationBenchmark
+from thunder_core.workflow.benchmark.report import BenchmarkReport
+from thunder_core.workflow.benchmark.statistics import describe_candidate
+from thunder_core.workflow.report import Environment, Gpu, ModelFacts
+from thunder_core.workflow.validation import Errors, LanguageReport, OutputReport, ValidationReport
 
 MODEL = ModelFacts(
     name="tiny", family="llama", task="causal-lm", parameters=8_030_000_000, dtype="float32", device="cpu"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from thunder_core.report import Report, contents, describe_environment
+from thunder_core.workflow.report import Report, contents, describe_environment
 
 
 def test_a_report_survives_json(full: Report, bare: Report) -> None:

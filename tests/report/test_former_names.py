@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core import benchmark, report
+from thunder_core.workflow import benchmark, report
 
 
 def test_the_names_that_they_had_are_the_same_classes() -> None:

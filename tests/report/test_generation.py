@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.report.samples import generation
-from thunder_core.report import Report, plots, render_html, render_markdown
-from thunder_core.report.render import headlines_of
+from thunder_core.workflow.report import Report, plots, render_html, render_markdown
+from thunder_core.workflow.report.render import headlines_of
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from thunder_core.report import number_format
-from thunder_core.report.number_format import TIMES
+from thunder_core.workflow.report import number_format
+from thunder_core.workflow.report.number_format import TIMES
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.report.samples import output, validation
-from thunder_core.report import MemoryPoint, OperationCount, Report, StageTime, plots
-from thunder_core.report.axes import Axis, linear, logarithmic
-from thunder_core.report.plots import WIDTH
+from thunder_core.workflow.report import MemoryPoint, OperationCount, Report, StageTime, plots
+from thunder_core.workflow.report.axes import Axis, linear, logarithmic
+from thunder_core.workflow.report.plots import WIDTH
 
 
 def test_an_axis_maps_and_clips() -> None:

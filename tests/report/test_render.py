@@ -10,9 +10,9 @@ import pytest
 
 from tests.benchmark.test_verdict import steady
 from tests.report.samples import output, validation
-from thunder_core.report import Report, render_html, render_markdown, write_report
-from thunder_core.report.number_format import TIMES
-from thunder_core.report.render import headlines_of
+from thunder_core.workflow.report import Report, render_html, render_markdown, write_report
+from thunder_core.workflow.report.number_format import TIMES
+from thunder_core.workflow.report.render import headlines_of
 
 NASTY = "<script>alert('x')</script> | a\nb"
 BALANCED = ["html", "head", "body", "main", "header", "section", "div", "figure", "svg", "g", "table", "p", "span"]

@@ -10,10 +10,10 @@ import pytest
 
 from tests.benchmark.test_verdict import steady
 from tests.report.samples import benchmark
-from thunder_core.benchmark import BenchmarkSuite
-from thunder_core.report import render_benchmark, render_benchmark_markdown, render_csv
-from thunder_core.report.render import MOODS, mood_of
-from thunder_core.report.speedups import configuration_name, speedup_intervals
+from thunder_core.workflow.benchmark import BenchmarkSuite
+from thunder_core.workflow.report import render_benchmark, render_benchmark_markdown, render_csv
+from thunder_core.workflow.report.render import MOODS, mood_of
+from thunder_core.workflow.report.speedups import configuration_name, speedup_intervals
 
 
 def suite(*batches: str) -> BenchmarkSuite:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
 
 
 class Net(torch.nn.Module):

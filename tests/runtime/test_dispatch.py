@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.compiler import specializations_of
-from thunder_core.runtime.dispatch import Route
-from thunder_core.runtime.keys import key_of
-from thunder_core.runtime.selector import NOWHERE, Selector, key_function
+from thunder_core.backend.runtime.dispatch import Route
+from thunder_core.backend.runtime.keys import key_of
+from thunder_core.backend.runtime.selector import NOWHERE, Selector, key_function
+from thunder_core.compilation.compiler import specializations_of
 
 LEVEL = 0
 

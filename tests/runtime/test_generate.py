@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.ir.trace import Trace
-from thunder_core.runtime.generate import FIRST_REWRITTEN_CALL, _traces, rewritten
+from thunder_core.backend.runtime.generate import FIRST_REWRITTEN_CALL, _traces, rewritten
+from thunder_core.tracing.ir.trace import Trace
 
 
 def test_a_trace_is_rewritten_once_and_only_where_its_function_is_called() -> None:

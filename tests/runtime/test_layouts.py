@@ -8,13 +8,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder_core as thunder
-from thunder_core.capture import fake
-from thunder_core.compiler import last_program
-from thunder_core.errors import Bug
-from thunder_core.ir.proxy import tensor_proxy
-from thunder_core.recipe import Tolerance
-from thunder_core.runtime.layouts import Watch, differs, layouts_watched
-from thunder_core.validation.comparison import validate
+from thunder_core.backend.runtime.layouts import Watch, differs, layouts_watched
+from thunder_core.compilation.compiler import last_program
+from thunder_core.foundation.errors import Bug
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.tracing.capture.fakes import fake
+from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.workflow.validation.comparison import validate
 
 
 class Viewing(torch.nn.Module):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.compiler import specializations_of
-from thunder_core.errors import BadOption, CannotReplay, DataDependent, UnknownName, WrongInputs
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import BadOption, CannotReplay, DataDependent, UnknownName, WrongInputs
 
 
 class Net(nn.Module):

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from thunder_core.runtime.observed_values import ObservedValues
+from thunder_core.backend.runtime.observed_values import ObservedValues
 
 
 @pytest.mark.parametrize(

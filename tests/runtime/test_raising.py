@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning, WrongResult
+from thunder_core.foundation.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning, WrongResult
 
 CALLS = 0
 INNER = thunder.jit(lambda x: x * 2)

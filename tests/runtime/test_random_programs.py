@@ -11,9 +11,9 @@ import torch
 
 import thunder_core as thunder
 from tests.runtime.programs import program
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 PROGRAMS = 80
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.compiler import last_backward_reason
-from thunder_core.runtime.randomness import RandomState, drawing_from
+from thunder_core.backend.runtime.randomness import RandomState, drawing_from
+from thunder_core.compilation.compiler import last_backward_reason
 
 
 class TwoDevices:

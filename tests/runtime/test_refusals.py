@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import NotDifferentiable
+from thunder_core.foundation.errors import NotDifferentiable
 
 
 @torch.library.custom_op("thunder_tests::opaque", mutates_args=())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from thunder_core import functional
-from thunder_core.errors import BadOption
+from thunder_core.foundation.errors import BadOption
 
 
 def scaled(x: Tensor, factor: int) -> Tensor:
@@ -104,7 +104,7 @@ def test_a_counter_is_not_told_of() -> None:
     assert told(thunder.jit(Counter()), *[(torch.ones(1),)] * 6) == []
 
 
-@pytest.mark.filterwarnings("always::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("always::thunder_core.foundation.errors.RecompileWarning")
 def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
     compiled = thunder.jit(scaled, max_programs=2)
     x = torch.ones(2)

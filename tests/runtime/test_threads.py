@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, vmap
 
 import thunder_core as thunder
-from thunder_core.runtime import compiled as module_of_calls
+from thunder_core.backend.runtime import compiled as module_of_calls
 
 LINEAR = nn.Linear(3, 2)
 

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
-from thunder_core.errors import NotTraceable, ThunderError
+from thunder_core.foundation.errors import NotTraceable, ThunderError
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import thunder_core as thunder
-from thunder_core.errors import NotTraceable, OperationFailed
+from thunder_core.foundation.errors import NotTraceable, OperationFailed
 
 # PyTorch compiles its own decompositions when they are first needed.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.storage.absolute import absolute
+from thunder_core.foundation.storage.absolute import absolute
 
 
 def test_a_path_above_the_working_folder_has_no_dots(tmp_path, monkeypatch):

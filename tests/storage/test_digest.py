@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.storage import digest
-from thunder_core.storage.digest import digest_for, digest_of, digest_of_file
+from thunder_core.foundation.storage import digest
+from thunder_core.foundation.storage.digest import digest_for, digest_of, digest_of_file
 
 EMPTY = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"  # of no bytes, from BLAKE3's test vectors
 

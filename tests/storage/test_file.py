@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.storage.file import replaced_file, write_whole
+from thunder_core.foundation.storage.file import replaced_file, write_whole
 
 
 def names(folder: Path) -> list[str]:

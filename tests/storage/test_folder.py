@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.errors import OutOfDisk
-from thunder_core.storage import folder as storage_folder
-from thunder_core.storage.folder import fresh_folder, remove, replaced_folder
-from thunder_core.storage.full_disk import full_disk_told
+from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.foundation.storage import folder as storage_folder
+from thunder_core.foundation.storage.folder import fresh_folder, remove, replaced_folder
+from thunder_core.foundation.storage.full_disk import full_disk_told
 
 
 def content(folder: Path) -> dict[str, str]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import OutOfDisk
-from thunder_core.storage.full_disk import fullness
+from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.foundation.storage.full_disk import fullness
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

@@ -10,8 +10,8 @@ import pytest
 from blake3 import blake3
 from pydantic import ValidationError
 
-from thunder_core.cache.manifest import EntryManifest
-from thunder_core.storage.manifest import (
+from thunder_core.backend.cache.manifest import EntryManifest
+from thunder_core.foundation.storage.manifest import (
     FileFacts,
     SealedManifest,
     ends_with_seal,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from thunder_core.storage import ownership
-from thunder_core.storage.ownership import fault_of
+from thunder_core.foundation.storage import ownership
+from thunder_core.foundation.storage.ownership import fault_of
 
 
 @pytest.mark.parametrize(

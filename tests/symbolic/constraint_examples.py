@@ -13,12 +13,12 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from tests.symbolic.outcomes import Outcome, difference, outcome
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.compiler import last_program
-from thunder_core.fusion.fuse import Fused, Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.runtime.library.objects import EXPECTATIONS, UnexpectedValue
-from thunder_core.runtime.program import Program, Stage
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.fusion.fuse import Fused, Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.compilation.compiler import last_program
+from thunder_core.tracing.library.objects import EXPECTATIONS, UnexpectedValue
 
 LIMIT = 8  # elements up to which the executors below are right
 Shape = tuple[int, ...]

@@ -8,9 +8,9 @@ import sympy
 import torch
 from torch import Tensor
 
-from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
-from thunder_core.runtime.program import Program
+from thunder_core.backend.runtime.program import Program
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 
 
 def wrong_metadata(program: Program, inputs: tuple[Any, ...]) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from thunder_core.errors import NotDifferentiable
+from thunder_core.foundation.errors import NotDifferentiable
 
 LARGEST = 20_000  # elements of a tensor, and numbers
 

@@ -27,8 +27,8 @@ from tests.symbolic.outcomes import Outcome, difference, outcome
 from tests.symbolic.steps_of_memory import MADE, SHAPES, WRITTEN
 from tests.symbolic.steps_of_numbers import NUMBERS, Number, Row
 from tests.symbolic.steps_of_tensors import COMPUTED
-from thunder_core.errors import SymbolicAttemptWarning
-from thunder_core.runtime.library.objects import UnexpectedValue
+from thunder_core.foundation.errors import SymbolicAttemptWarning
+from thunder_core.tracing.library.objects import UnexpectedValue
 
 SIZES = (0, *(1, 2, 3, 4, 5, 6) * 2, 7, 8, 17)
 CALLS = 3

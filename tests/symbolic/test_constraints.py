@@ -9,7 +9,7 @@ import pytest
 
 from tests.symbolic.constraint_examples import EXAMPLES, UNBACKED, Example, without_check, without_expectations
 
-pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 
 
 def refuses_by_its_check(example: Example) -> bool:
@@ -43,28 +43,28 @@ def nothing(*args: Any) -> None:
 
 # For a name in the source what is put in its place, and the kinds of constraints that are lost by that.
 MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "thunder_core.capture.sizes.SymbolicSizes.guards": (
+    "thunder_core.tracing.capture.symbolic.sizes.SymbolicSizes.guards": (
         lambda sizes: iter(()),
         ("a lower bound", "divisible", "a derivative"),
     ),
-    "thunder_core.acquire.constraints.Interval.restrict": (
+    "thunder_core.frontend.acquire.written.constraints.Interval.restrict": (
         lambda interval, constraint: True,
         ("an upper bound", "an excluded value", "a value that is asked for"),
     ),
-    "thunder_core.acquire.constraints.is_implied": (
+    "thunder_core.frontend.acquire.written.constraints.is_implied": (
         lambda condition, ranges: True,
         ("equal sizes of two tensors", "divisible by another size", "a smaller size", "what PyTorch decides"),
     ),
-    "thunder_core.acquire.prologue.Prologue._check_symbolic_strides": (
+    "thunder_core.frontend.acquire.written.prologue.Prologue._check_symbolic_strides": (
         nothing,
         ("the strides of a layout", "a stride"),
     ),
-    "thunder_core.acquire.numbers.OutsideNumbers.guard": (
+    "thunder_core.frontend.acquire.numbers.OutsideNumbers.guard": (
         nothing,
         ("a float that decides", "floats in their order", "floats that are equal", "a float as a key, with gradients"),
     ),
-    "thunder_core.autodiff.vjp.restrict": (nothing, ("a float below a landmark of a derivative",)),
-    "thunder_core.fusion.fuse.unmet": (lambda conditions, symbols: "", ("a compiled region",)),
+    "thunder_core.passes.autodiff.vjp.restrict": (nothing, ("a float below a landmark of a derivative",)),
+    "thunder_core.backend.fusion.fuse.unmet": (lambda conditions, symbols: "", ("a compiled region",)),
 }
 
 
@@ -77,5 +77,5 @@ def test_code_that_forgets_constraints_is_found(name: str, monkeypatch: pytest.M
 
 
 def test_code_that_forgets_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thunder_core.capture.recorder.expected", lambda *args: iter(()))
+    monkeypatch.setattr("thunder_core.tracing.capture.recorder.expected", lambda *args: iter(()))
     assert not refuses_by_values(UNBACKED["a size by values"])

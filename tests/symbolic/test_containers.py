@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.acquire import outside
+from thunder_core.frontend.acquire.outside import outside
 
 FACTORS: list[Any] = [1.0, 2]
 

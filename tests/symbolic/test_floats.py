@@ -81,7 +81,7 @@ def gradient(function: Callable[..., Tensor], x: Tensor, rate: float) -> tuple[T
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_a_program_with_gradients_serves_all_floats(name: str) -> None:
     compiled = thunder.jit(FUNCTIONS[name], cache="symbolic values")
     x = (torch.rand(4) + 0.5).requires_grad_()
@@ -97,7 +97,7 @@ PLACES = (-1.5, -0.25, 0.0, 0.25, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 7.5, -3.0)
 
 
 @pytest.mark.parametrize("name", ["power", "length", "between", "power of a number"])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_values_that_formulas_tell_apart_have_programs_of_their_own(name: str) -> None:
     """A power of zero, a norm of one and of less: a program for each of these, and one for what lies between two."""
     function = {**FUNCTIONS, "length": lambda x, rate: torch.linalg.vector_norm(x - 1, rate)}[name]
@@ -164,7 +164,7 @@ SEVERAL: dict[str, tuple[Callable[..., Tensor], list[tuple[float, ...]]]] = {
 
 @pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
 @pytest.mark.parametrize("name", SEVERAL)
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_floats_that_are_equal_once_stay_apart(name: str, cache: str) -> None:
     """Equality, order and being finite are constraints: a program never takes one float for another."""
     function, calls = SEVERAL[name]

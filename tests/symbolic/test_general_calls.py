@@ -48,7 +48,7 @@ def written(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", [*CALLS, "written"])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_one_program_serves_all_sizes(name: str) -> None:
     function = CALLS.get(name, written)
     compiled = thunder.jit(function, cache="symbolic values")

@@ -44,7 +44,7 @@ def options_for(tokens: torch.Tensor) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_generate_runs_three_programs_and_gives_eagers_tokens(name: str) -> None:
     model = model_of(name)
     tokens = torch.randint(3, 64, (2, 7))

@@ -15,12 +15,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import thunder_core as thunder
 from tests.processes import run_python
 from tests.symbolic.test_sizes import assert_same
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.fusion.conditions import unmet_at_hints
-from thunder_core.fusion.machine_code import MachineCode
-from thunder_core.fusion.partition import partition_into_regions
-from thunder_core.fusion.region import Region
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.backend.fusion.conditions import unmet_at_hints
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.partition import partition_into_regions
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.compiler import last_program, specializations_of
-from thunder_core.errors import BadSymbolicArgument, RecompileWarning, SpecializationWarning, WrongInputs
-from thunder_core.options.symbolic_arguments import (
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.compilation.compiler import last_program, specializations_of
+from thunder_core.foundation.errors import BadSymbolicArgument, RecompileWarning, SpecializationWarning, WrongInputs
+from thunder_core.foundation.options.symbolic_arguments import (
     Attribute,
     EachItem,
     SymbolicArgument,

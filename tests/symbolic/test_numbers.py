@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
 
 SCALE = 1.5
 

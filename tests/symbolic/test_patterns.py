@@ -14,10 +14,10 @@ from torch.nn import functional
 import thunder_core as thunder
 from tests.families import assert_same, inputs_for, sample
 from tests.patterns.test_pattern import SPELLINGS, norm
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.ir.proxy import environment_of
-from thunder_core.patterns import hugging_face
-from thunder_core.patterns.pattern import Pattern
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.patterns import hugging_face
+from thunder_core.backend.patterns.pattern import Pattern
+from thunder_core.tracing.ir.proxy import environment_of
 
 Function = Callable[..., Any]
 PATTERNS = (

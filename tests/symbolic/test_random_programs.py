@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.symbolic.random_programs import case, differences, reduced
-from thunder_core.capture.sizes import SymbolicSizes
-from thunder_core.errors import SymbolicAttemptWarning
+from thunder_core.foundation.errors import SymbolicAttemptWarning
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 
 
 @settings(max_examples=max(16, settings.default.max_examples // 8), database=None)

@@ -16,15 +16,15 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
-from thunder_core.capture.shape_env import ConstraintAfterPrologue
-from thunder_core.compiler import last_program, specializations_of
-from thunder_core.compiler.compiler import Compiler
-from thunder_core.compiler.own_errors import is_own_error
-from thunder_core.errors import Bug, OperationFailed, SymbolicAttemptWarning
-from thunder_core.extension.transform import Transform
-from thunder_core.ir.check import check_trace
-from thunder_core.ir.trace import Trace
-from thunder_core.runtime.program import Program
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import last_program, specializations_of
+from thunder_core.compilation.compiler.compiler import Compiler
+from thunder_core.compilation.compiler.own_errors import is_own_error
+from thunder_core.foundation.errors import Bug, OperationFailed, SymbolicAttemptWarning
+from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.trace import Trace
 
 
 def weighed(x: Tensor, y: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def test_the_second_length_makes_the_program_for_all(shapes: Any, counts: list[i
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_programs_equal_eager_from_the_second_size_on(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name])
     for shape in ((2, 7), (2, 9), (1, 5), (4, 1)):
@@ -196,7 +196,7 @@ def test_an_artifact_holds_the_program_of_the_first_length_and_that_for_all(tmp_
     assert len(specializations_of(loaded).programs) == 2
 
 
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_the_symbolic_program_is_kept_where_one_program_may_be() -> None:
     compiled = thunder.jit(weighed, max_programs=1)
     assert misses(weighed, compiled, [pair(2, length) for length in (16, 17, 18, 16, 17)])[-1] == 2

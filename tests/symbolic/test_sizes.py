@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
 
 SHAPES = ((2, 7), (1, 5), (4, 1), (2, 64))
 # How many programs may come of these four shapes; 2 where nothing is said.
@@ -45,7 +45,7 @@ def gradient_of(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> tup
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_programs_equal_eager_at_all_sizes(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
     for shape in SHAPES:
@@ -55,7 +55,7 @@ def test_programs_equal_eager_at_all_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_DIFFERENTIATED])
-@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_gradients_equal_eager_at_all_sizes(name: str) -> None:
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
     for shape in SHAPES:

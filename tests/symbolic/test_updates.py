@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.fusion.updates import is_plain
-from thunder_core.ir.proxy import TensorProxy, environment_of
+from thunder_core.backend.fusion.updates import is_plain
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 
 
 def in_place(x: Tensor, y: Tensor) -> Tensor:

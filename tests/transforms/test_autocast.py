@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed
-from thunder_core.transforms.autocast import Autocast
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.passes.transforms.autocast import Autocast
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.transforms.autocast import Autocast
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.passes.transforms.autocast import Autocast
+from thunder_core.passes.transforms.functionalize import Functionalize
 
 ATEN: Any = torch.ops.aten
 SEEN: list[float] = []

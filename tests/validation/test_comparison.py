@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from thunder_core.errors import NotComparable, OutOfTolerance
-from thunder_core.recipe import Tolerance
-from thunder_core.validation import ValidationReport, comparison, precision, validate
+from thunder_core.foundation.errors import NotComparable, OutOfTolerance
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.validation import ValidationReport, comparison, precision, validate
 
 Inputs = list[dict[str, torch.Tensor]]
 

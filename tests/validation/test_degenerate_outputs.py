@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from thunder_core.errors import AllZero, NotFinite, OutOfTolerance
-from thunder_core.recipe import Tolerance
-from thunder_core.validation import ValidationReport, validate
+from thunder_core.foundation.errors import AllZero, NotFinite, OutOfTolerance
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.validation import ValidationReport, validate
 
 
 class Masked(torch.nn.Module):

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from thunder_core.validation import distance, language
-from thunder_core.validation.distance import EXACT, measure_distance
-from thunder_core.validation.language import has_logits, measure_language
+from thunder_core.workflow.validation import distance, language
+from thunder_core.workflow.validation.distance import EXACT, measure_distance
+from thunder_core.workflow.validation.language import has_logits, measure_language
 
 
 @pytest.fixture(params=[1 << 22, 64])

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.generation.models import model_of, prompt_of
-from thunder_core.errors import AllZero, NotFinite, OutOfTolerance
-from thunder_core.options.tolerance import Tolerance
-from thunder_core.validation.generation import validate_generation
-from thunder_core.validation.report import GenerationReport
+from thunder_core.foundation.errors import AllZero, NotFinite, OutOfTolerance
+from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.workflow.validation.generation import validate_generation
+from thunder_core.workflow.validation.report import GenerationReport
 
 TOLERANCE = Tolerance(kl=1e-5)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from thunder_core.errors import NoLoss, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
-from thunder_core.recipe import Tolerance
-from thunder_core.validation import ValidationReport, validate
-from thunder_core.validation.draws import Draws
-from thunder_core.validation.gradients import gradients_kept, loss_of
+from thunder_core.foundation.errors import NoLoss, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.draws import Draws
+from thunder_core.workflow.validation.gradients import gradients_kept, loss_of
 
 
 class Net(torch.nn.Module):

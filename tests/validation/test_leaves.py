@@ -11,8 +11,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from thunder_core.errors import NotComparable
-from thunder_core.validation.leaves import Leaves, leaves_of, require_same_structure
+from thunder_core.foundation.errors import NotComparable
+from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
 
 Pair = namedtuple("Pair", ["left", "right"])
 

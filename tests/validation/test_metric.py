@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from thunder_core.errors import BadData
-from thunder_core.validation.leaves import Leaves
-from thunder_core.validation.metric import EvaluatedBatch, Tally, count, result
+from thunder_core.foundation.errors import BadData
+from thunder_core.workflow.validation.leaves import Leaves
+from thunder_core.workflow.validation.metric import EvaluatedBatch, Tally, count, result
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(6, 5, 7, generator=GENERATOR)

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import thunder_core
-from thunder_core.errors import NotComparable, OutOfTolerance
-from thunder_core.quantization.replacement import QuantizationSettings, quantized_model
-from thunder_core.recipe import Tolerance
-from thunder_core.validation import ValidationReport, validate
-from thunder_core.validation.leaves import Leaves
-from thunder_core.validation.state import changed_paths, state_of
+from thunder_core.backend.quantization.replacement import QuantizationSettings, quantized_model
+from thunder_core.foundation.errors import NotComparable, OutOfTolerance
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.leaves import Leaves
+from thunder_core.workflow.validation.state import changed_paths, state_of
 
 
 class Stateful(torch.nn.Module):

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from thunder_core.errors import OutOfTolerance
-from thunder_core.recipe import Tolerance
-from thunder_core.validation.degenerate_outputs import Finiteness
-from thunder_core.validation.distance import Distance
-from thunder_core.validation.report import Errors, LanguageReport, ValidationReport
-from thunder_core.validation.verdict import Measurement, judge, require_passed, smallest_times_eager
+from thunder_core.foundation.errors import OutOfTolerance
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.validation.degenerate_outputs import Finiteness
+from thunder_core.workflow.validation.distance import Distance
+from thunder_core.workflow.validation.report import Errors, LanguageReport, ValidationReport
+from thunder_core.workflow.validation.verdict import Measurement, judge, require_passed, smallest_times_eager
 
 
 def errors(maximum: float, mean: float) -> Errors:

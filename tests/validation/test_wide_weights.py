@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.families import inputs_for, sample
-from thunder_core.claiming import deferred_tensor
-from thunder_core.quantization.replacement import QuantizationSettings, quantized_model
-from thunder_core.recipe import Tolerance
-from thunder_core.validation import ValidationReport, comparison, precision, validate, wide_weights
+from thunder_core.backend.claiming import deferred_tensor
+from thunder_core.backend.quantization.replacement import QuantizationSettings, quantized_model
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.workflow.validation import ValidationReport, comparison, precision, validate, wide_weights
 
 FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
 
@@ -115,7 +115,7 @@ def test_inputs_that_there_is_no_time_for_are_left_out_and_noted(monkeypatch):
     inputs = [{"input": torch.randn(2, 4)} for _ in range(5)]
 
     def validated(seconds: float) -> ValidationReport:
-        monkeypatch.setattr("thunder_core.validation.budget.time.perf_counter", Clock())
+        monkeypatch.setattr("thunder_core.workflow.validation.budget.time.perf_counter", Clock())
         return validate(model, model, inputs, Tolerance(), language_model=False, seconds=seconds)
 
     assert validated(1000.0).inputs == 5

@@ -8,7 +8,7 @@ import torch
 
 from docs import versions as page
 from tests.versions.record import Record, main, read_records, with_record, write_records
-from thunder_core.tested_versions import TESTED, release_of, text_of
+from thunder_core.foundation.tested_versions import TESTED, release_of, text_of
 
 RECORD = Record("2026-01-02", "3.11.7", "2.14.1", "-", "5.23.0", "tests/ir", 10, 1, 2)
 CASES = {"passed": 4, "<failure/>": 2, "<error/>": 1, "<skipped/>": 3}

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import TorchNotTested
-from thunder_core.tested_versions import ALLOW, TESTED, is_tested, release_of, require_tested_torch
+from thunder_core.foundation.errors import TorchNotTested
+from thunder_core.foundation.tested_versions import ALLOW, TESTED, is_tested, release_of, require_tested_torch
 
 NEWER = "2.15.0+cpu"
 OLDER = "2.10.2"
@@ -91,7 +91,7 @@ def test_releases_are_compared_as_numbers():
 
 def test_import_that_fails_on_an_untested_release_names_the_release(monkeypatch):
     def fail(name: str, *rest: Any) -> ModuleType:
-        if name == "thunder_core.dynamo":
+        if name == "thunder_core.compilation.dynamo":
             raise AttributeError("module 'torch' has no attribute '_renamed'")
         return import_module(name, *rest)
 

@@ -10,19 +10,19 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
-from thunder_cli.bench_output import BenchOutput
-from thunder_cli.ci_options import CiOptions
+from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
+from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.settings import Settings
-from thunder_core.errors import BadOption
-from thunder_core.models.names import is_generation
-from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.models.request.names import is_generation
+from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
 
 if TYPE_CHECKING:
-    from thunder_core.artifact.consent import Consent
-    from thunder_core.benchmark import BenchmarkSuite
+    from thunder_core.workflow.artifact.trust.consent import Consent
+    from thunder_core.workflow.benchmark import BenchmarkSuite
 
 
 @expand_options
@@ -61,7 +61,7 @@ def bench(
     generate it measures `generate`. Reported are the time to the first token, the time of each further token, and
     whether the tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable.
     """
-    from thunder_cli.ci_report import reporting
+    from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "bench") as checks:
         output = replace(output, style="json" if json else output.style, quiet=quiet)
@@ -69,16 +69,16 @@ def bench(
         bench_request = generation_told(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
         if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
-            from thunder_cli.result_comparison import compare_files
+            from thunder_cli.results.result_comparison import compare_files
 
             compare_files(Path(model or "").expanduser(), Path(other).expanduser(), output)
             return
-        from thunder_cli.gates import earlier_result
+        from thunder_cli.results.gates import earlier_result
 
         earlier = earlier_result(output, bench_request.runs)
         suite, subject = measure_subject(settings.naming(model), other, bench_request, trust, stderr(quiet=quiet))
-        from thunder_cli.bench_result import finish_bench
-        from thunder_cli.ci_findings import note_suite
+        from thunder_cli.ci.ci_findings import note_suite
+        from thunder_cli.results.bench_result import finish_bench
 
         note_suite(checks, suite)
 
@@ -106,7 +106,7 @@ def measure_subject(
 
     With it the name of the candidate that is on trial.
     """
-    from thunder_core.artifact.read import is_artifact
+    from thunder_core.workflow.artifact.format.read import is_artifact
 
     folder = Path(settings.get("model") or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
@@ -129,8 +129,8 @@ def measure_artifacts(
     require_two_artifacts(first, second)
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
     with importing_tested(told):
-        from thunder_core.pipeline.bench import bench_artifacts
-        from thunder_core.pipeline.generation_bench import bench_artifacts_generation
+        from thunder_core.workflow.pipeline.bench import bench_artifacts
+        from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
     with watching(told) as progress:
         if bench_request.generates:
             folders = (first, second)
@@ -149,8 +149,8 @@ def measure_artifact(
 
     device = device_of_artifact(folder, settings)
     with importing_tested(told):
-        from thunder_core.pipeline.bench import bench_artifact
-        from thunder_core.pipeline.generation_bench import bench_artifacts_generation
+        from thunder_core.workflow.pipeline.bench import bench_artifact
+        from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
     with watching(told) as progress:
         if bench_request.generates:
             return bench_artifacts_generation(
@@ -162,8 +162,8 @@ def measure_artifact(
 def device_of_artifact(folder: Path, settings: Settings) -> str | None:
     """The device that was named for an artifact; raises for what is no artifact of ours, and for any other setting."""
     from thunder_cli.settings import require_artifacts_own
-    from thunder_core.artifact.read import read_manifest
-    from thunder_core.models.names import spelled_device
+    from thunder_core.workflow.artifact.format.read import read_manifest
+    from thunder_core.workflow.models.request.names import spelled_device
 
     task = {"task"} if is_generation(settings.get("task")) else set()
     require_artifacts_own(settings, folder, but={"device", "trust-remote-code", *task})
@@ -180,8 +180,8 @@ def measure_model(settings: Settings, bench_request: BenchRequest, told: Console
 
     request = checked_request(settings, told)
     with importing_tested(told):
-        from thunder_core.pipeline.bench import bench_model
-        from thunder_core.pipeline.generation_bench import bench_generation
+        from thunder_core.workflow.pipeline.bench import bench_model
+        from thunder_core.workflow.pipeline.generation_bench import bench_generation
     with watching(told) as progress:
         measured = bench_generation if bench_request.generates else bench_model
         return measured(request, bench_request, progress)
@@ -189,7 +189,7 @@ def measure_model(settings: Settings, bench_request: BenchRequest, told: Console
 
 def require_two_artifacts(*folders: Path) -> None:
     """Raise `BadOption` where what is to be compared is not two artifacts."""
-    from thunder_core.artifact.read import is_artifact
+    from thunder_core.workflow.artifact.format.read import is_artifact
 
     strange = [str(folder) for folder in folders if not is_artifact(folder)]
     if strange:

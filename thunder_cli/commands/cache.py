@@ -8,11 +8,11 @@ import typer
 
 from thunder_cli.console import plain, print_json, say, stdout
 from thunder_cli.options import FLAG, Debug, Json
-from thunder_core import plugins
-from thunder_core.printable import printable
+from thunder_core.foundation import plugins
+from thunder_core.foundation.printable import printable
 
 if TYPE_CHECKING:
-    from thunder_core.cache import Freed, Record
+    from thunder_core.backend.cache import Freed, Record
 
 cache = typer.Typer(help="Manage the cache of compiled kernels.", invoke_without_command=True)
 
@@ -23,7 +23,7 @@ DryRun = Annotated[
 
 def complete_entry(incomplete: str) -> list[tuple[str, str]]:
     """The entries whose digests begin so, each with its label, for the shell's completion."""
-    from thunder_core.cache import Store
+    from thunder_core.backend.cache import Store
 
     return [(one.digest[:12], printable(one.label)) for one in Store().entries() if one.digest.startswith(incomplete)]
 
@@ -39,7 +39,7 @@ def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) 
 def list_entries(*, json: Json = False, debug: Debug = False) -> None:
     """List the entries with their sizes and ages, most recently used first."""
     from thunder_cli.views.cache import records_view
-    from thunder_core.cache import Store
+    from thunder_core.backend.cache import Store
 
     store = Store()
     records = store.entries()
@@ -57,8 +57,8 @@ def list_entries(*, json: Json = False, debug: Debug = False) -> None:
 def verify(*, json: Json = False, debug: Debug = False) -> None:
     """Check the digest of every file, and remove damaged entries; the exit status is 1 if there were any."""
     from thunder_cli.views.cache import damage_view, entries
-    from thunder_core.cache import Store
-    from thunder_core.errors import CacheDamaged
+    from thunder_core.backend.cache import Store
+    from thunder_core.foundation.errors import CacheDamaged
 
     store = Store()
     records = store.verify()
@@ -98,8 +98,8 @@ def prune(
 ) -> None:
     """Remove the least recently used entries, by total size, by age, or both."""
     from thunder_cli.amount import age_of, bytes_of
-    from thunder_core.cache import Store
-    from thunder_core.errors import BadOption
+    from thunder_core.backend.cache import Store
+    from thunder_core.foundation.errors import BadOption
 
     if max_size is None and max_age is None:
         raise BadOption(
@@ -114,7 +114,7 @@ def prune(
 @cache.command()
 def clear(*, dry_run: DryRun = False, json: Json = False, debug: Debug = False) -> None:
     """Remove every entry."""
-    from thunder_core.cache import Store
+    from thunder_core.backend.cache import Store
 
     show_freed(Store().clear(dry_run=dry_run), json=json, dry_run=dry_run)
 
@@ -145,7 +145,7 @@ def why(
 ) -> None:
     """Explain a cache miss: which fields of the entry's key differ from the closest existing entry."""
     from thunder_cli.views.cache import why_view
-    from thunder_core.cache import Key, Store
+    from thunder_core.backend.cache import Key, Store
 
     store = Store()
     record = find_entry(store.entries(), entry)
@@ -158,7 +158,7 @@ def why(
 
 def find_entry(records: list[Record], wanted: str | None) -> Record:
     """The entry whose digest begins so, or the last that was built under a label; raises `UnknownName`, `BadOption`."""
-    from thunder_core.errors import BadOption, UnknownName
+    from thunder_core.foundation.errors import BadOption, UnknownName
 
     sound = sorted((one for one in records if not one.damage), key=lambda one: one.created)
     found = [one for one in sound if wanted is None or one.label == wanted][-1:]

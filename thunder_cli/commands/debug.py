@@ -9,15 +9,15 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
-from thunder_cli.ci_options import CiOptions
+from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
-from thunder_core.pipeline.debug_request import DebugRequest, check_debug_request
+from thunder_core.workflow.pipeline.request.debug_request import DebugRequest, check_debug_request
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline.debug import Diagnosis
+    from thunder_core.workflow.pipeline.debug import Diagnosis
 
 SIZES = ("batch", "seq", "cache", "dynamic", "prompt-length", "new-tokens")
 
@@ -43,13 +43,13 @@ def debug(
     With --dynamic, the program that serves the range is examined, and with --task generate each program of `generate`.
     The exit status is 1 if an error was found and 0 otherwise.
     """
-    from thunder_cli.ci_report import reporting
+    from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "debug") as checks:
         check_debug_request(debug_request)
         diagnosis = diagnose(settings.naming(subject), debug_request, trust, stderr(quiet=quiet))
         show(diagnosis, json=json)
-        from thunder_cli.ci_findings import note_diagnosis
+        from thunder_cli.ci.ci_findings import note_diagnosis
 
         note_diagnosis(checks, diagnosis)
         if not diagnosis.is_clean:
@@ -61,14 +61,14 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
     from thunder_cli.import_notice import importing_tested
     from thunder_cli.progress import watching
     from thunder_cli.settings import require_artifacts_own
-    from thunder_core.artifact.read import is_artifact
+    from thunder_core.workflow.artifact.format.read import is_artifact
 
     folder = Path(settings.get("model") or "").expanduser()
     if settings.get("model") and is_artifact(folder):
         require_artifacts_own(settings, folder)
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
         with importing_tested(told):
-            from thunder_core.pipeline.debug import debug_artifact
+            from thunder_core.workflow.pipeline.debug import debug_artifact
         with watching(told) as progress:
             return debug_artifact(folder, request, consent=consent, progress=progress)
     trust.refuse()
@@ -83,7 +83,7 @@ def diagnose_model(settings: Settings, debug_request: DebugRequest, told: Consol
 
     request = checked_request(settings, told)
     with importing_tested(told):
-        from thunder_core.pipeline.debug import debug_model
+        from thunder_core.workflow.pipeline.debug import debug_model
     with watching(told) as progress:
         return debug_model(request, debug_request, progress)
 

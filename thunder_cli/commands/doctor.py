@@ -14,7 +14,7 @@ from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.import_notice import importing
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.options import FLAG, Debug, Json
-from thunder_core.errors import EnvironmentLacks
+from thunder_core.foundation.errors import EnvironmentLacks
 
 if TYPE_CHECKING:
     from thunder_cli.health import Check
@@ -89,7 +89,7 @@ def verdict(checks: Sequence[Check]) -> Text:
 
 def print_checks(checks: Sequence[Check], *, healthy: bool) -> None:
     """Print the checks and the environment as JSON."""
-    from thunder_core.report import describe_environment
+    from thunder_core.workflow.report import describe_environment
 
     environment = plain(describe_environment())
     print_json(

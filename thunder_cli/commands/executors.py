@@ -13,8 +13,8 @@ from rich.text import Text
 from thunder_cli.console import print_json, stderr, stdout
 from thunder_cli.import_notice import importing
 from thunder_cli.options import Debug, Json, complete_executor
-from thunder_core import plugins
-from thunder_core.errors import ThunderError, WrongInputs
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import ThunderError, WrongInputs
 
 Row = dict[str, object]
 
@@ -56,8 +56,8 @@ def executors(
 def show_artifact(folder: Path, json: bool) -> None:
     """Print what the report of an artifact says of its executors."""
     from thunder_cli.views.outcome import operations_view, refused_view
-    from thunder_core.artifact.read import open_artifact
-    from thunder_core.artifact.report import read_report
+    from thunder_core.workflow.artifact.format.read import open_artifact
+    from thunder_core.workflow.artifact.format.report import read_report
 
     report = read_report(open_artifact(folder))
     if report is None:

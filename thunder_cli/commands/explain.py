@@ -10,8 +10,8 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
-from thunder_core import plugins
-from thunder_core.errors import ThunderError, UnknownName, all_errors
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import ThunderError, UnknownName, all_errors
 
 Error = type[ThunderError]
 

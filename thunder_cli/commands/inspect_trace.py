@@ -12,11 +12,11 @@ from thunder_cli.console import print_json, stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
-from thunder_core.printable import printable
+from thunder_core.foundation.printable import printable
 
 if TYPE_CHECKING:
     from thunder_cli.views.trace import View
-    from thunder_core.inspect.subject import Subject
+    from thunder_core.workflow.inspect.subject import Subject
 
 TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
 Level = Literal["torch", "aten"]
@@ -93,8 +93,8 @@ def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
 def subject_named(settings: Settings, program: int) -> Subject:
     """The artifact that is named; or else the model, loaded, compiled and called once."""
     from thunder_cli.settings import require_artifacts_own
-    from thunder_core.artifact.read import is_artifact, open_artifact
-    from thunder_core.inspect.subject import subject_of
+    from thunder_core.workflow.artifact.format.read import is_artifact, open_artifact
+    from thunder_core.workflow.inspect.subject import subject_of
 
     folder = Path(settings.get("model") or "").expanduser()
     if not settings.get("model") or not is_artifact(folder):
@@ -110,13 +110,13 @@ def subject_made(settings: Settings) -> Subject:
 
     request = checked_request(settings, stderr())
     with importing_tested(stderr()):
-        from thunder_core.inspect.in_process import traced_model
+        from thunder_core.workflow.inspect.in_process import traced_model
     return traced_model(request)
 
 
 def write(path: Path, text: str) -> None:
     """Write a text file; raises `OutputNotWritable`."""
-    from thunder_core.errors import OutputNotWritable
+    from thunder_core.foundation.errors import OutputNotWritable
 
     try:
         path.write_text(printable(text), encoding="utf-8")

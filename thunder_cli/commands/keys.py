@@ -10,7 +10,7 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
-from thunder_core.storage.absolute import absolute
+from thunder_core.foundation.storage.absolute import absolute
 
 keys = typer.Typer(help="Make keys, and say whose artifacts are trusted.", invoke_without_command=True)
 
@@ -25,7 +25,7 @@ def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) 
 @keys.command("list")
 def list_keys(*, json: Json = False, debug: Debug = False) -> None:
     """List the trusted keys. Artifacts signed with them load without a warning."""
-    from thunder_core.artifact.public_keys import trusted_file, trusted_list
+    from thunder_core.workflow.artifact.trust.public_keys import trusted_file, trusted_list
 
     found = trusted_list()
     if json:
@@ -51,7 +51,7 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Create a key pair: FILE to sign with, readable by you alone, and FILE.pub for others to trust."""
-    from thunder_core.artifact.keys import new_key_pair, public_place
+    from thunder_core.workflow.artifact.trust.keys import new_key_pair, public_place
 
     place = absolute(file)
     made = new_key_pair(place, place.name if comment is None else " ".join(comment.split()))
@@ -71,8 +71,8 @@ def trust(
     debug: Debug = False,
 ) -> None:
     """Add the keys in FILE to the trusted list. Artifacts signed with them load without a warning."""
-    from thunder_core.artifact.keys import read_public_keys
-    from thunder_core.artifact.public_keys import trusted_list, write_trusted
+    from thunder_core.workflow.artifact.trust.keys import read_public_keys
+    from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
     added = read_public_keys(file.expanduser())
     write_trusted((*trusted_list(), *added))
@@ -87,10 +87,10 @@ def forget(
     debug: Debug = False,
 ) -> None:
     """Remove a key from the trusted list."""
-    from thunder_core import plugins
-    from thunder_core.artifact.keys import read_public_keys
-    from thunder_core.artifact.public_keys import trusted_list, write_trusted
-    from thunder_core.errors import UnknownName
+    from thunder_core.foundation import plugins
+    from thunder_core.foundation.errors import UnknownName
+    from thunder_core.workflow.artifact.trust.keys import read_public_keys
+    from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
     known = trusted_list()
     gone = [one for one in known if key in (one.fingerprint, one.comment, one.text)]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli import options
-from thunder_cli.ci_options import CiOptions
+from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline import Outcome, Plan, Request
+    from thunder_core.workflow.pipeline import Outcome, Plan, Request
 
 
 @expand_options
@@ -41,7 +41,7 @@ def optimize(
     With --train, the subject is a training step. Validation compares its loss and the gradient of every parameter.
     The benchmark measures forward and backward, and the artifact holds both.
     """
-    from thunder_cli.ci_report import reporting
+    from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "optimize") as checks:
         request = settings.naming(model).over(read_settings(config) if config else Settings()).request()
@@ -57,7 +57,7 @@ def optimize(
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
         with importing_tested(told):
-            from thunder_core.pipeline import plan
+            from thunder_core.workflow.pipeline import plan
 
             planned = plan(request, dry_run=dry_run)
         if dry_run:
@@ -67,10 +67,10 @@ def optimize(
         if planned.lacking_memory is not None:  # before more is imported
             raise planned.lacking_memory
         with importing(told):
-            from thunder_core.pipeline import carry_out
+            from thunder_core.workflow.pipeline import carry_out
         with watching(told) as progress:
             outcome = carry_out(planned, progress)
-        from thunder_cli.ci_findings import note_report
+        from thunder_cli.ci.ci_findings import note_report
 
         note_report(checks, outcome.report)
         show_outcome(outcome, json=json, quiet=quiet)
@@ -78,11 +78,11 @@ def optimize(
 
 def refuse_early(request: Request, *, dry_run: bool = False) -> None:
     """Raise what names, sizes and paths tell of a request, the cheapest to be known first."""
-    from thunder_core.pipeline.request_checks import check_request
+    from thunder_core.workflow.pipeline.request.request_checks import check_request
 
     check_request(request, dry_run=dry_run)
 
-    from thunder_core.pipeline.destination import check_destination
+    from thunder_core.workflow.pipeline.request.destination import check_destination
 
     check_destination(request)
 

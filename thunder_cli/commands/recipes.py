@@ -12,10 +12,10 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, say, stderr, stdout
 from thunder_cli.options import Debug, Json, complete_executor, complete_recipe
-from thunder_core import plugins
+from thunder_core.foundation import plugins
 
 if TYPE_CHECKING:
-    from thunder_core.recipe import Recipe
+    from thunder_core.passes.recipe import Recipe
 
 DEFAULT = "default"
 REASON = "reason for this position"
@@ -60,7 +60,7 @@ def show(
 
     plugins.require("recipes", name)
     with quiet_libraries(debug=debug), importing(stderr()):
-        from thunder_core.pipeline.recipes import recipe_class
+        from thunder_core.workflow.pipeline.request.recipes import recipe_class
 
         shown = as_data(recipe_class(name)())
     if json:
@@ -96,8 +96,8 @@ def explain(
     """Show the combination of recipes: every step, and the reason for its position."""
     from thunder_cli.import_notice import importing
     from thunder_cli.library_output import quiet_libraries
-    from thunder_core.options import require_values
-    from thunder_core.pipeline.request import Request
+    from thunder_core.foundation.options import require_values
+    from thunder_core.workflow.pipeline.request.request import Request
 
     request = Request(
         recipe=tuple(names),
@@ -107,7 +107,7 @@ def explain(
     )
     require_values(request)
     with quiet_libraries(debug=debug), importing(stderr()):
-        from thunder_core.pipeline.recipes import requested_recipe
+        from thunder_core.workflow.pipeline.request.recipes import requested_recipe
 
         explained = explanation(requested_recipe(request))
     if json:
@@ -118,9 +118,9 @@ def explain(
 
 def explanation(recipe: Recipe) -> dict[str, Any]:
     """The composition of a recipe as plain data: its parts, its steps in their order with the reasons, its settings."""
-    from thunder_core.compiler import CLEANUP_TRANSFORMS
-    from thunder_core.recipe.composition import reasons
-    from thunder_core.recipe.settings import WITHOUT
+    from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
+    from thunder_core.passes.recipe.composition import reasons
+    from thunder_core.passes.recipe.settings import WITHOUT
 
     steps = reasons(recipe.composition, CLEANUP_TRANSFORMS)
     return {
@@ -164,7 +164,7 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Create the files of a new recipe, with documentation and a test."""
-    from thunder_core.pipeline.new_recipe import write_recipe
+    from thunder_core.workflow.pipeline.request.new_recipe import write_recipe
 
     written = write_recipe(name, out)
     if json:
@@ -178,9 +178,9 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
     """A recipe with its default options as plain data."""
     import inspect
 
-    from thunder_core.pipeline.executors import candidates
-    from thunder_core.pipeline.recipes import recipe_class
-    from thunder_core.recipe import order_transforms
+    from thunder_core.passes.recipe import order_transforms
+    from thunder_core.workflow.pipeline.request.recipes import recipe_class
+    from thunder_core.workflow.pipeline.session.executors import candidates
 
     fields = type(recipe).Options.model_fields
     return {

@@ -13,11 +13,11 @@ from thunder_cli.console import print_json, results, say, stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
-from thunder_core.errors import BadOption
-from thunder_core.pipeline.run_request import PROMPT_FIX, RunRequest, check_run_request
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, RunRequest, check_run_request
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline.generation import Token, WeightReading
+    from thunder_core.workflow.pipeline.generation.artifact_generation import Token, WeightReading
 
 
 @expand_options
@@ -40,15 +40,15 @@ def run(
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing_tested
-        from thunder_core.artifact.read import read_manifest
+        from thunder_core.workflow.artifact.format.read import read_manifest
 
         check_run_request(request)
         given = request.prompt_ids or request.prompt or prompt_of_stdin()
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing_tested(told):
-            from thunder_core.models.tokens import prompt_tokens
-            from thunder_core.pipeline.generation import open_generator
+            from thunder_core.workflow.models.inputs.tokens import prompt_tokens
+            from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
         generator = open_generator(artifact.expanduser(), consent)
         tokenizer = generator.tokenizer() if isinstance(given, str) else None
@@ -87,7 +87,7 @@ class ToldTokens:
 
     def __init__(self, tokenizer: Any, *, shown: bool) -> None:
         """Without a tokenizer, there is no text."""
-        from thunder_core.pipeline.generation import TextPieces
+        from thunder_core.workflow.pipeline.generation.artifact_generation import TextPieces
 
         self.tokens: list[Token] = []
         self.shown = shown

@@ -33,9 +33,9 @@ def sign(
     """
     from rich.text import Text
 
-    from thunder_core.artifact.keys import read_private_key
-    from thunder_core.artifact.read import open_artifact
-    from thunder_core.artifact.signature import sign_folder
+    from thunder_core.workflow.artifact.format.read import open_artifact
+    from thunder_core.workflow.artifact.format.signature import sign_folder
+    from thunder_core.workflow.artifact.trust.keys import read_private_key
 
     private = read_private_key(key.expanduser())
     opened = open_artifact(artifact)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from thunder_cli import options
-from thunder_cli.ci_options import CiOptions
+from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
-from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest, check_validate_request
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline.validate import Revalidation
+    from thunder_core.workflow.pipeline.validate import Revalidation
 
 
 @expand_options
@@ -35,22 +35,22 @@ def validate(
     validation is pending is marked as validated. No other artifact is changed. The exit status is 4 if an output is
     out of tolerance or not finite.
     """
-    from thunder_cli.ci_report import reporting
+    from thunder_cli.ci.ci_report import reporting
 
     with quiet_libraries(debug=debug), reporting(ci, "validate") as checks:
         from thunder_cli.import_notice import importing_tested
         from thunder_cli.progress import watching
-        from thunder_core.artifact.read import read_manifest
+        from thunder_core.workflow.artifact.format.read import read_manifest
 
         check_validate_request(request)
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing_tested(told):
-            from thunder_core.pipeline.validate import validate_artifact
+            from thunder_core.workflow.pipeline.validate import validate_artifact
         with watching(told) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
             done = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
-        from thunder_cli.ci_findings import note_validation
+        from thunder_cli.ci.ci_findings import note_validation
 
         note_validation(checks, done.validation)
         show(done, json=json, quiet=quiet)

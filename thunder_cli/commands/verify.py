@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli import options
-from thunder_cli.ci_options import CiOptions
+from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import print_json, stdout
 from thunder_cli.option_groups import expand_options
 from thunder_cli.options import FLAG, Debug, Json
@@ -16,8 +16,8 @@ from thunder_cli.options import FLAG, Debug, Json
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from thunder_core.artifact.public_keys import PublicKey
-    from thunder_core.artifact.read import Artifact
+    from thunder_core.workflow.artifact.format.read import Artifact
+    from thunder_core.workflow.artifact.trust.public_keys import PublicKey
 
 MOST_NAMED = 3  # files, in a message
 
@@ -49,10 +49,10 @@ def verify(
     The exit status is 6 for an invalid or unlisted file and for an invalid signature. A missing signature by a given
     --key has the same exit status. An artifact without a signature passes, unless --require-signature is given.
     """
-    from thunder_cli.ci_report import reporting
-    from thunder_core.artifact.consent import Consent
-    from thunder_core.artifact.read import open_artifact
-    from thunder_core.artifact.signature import keys_of, require_authentic, signers_of
+    from thunder_cli.ci.ci_report import reporting
+    from thunder_core.workflow.artifact.format.read import open_artifact
+    from thunder_core.workflow.artifact.format.signature import keys_of, require_authentic, signers_of
+    from thunder_core.workflow.artifact.trust.consent import Consent
 
     with reporting(ci, "verify"):
         named = None if key is None else tuple(one.expanduser() for one in key)
@@ -69,8 +69,8 @@ def verify(
 
 def require_nothing_else(opened: Artifact) -> None:
     """Raise `ArtifactDamaged` for a file in the folder that the manifest does not list."""
-    from thunder_core.artifact.place import strange_files
-    from thunder_core.artifact.read import damaged
+    from thunder_core.workflow.artifact.format.place import strange_files
+    from thunder_core.workflow.artifact.format.read import damaged
 
     strange = sorted(strange_files(opened.folder, opened.manifest))
     if strange:

@@ -12,9 +12,9 @@ from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of
 from thunder_cli.views.quantity import rounds_of, speedup
 from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, titled
-from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
-from thunder_core.benchmark.report import candidate_in_words, size_in_words
-from thunder_core.benchmark.verdict import in_words
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
+from thunder_core.workflow.benchmark.report import candidate_in_words, size_in_words
+from thunder_core.workflow.benchmark.verdict import in_words
 
 
 def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import heading, size_of
 from thunder_cli.views.quantity import seconds
-from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
-from thunder_core.printable import printable
-from thunder_core.report import render_benchmark
+from thunder_core.foundation.printable import printable
+from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
+from thunder_core.workflow.report import render_benchmark
 
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
 BAR = 0.8  # share of the room between two sizes that bars take

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from thunder_cli.views.quantity import ago, counted, size
 from thunder_cli.views.table import DIM, HEAD, plain_table
-from thunder_core.cache import Freed, Record, Why
+from thunder_core.backend.cache import Freed, Record, Why
 
 SHORT = 12  # digits of a digest
 WIDE = 100  # columns; below it, it is left out when an entry was built

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from thunder_cli.views.quantity import counted, magnitude
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, spaced
-from thunder_core.pipeline.debug import Diagnosis, ReproductionFacts
-from thunder_core.validation.inside import Fault, NonFiniteLine, TensorFacts
+from thunder_core.workflow.pipeline.debug import Diagnosis, ReproductionFacts
+from thunder_core.workflow.validation.inside import Fault, NonFiniteLine, TensorFacts
 
 SHOWN_INPUTS = 8
 

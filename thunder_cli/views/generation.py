@@ -10,8 +10,8 @@ from rich.text import Text
 
 from thunder_cli.views.quantity import rate, rounds_of, seconds, size, speedup
 from thunder_cli.views.table import fitting, plain_table, titled
-from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
-from thunder_core.benchmark.report import size_in_words
+from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
+from thunder_core.workflow.benchmark.report import size_in_words
 
 Cell = Callable[[BenchmarkCandidate, GenerationBenchmark], str]
 

@@ -14,11 +14,11 @@ from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.quantity import counted, magnitude, rate, rounds_of, seconds, size, speedup
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, spaced, titled
-from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
-from thunder_core.report import Report
-from thunder_core.report.number_format import percent
-from thunder_core.validation import OutputReport, ValidationReport
-from thunder_core.validation.report import Evaluation, GenerationReport, QuantizationReport
+from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport
+from thunder_core.workflow.report import Report
+from thunder_core.workflow.report.number_format import percent
+from thunder_core.workflow.validation import OutputReport, ValidationReport
+from thunder_core.workflow.validation.report import Evaluation, GenerationReport, QuantizationReport
 
 SHOWN_OUTPUTS = 6
 SHOWN_LAYERS = 3

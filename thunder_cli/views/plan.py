@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline import Plan
+    from thunder_core.workflow.pipeline import Plan
 
 STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "busy": "yellow", "skipped": "dim"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from thunder_core.benchmark import BenchmarkReport, Interval
+    from thunder_core.workflow.benchmark import BenchmarkReport, Interval
 
 SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from thunder_cli.views.quantity import counted, magnitude, seconds, speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, titled
-from thunder_core.report import Report
-from thunder_core.report.ranges import ConstraintRow, Point, constraints_of, points_of, served
+from thunder_core.workflow.report import Report
+from thunder_core.workflow.report.ranges import ConstraintRow, Point, constraints_of, points_of, served
 
 SPARE = ("eager's own", "eager", "thunder")  # the columns that narrow consoles leave out, in this order
 

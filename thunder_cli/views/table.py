@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_core.benchmark import Verdict
+from thunder_core.workflow.benchmark import Verdict
 
 DIM, HEAD = "dim", "bold"
 GOOD, BAD = "green", "bold red"

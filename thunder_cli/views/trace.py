@@ -14,15 +14,15 @@ from rich.text import Text
 from thunder_cli.console import say, stderr, stdout
 from thunder_cli.views.quantity import counted, seconds, size
 from thunder_cli.views.ranges import constraints_view
-from thunder_core.errors import BadOption
-from thunder_core.inspect.difference import unified
-from thunder_core.inspect.regions import EarlierStages, all_held
-from thunder_core.inspect.runnable import runnable
-from thunder_core.inspect.select import StatementMatch, belonging_to, matches, module_lines, modules
-from thunder_core.inspect.subject import InspectedStage, Subject
-from thunder_core.ir.layout import layout
-from thunder_core.ir.listing import Listing
-from thunder_core.report.ranges import constraint_rows
+from thunder_core.foundation.errors import BadOption
+from thunder_core.tracing.ir.layout import layout
+from thunder_core.tracing.ir.listing import Listing
+from thunder_core.workflow.inspect.difference import unified
+from thunder_core.workflow.inspect.regions import EarlierStages, all_held
+from thunder_core.workflow.inspect.runnable import runnable
+from thunder_core.workflow.inspect.select import StatementMatch, belonging_to, matches, module_lines, modules
+from thunder_core.workflow.inspect.subject import InspectedStage, Subject
+from thunder_core.workflow.report.ranges import constraint_rows
 
 OWN = "those of the model, not in the artifact"
 THEME = "ansi_dark"

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import torch
 
-from thunder_core.extension.requirement import Cuda
-from thunder_core.fusion.wrapping import WrappingExecutor
-from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.backend.fusion.wrapping import WrappingExecutor
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 # What makes the host wait, or reads its memory, cannot be recorded.
 WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)

@@ -25,9 +25,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from thunder_core.errors import ThunderError
-from thunder_core.runtime.library.examination import is_examined
-from thunder_core.runtime.library.extent import extent
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.tracing.library.examination import is_examined
+from thunder_core.tracing.library.extent import extent
 from thunder_executors.cudagraphs.recording import Cuda
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from thunder_core.runtime.library.collection import collection_paused
+from thunder_core.tracing.library.collection import collection_paused
 
 Place: TypeAlias = tuple[int, int]  # a device, and a stream of it
 

@@ -9,18 +9,18 @@ from typing import ClassVar
 
 import torch
 
-from thunder_core import plugins
-from thunder_core.extension.requirement import CxxCompiler
-from thunder_core.fusion.attention import claim_attention
-from thunder_core.fusion.conditions import unmet_at_hints
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.sizes import hint_of
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.fusion.attention import claim_attention
+from thunder_core.backend.fusion.conditions import unmet_at_hints
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.foundation import plugins
+from thunder_core.tracing.extension.requirement import CxxCompiler
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.inductor.building.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
-from thunder_executors.inductor.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
 from thunder_executors.inductor.value_checks import is_checked
 

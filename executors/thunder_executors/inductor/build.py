@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from thunder_core.errors import CompilerFailed, OutOfDisk, ThunderError
-from thunder_core.fusion.fuse import Refusal
-from thunder_core.fusion.machine_code import MachineCode
-from thunder_core.fusion.region import Region
-from thunder_core.fusion.watch import advance
-from thunder_executors.inductor import library
-from thunder_executors.inductor.compilers import Compilers, compilers
+from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.fusion.watch import advance
+from thunder_core.foundation.errors import CompilerFailed, OutOfDisk, ThunderError
+from thunder_executors.inductor.building import library
+from thunder_executors.inductor.building.compilers import Compilers, compilers
+from thunder_executors.inductor.building.machine import processors
 from thunder_executors.inductor.generate import CppKernel, GeneratedCode, Unsupported, generate, refusal_for
-from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import in_own_environment
 from thunder_executors.inductor.value_checks import with_flag

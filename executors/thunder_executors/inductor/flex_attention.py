@@ -13,11 +13,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from thunder_core.fusion.region import Region
-from thunder_core.ir.attention import ElementFunction
-from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.tree import replace_leaves
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.ir.attention import ElementFunction
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.tree import replace_leaves
 
 THREADS = re.compile(r"int64_t num_thread = \d+;")
 

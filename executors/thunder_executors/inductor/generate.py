@@ -22,18 +22,18 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
-from thunder_core.capture.all_sizes import size_oblivious
-from thunder_core.capture.convolutions import convolutions_for_all_sizes
-from thunder_core.capture.layouts import is_symbolic
-from thunder_core.fusion.conditions import NO_SIZES, SizesByName, named_sizes, size_of
-from thunder_core.fusion.fuse import Refusal
-from thunder_core.fusion.region import Region
+from thunder_core.backend.fusion.conditions import NO_SIZES, SizesByName, named_sizes, size_of
+from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
+from thunder_core.tracing.capture.torch_facts.convolutions import convolutions_for_all_sizes
+from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
+from thunder_executors.inductor.building.vector_extension import trusted_processor
 from thunder_executors.inductor.flex_attention import attention_graph, is_attention, with_threads_of_call
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.loop_strides import expanded_strides
 from thunder_executors.inductor.sizes import conditions_of
-from thunder_executors.inductor.vector_extension import trusted_processor
 
 # The module from which Inductor takes the function that hashes Triton's files: `codecache` from PyTorch 2.12 on.
 KEY_OWNER: Any = codecache if hasattr(codecache, "triton_key") else triton_compat

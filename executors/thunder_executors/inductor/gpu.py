@@ -15,10 +15,11 @@ from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
 from torch._inductor.runtime.hints import DeviceProperties
 
-from thunder_core.fusion.fuse import Refusal
-from thunder_core.fusion.machine_code import MachineCode
-from thunder_core.fusion.region import Region
-from thunder_core.fusion.watch import advance
+from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.fusion.watch import advance
+from thunder_executors.inductor.building.machine import architecture
 from thunder_executors.inductor.cubins import compiled, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
@@ -31,7 +32,6 @@ from thunder_executors.inductor.generate import (
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.launch import library_of
-from thunder_executors.inductor.machine import architecture
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.wrapper import printed, statements
 from thunder_executors.triton.cubin import capability_of

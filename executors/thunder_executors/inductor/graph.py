@@ -13,17 +13,17 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 
-from thunder_core.analysis.aliasing import tensors_written
-from thunder_core.capture.faithful import settle_contiguity
-from thunder_core.capture.layouts import is_symbolic
-from thunder_core.capture.shape_env import TraceShapeEnv
-from thunder_core.capture.writes import OUT, without_write
-from thunder_core.fusion.region import Region
-from thunder_core.ir.evaluate import evaluate, evaluate_one
-from thunder_core.ir.proxy import TensorProxy, environment_of
-from thunder_core.ir.sizes import hint_of
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.analysis.aliasing import tensors_written
+from thunder_core.tracing.capture.fakes.faithful import settle_contiguity
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
+from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
+from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write
+from thunder_core.tracing.ir.evaluate import evaluate, evaluate_one
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves
 from thunder_executors.inductor.attention import KERNEL, attention_backward
 from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
 from thunder_executors.inductor.sizes import is_certain, numbers_in

@@ -11,12 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from threading import RLock
 
-from thunder_core import plugins
-from thunder_core.cache import Entry, Key, Store
-from thunder_core.errors import OutOfDisk
-from thunder_core.fusion.fuse import Fused, Refusal
-from thunder_core.fusion.machine_code import MachineCode
-from thunder_core.fusion.region import Region
+from thunder_core.backend.cache import Entry, Key, Store
+from thunder_core.backend.fusion.fuse import Fused, Refusal
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.region import Region
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import OutOfDisk
 
 # Imported when it is needed: Inductor takes seconds.
 BUILD = "thunder_executors.inductor.build:build"

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.errors import ArtifactForeign
-from thunder_core.runtime.library.extent import extent
+from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.tracing.library.extent import extent
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.driver import LoadedCubin, driver
 from thunder_executors.triton.launch import ALIGNMENT

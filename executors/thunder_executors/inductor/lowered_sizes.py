@@ -16,7 +16,7 @@ from torch._inductor import ir, lowering
 from torch._inductor.graph import GraphLowering
 from torch.fx import Node
 
-from thunder_core.capture.all_sizes import every_size_asked
+from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
 
 lowered_pooling_size: Any = lowering.pooling_size
 lowered_node = GraphLowering.run_node

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves
 
 WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # what PyTorch computes in
 Formula = Callable[..., Tensor]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from thunder_core.analysis.aliasing import alias_sets
-from thunder_core.fusion.region import Region
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_executors.inductor.generate import GeneratedCode, Unsupported
 from thunder_executors.inductor.graph import same_layout
 from thunder_executors.inductor.sizes import text_of_sizes

@@ -16,7 +16,7 @@ import torch
 from torch._inductor.fx_passes import reinplace
 from torch.fx import Node
 
-from thunder_core.fusion.updates import has_distinct_places
+from thunder_core.backend.fusion.updates import has_distinct_places
 
 
 def careful_reinplacing() -> AbstractContextManager[Any]:

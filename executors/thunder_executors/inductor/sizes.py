@@ -11,12 +11,12 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_t
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from thunder_core.capture.moves import Move
-from thunder_core.capture.shape_env import NamedSource, TraceShapeEnv
-from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import NumberProxy, environment_of
-from thunder_core.ir.sizes import hint_of, size_for_trace, text_of
-from thunder_core.ir.tree import leaves
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.capture.symbolic.moves import Move
+from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
+from thunder_core.tracing.ir.proxy import NumberProxy, environment_of
+from thunder_core.tracing.ir.sizes import hint_of, size_for_trace, text_of
+from thunder_core.tracing.ir.tree import leaves
 
 
 def in_own_environment(region: Region) -> Region:

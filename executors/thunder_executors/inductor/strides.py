@@ -11,8 +11,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from thunder_core.fusion.conditions import NO_SIZES, SizesByName, size_of
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.backend.fusion.conditions import NO_SIZES, SizesByName, size_of
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors.inductor.sizes import is_certain, text_of_sizes
 
 VIEWS = "reinterpret_tensor"  # of a tensor, sizes, strides and an offset

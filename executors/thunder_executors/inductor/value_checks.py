@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from thunder_core.analysis.data_errors import divides_integers, second_argument
-from thunder_core.fusion.region import Region
-from thunder_core.ir.literal import Code, Scope
-from thunder_core.ir.printer import statement
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
-from thunder_core.ir.sizes import text_of
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves, replace_leaves
-from thunder_core.runtime.blame import operation_comment
+from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.runtime.blame import operation_comment
+from thunder_core.tracing.analysis.data_errors import divides_integers, second_argument
+from thunder_core.tracing.ir.literal import Code, Scope
+from thunder_core.tracing.ir.printer import statement
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.sizes import text_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_executors.inductor.sizes import text_of_sizes
 
 CPU = torch.device("cpu")

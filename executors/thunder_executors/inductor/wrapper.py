@@ -13,10 +13,10 @@ import torch
 from torch._inductor.select_algorithm import extern_kernels
 from torch.overrides import resolve_name
 
-from thunder_core.fusion.conditions import named_sizes
-from thunder_core.fusion.machine_code import ENTRY
-from thunder_core.fusion.region import Region
-from thunder_core.quantization.products import IMPLEMENTATIONS
+from thunder_core.backend.fusion.conditions import named_sizes
+from thunder_core.backend.fusion.machine_code import ENTRY
+from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.strides import with_strides
 from thunder_executors.inductor.torch_versions import CHECK_LAYOUT, with_plain_checks
@@ -38,7 +38,7 @@ OF_SIZES = ("max", "min")
 BORROWED = "extern_kernels"
 INDUCTORS = "torch.ops.inductor."
 OWN_OPERATORS = "torch.ops.thunder."
-PRODUCTS = "thunder_core.quantization.products"
+PRODUCTS = "thunder_core.backend.quantization.products"
 OPERATORS = "torch.ops."  # PyTorch's own, and those of libraries that the model brings along
 NODES = (
     ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Store, ast.Del,

@@ -11,14 +11,14 @@ from typing import ClassVar
 
 import torch
 
-from thunder_core import plugins
-from thunder_core.extension.requirement import Cuda
-from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
-from thunder_core.fusion.machine_code import ENTRY, MachineCode
-from thunder_core.fusion.region import Region
-from thunder_core.fusion.watch import advance
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.runtime.library.extent import extent
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.backend.fusion.machine_code import ENTRY, MachineCode
+from thunder_core.backend.fusion.region import Region
+from thunder_core.backend.fusion.watch import advance
+from thunder_core.foundation import plugins
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.extent import extent
 from thunder_executors.nvfuser import elementwise, reductions, shapes  # noqa: F401 (they fill the table of rules)
 from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
 

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from thunder_core.fusion.machine_code import ENTRY
-from thunder_core.fusion.region import Region
-from thunder_core.ir.literal import Scope
-from thunder_core.ir.printer import statement
-from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.backend.fusion.machine_code import ENTRY
+from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.ir.literal import Scope
+from thunder_core.tracing.ir.printer import statement
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
 
 DTYPES = {
     torch.float64: "Double",

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.nvfuser.definition import (
     SHORT,
     Definition,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.nvfuser.definition import (
     Definition,
     Unsupported,

@@ -10,12 +10,12 @@ import torch
 import triton
 from torch.nn import functional
 
-from thunder_core.claiming.device_code import DeviceCode
-from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.extension.requirement import Cuda
-from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.tracing.extension.requirement import Cuda
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.triton import cross_entropy, gated, quantize, rms_norm, rotary
 from thunder_executors.triton.ahead import cubins, device_code
 from thunder_executors.triton.driver import keep

@@ -8,13 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from thunder_core import plugins
-from thunder_core.cache import REGION, Entry, Key, Store
-from thunder_core.claiming.device_code import DeviceCode
-from thunder_core.fusion.wrapping import unwrapped
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
-from thunder_core.patterns.outcome import trace_on
+from thunder_core.backend.cache import REGION, Entry, Key, Store
+from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.fusion.wrapping import unwrapped
+from thunder_core.backend.patterns.outcome import trace_on
+from thunder_core.foundation import plugins
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.triton.cubin import VERSION, Cubin, compile_for
 from thunder_executors.triton.launch import Launch, Specialization, recorded_launches
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (

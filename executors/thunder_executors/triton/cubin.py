@@ -13,8 +13,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-from thunder_core import plugins
-from thunder_core.errors import BadOption, Bug, EnvironmentLacks
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
 from thunder_executors.triton.elf import architecture_of, most_threads, parameter_sizes
 from thunder_executors.triton.launch import ALIGNMENT, Specialization
 

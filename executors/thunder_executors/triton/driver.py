@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 
-from thunder_core.errors import ArtifactDamaged, ArtifactForeign, Bug, DeviceNotAvailable, OutOfMemory, ThunderError
+from thunder_core.foundation.errors import (
+    ArtifactDamaged,
+    ArtifactForeign,
+    Bug,
+    DeviceNotAvailable,
+    OutOfMemory,
+    ThunderError,
+)
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import KEPT, Launch, Specialization
 

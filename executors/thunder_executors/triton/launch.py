@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from triton import knobs
 
-from thunder_core.errors import DeviceNotAvailable
+from thunder_core.foundation.errors import DeviceNotAvailable
 from thunder_executors.triton import interpreted
 
 Constant: TypeAlias = int | float | bool | str | None

@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (

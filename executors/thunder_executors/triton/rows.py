@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 
 LONGEST_BLOCK = 4096  # elements of a row at once: sixteen a thread, in eight warps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.rows import FLOATS
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent, OperationFailed
+from thunder_core.foundation.errors import DataDependent, OperationFailed
 
 
 def small() -> nn.Sequential:

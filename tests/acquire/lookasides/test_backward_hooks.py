@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed
+from thunder_core.foundation.errors import OperationFailed
 
 Compile = Callable[[Any], Any]
 Log = list[Any]

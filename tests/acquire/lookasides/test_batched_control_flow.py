@@ -14,7 +14,7 @@ from torch._higher_order_ops.map import map as map_slices
 from torch.func import grad
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed
+from thunder_core.foundation.errors import OperationFailed
 
 # Eager PyTorch compiles what these operators are given.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import (
 
 import thunder_core as thunder
 from tests.families import sample
-from thunder_core.benchmark.allocations import peak_allocated
-from thunder_core.compiler import last_program
+from thunder_core.compilation.compiler import last_program
+from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 EXECUTORS = (("torch",), ("inductor", "torch"))
 CLOSE = {"rtol": 1e-3, "atol": 1e-3}

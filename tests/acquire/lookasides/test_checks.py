@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import ThunderError
+from thunder_core.foundation.errors import ThunderError
 
 
 def of_all(x: Tensor) -> Tensor:

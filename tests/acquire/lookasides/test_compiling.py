@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 X = torch.tensor([1.0, -2.0, 3.0])
 

@@ -14,10 +14,10 @@ from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as map_slices
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent, NotDifferentiable, OperationFailed
-from thunder_core.ir.trace import Trace
-from thunder_core.recipe import Transform
-from thunder_core.transforms.autocast import Autocast
+from thunder_core.foundation.errors import DataDependent, NotDifferentiable, OperationFailed
+from thunder_core.passes.recipe import Transform
+from thunder_core.passes.transforms.autocast import Autocast
+from thunder_core.tracing.ir.trace import Trace
 
 # Eager PyTorch compiles what these operators are given.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed
+from thunder_core.foundation.errors import OperationFailed
 
 CLOSED: list[str] = []
 LEVEL = contextvars.ContextVar("level", default=1)

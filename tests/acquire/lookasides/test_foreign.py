@@ -14,8 +14,8 @@ from torch._ops import _higher_order_ops as operators
 from torch.autograd import forward_ad
 
 import thunder_core as thunder
-from thunder_core.acquire.lookasides.higher_order import HANDLERS
-from thunder_core.errors import OperationFailed
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.lookasides.operators.higher_order import HANDLERS
 
 X = torch.tensor([1.0, 2.0, 3.0])
 LINEAR = nn.Linear(3, 3)

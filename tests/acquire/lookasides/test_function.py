@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import ArtifactForeign, CannotReplay, NotDifferentiable
-from thunder_core.transforms.functionalize import Functionalize
+from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, NotDifferentiable
+from thunder_core.passes.transforms.functionalize import Functionalize
 
 X = torch.tensor([1.0, 2.0, 3.0])
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay
 
 Point = namedtuple("Point", "h w")
 

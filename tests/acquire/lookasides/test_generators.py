@@ -11,7 +11,7 @@ import torch._dynamo  # replaces torch.manual_seed by a wrapper, as whatever imp
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import DataDependent
+from thunder_core.foundation.errors import DataDependent
 
 X = torch.full((8,), 0.5)
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.acquire.lookasides import higher_order
-from thunder_core.errors import OperationFailed
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.lookasides.operators import higher_order
 
 X = torch.tensor([1.0, 2.0])
 

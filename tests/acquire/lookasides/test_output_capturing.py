@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import thunder_core as thunder
-from thunder_core.runtime.library.capturing_hooks import FLAG
+from thunder_core.tracing.library.capturing_hooks import FLAG
 
 HIDDEN = {"input_ids": torch.tensor([[3, 4, 5]]), "output_hidden_states": True, "use_cache": False}
 SIZES = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 16}

@@ -16,7 +16,7 @@ from torch.nn import functional
 import thunder_core as thunder
 from thunder_core import Lookaside
 from thunder_core import functional as functions
-from thunder_core.errors import CannotReplay, RecipeConflict, WrongInputs
+from thunder_core.foundation.errors import CannotReplay, RecipeConflict, WrongInputs
 
 X = torch.tensor([1.0, 2.0])
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay, OperationFailed
+from thunder_core.foundation.errors import CannotReplay, OperationFailed
 
 Compile = Callable[[Any], Any]
 CALLS = 3

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay
 
 DATA = bytes(range(8))
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 import thunder_core as thunder
-from thunder_core.capture.triton_writes import only_read
-from thunder_core.runtime.library.triton_kernels import chosen, grids_of
+from thunder_core.tracing.capture.torch_facts.triton_writes import only_read
+from thunder_core.tracing.library.triton_kernels import chosen, grids_of
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay, OperationFailed, ThunderError
+from thunder_core.foundation.errors import CannotReplay, OperationFailed, ThunderError
 
 X = torch.linspace(-1.0, 1.0, 12).view(3, 4)
 W = torch.linspace(0.5, 2.0, 4, requires_grad=True)

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.errors import NotDifferentiable, WrongInputs
+from thunder_core.foundation.errors import NotDifferentiable, WrongInputs
 
 NET = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.LayerNorm(6), torch.nn.GELU(), torch.nn.Linear(6, 3))
 IMAGE = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.MaxPool2d(2)).eval()

@@ -10,11 +10,11 @@ from transformers import StaticCache
 
 import thunder_core as thunder
 from tests.generation.models import model_of, prompt_of
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.compiler import trace_for
-from thunder_core.compiler.last_call import last_program
-from thunder_core.fault_localization.examination import examine
-from thunder_core.fusion.machine_code import kept_by
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.backend.fusion.machine_code import kept_by
+from thunder_core.compilation.compiler import trace_for
+from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.workflow.fault_localization.examination import examine
 from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
 
 

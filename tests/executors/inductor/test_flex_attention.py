@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 import thunder_core as thunder
-from thunder_core.fusion.fuse import Fused, Refusal
-from thunder_core.fusion.region import Region
+from thunder_core.backend.fusion.fuse import Fused, Refusal
+from thunder_core.backend.fusion.region import Region
 from thunder_executors.inductor import Inductor
 from thunder_executors.inductor.flex_attention import with_threads_of_call
 

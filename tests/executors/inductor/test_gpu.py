@@ -16,11 +16,11 @@ import torch
 import thunder_core as thunder
 from tests.executors.inductor.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
 from tests.executors.inductor.test_inductor import drawn as two_drawn
-from thunder_core import plugins
-from thunder_core.claiming.device_code import targeting
-from thunder_core.fusion.fuse import Refusal
-from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.backend.claiming.device_code import targeting
+from thunder_core.backend.fusion.fuse import Refusal
+from thunder_core.backend.fusion.region import Region
+from thunder_core.foundation import plugins
+from thunder_core.tracing.ir.proxy import TensorProxy
 
 if not plugins.installed("triton"):
     pytest.skip("needs Triton", allow_module_level=True)
@@ -29,8 +29,8 @@ import triton.language
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
 
-from thunder_core.errors import ArtifactForeign
-from thunder_core.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors.inductor import gpu, launch
 from thunder_executors.inductor.cubins import loaded
 from thunder_executors.inductor.graph import evaluate_region
@@ -162,8 +162,8 @@ def test_what_lies_where_vectors_cannot_be_loaded_is_written_to_nevertheless(mon
 PROGRAM = """
 import sys, torch, thunder_core as thunder
 from pathlib import Path
-from thunder_core.compiler import trace_for
-from thunder_core.fusion.machine_code import kept_by
+from thunder_core.compilation.compiler import trace_for
+from thunder_core.backend.fusion.machine_code import kept_by
 from thunder_executors.inductor.launch import kernels_of
 from thunder_executors.triton.cubin import is_consistent
 

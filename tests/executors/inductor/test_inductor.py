@@ -18,16 +18,16 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.processes import run_python
-from thunder_core.cache import Key, Store
-from thunder_core.fusion.fuse import Fused, Refusal
-from thunder_core.fusion.machine_code import MachineCode, kept_by
-from thunder_core.fusion.partition import partition_into_regions
-from thunder_core.fusion.region import Region
+from thunder_core.backend.cache import Key, Store
+from thunder_core.backend.fusion.fuse import Fused, Refusal
+from thunder_core.backend.fusion.machine_code import MachineCode, kept_by
+from thunder_core.backend.fusion.partition import partition_into_regions
+from thunder_core.backend.fusion.region import Region
 from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
+from thunder_executors.inductor.building.vector_extension import vector_extension
 from thunder_executors.inductor.generate import Unsupported, refusal_for
 from thunder_executors.inductor.keep import REFUSAL, read
-from thunder_executors.inductor.vector_extension import vector_extension
 from thunder_executors.inductor.wrapper import printed
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")

@@ -10,8 +10,8 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.fusion.partition import partition_into_regions
-from thunder_core.tested_versions import release_of
+from thunder_core.backend.fusion.partition import partition_into_regions
+from thunder_core.foundation.tested_versions import release_of
 from thunder_executors import inductor
 from thunder_executors.inductor import EXECUTOR, OF_PLACES, WRONG
 from thunder_executors.inductor.build import build

@@ -8,12 +8,12 @@ import shutil
 import pytest
 import torch
 
-from thunder_core.fusion.machine_code import MODULE
-from thunder_executors.inductor import precompiled
-from thunder_executors.inductor.compilers import compilers
+from thunder_core.backend.fusion.machine_code import MODULE
+from thunder_executors.inductor.building import precompiled
+from thunder_executors.inductor.building.compilers import compilers
+from thunder_executors.inductor.building.library import compiled
+from thunder_executors.inductor.building.precompiled import NAME, PRECOMPILED, VARIABLE
 from thunder_executors.inductor.generate import CppKernel
-from thunder_executors.inductor.library import compiled
-from thunder_executors.inductor.precompiled import NAME, PRECOMPILED, VARIABLE
 
 SOURCE = """
 #include <torch/csrc/inductor/cpp_prefix.h>

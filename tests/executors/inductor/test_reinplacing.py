@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.fusion.partition import partition_into_regions
-from thunder_core.tested_versions import release_of
+from thunder_core.backend.fusion.partition import partition_into_regions
+from thunder_core.foundation.tested_versions import release_of
 from thunder_executors.inductor import EXECUTOR, imported
 from thunder_executors.inductor.build import build
 from thunder_executors.inductor.graph import evaluate_region

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.executors.inductor.test_precompiled import KERNELS, result_of
-from thunder_executors.inductor import library
-from thunder_executors.inductor.compilers import compilers
-from thunder_executors.inductor.stub_library import LIBRARY, LINKED, with_stub
+from thunder_executors.inductor.building import library
+from thunder_executors.inductor.building.compilers import compilers
+from thunder_executors.inductor.building.stub_library import LIBRARY, LINKED, with_stub
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.fusion.fuse import Fused
-from thunder_core.fusion.machine_code import MachineCode
-from thunder_core.fusion.partition import partition_into_regions
+from thunder_core.backend.fusion.fuse import Fused
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.partition import partition_into_regions
 from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
 

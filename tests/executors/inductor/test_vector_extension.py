@@ -10,7 +10,7 @@ import pytest
 from torch._inductor import config, cpp_builder, cpu_vec_isa
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 
-from thunder_executors.inductor.vector_extension import takes_flags, vector_extension
+from thunder_executors.inductor.building.vector_extension import takes_flags, vector_extension
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 CLASSES = (cpu_vec_isa.VecAMX, cpu_vec_isa.VecAVX512VNNI, cpu_vec_isa.VecAVX512)

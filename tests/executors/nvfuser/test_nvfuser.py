@@ -12,14 +12,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.executors.nvfuser import double
-from thunder_core import plugins
-from thunder_core.claiming.claim import claims_by_executor
-from thunder_core.compiler import trace_for
-from thunder_core.fusion.fuse import Fused, Refusal
-from thunder_core.fusion.machine_code import MachineCode
-from thunder_core.fusion.partition import partition_into_regions
-from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.backend.fusion.fuse import Fused, Refusal
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.partition import partition_into_regions
+from thunder_core.backend.fusion.region import Region
+from thunder_core.compilation.compiler import trace_for
+from thunder_core.foundation import plugins
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors import nvfuser
 from thunder_executors.nvfuser import EXECUTOR
 from thunder_executors.nvfuser.definition import RULES, printed

@@ -18,7 +18,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.jit import create_function_from_signature
 
 from tests.executors.triton.examples import EXAMPLES, made
-from thunder_core import plugins
+from thunder_core.foundation import plugins
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for
 from thunder_executors.triton.launch import Launch, Specialization
 from thunder_executors.triton.operations import OPERATORS

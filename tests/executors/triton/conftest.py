@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thunder_core import plugins
+from thunder_core.foundation import plugins
 
 collect_ignore_glob = [] if plugins.installed("triton") else ["test_*.py"]
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton import cross_entropy as kernels
 from thunder_executors.triton.cross_entropy import (
     cross_entropy,

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from tests.executors.triton.closeness import DTYPES
 from tests.executors.triton.examples import EXAMPLES, drawn, made
-from thunder_core.errors import BadOption, EnvironmentLacks
+from thunder_core.foundation.errors import BadOption, EnvironmentLacks
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent
 from thunder_executors.triton.elf import architecture_of, most_threads, parameter_sizes
 from thunder_executors.triton.launch import INTERPRETED, Specialization

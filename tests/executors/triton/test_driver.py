@@ -13,7 +13,7 @@ import torch
 
 from tests.executors.triton.closeness import DTYPES, assert_close, draw, tensors, wide
 from tests.executors.triton.examples import EXAMPLES, drawn
-from thunder_core.errors import (
+from thunder_core.foundation.errors import (
     ArtifactDamaged,
     ArtifactForeign,
     Bug,

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
-from thunder_core import plugins
-from thunder_core.errors import EnvironmentLacks
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import EnvironmentLacks
 from thunder_executors.triton.launch import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")

@@ -12,9 +12,9 @@ from torch.nn import functional
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
 from tests.families import assert_same, first_claimed, inputs_for, sample
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.patterns import hugging_face
-from thunder_core.patterns.pattern import Pattern
+from thunder_core.backend.patterns import hugging_face
+from thunder_core.backend.patterns.pattern import Pattern
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
 

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.executors.triton.closeness import draw
 from tests.executors.triton.examples import EXAMPLES, drawn
-from thunder_core.errors import DeviceNotAvailable
+from thunder_core.foundation.errors import DeviceNotAvailable
 from thunder_executors.triton import launch as launching
 from thunder_executors.triton.launch import KEPT, Launch, Specialization, dropped_launches
 from thunder_executors.triton.operations import OPERATORS

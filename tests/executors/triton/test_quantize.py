@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.executors.triton.closeness import DTYPES, draw
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.quantize import LARGEST, quantize_rows, reference
 
 TARGETS = tuple(LARGEST)

@@ -7,7 +7,7 @@ import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton import rms_norm as kernels
 from thunder_executors.triton.rms_norm import (
     add_rms_norm,

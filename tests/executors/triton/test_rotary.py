@@ -7,7 +7,7 @@ import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw, gradients
-from thunder_core.errors import KernelRefuses
+from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.rotary import rotary, rotary_gradient
 
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from thunder_core.errors import ArtifactForeign
-from thunder_core.runtime.library.deferred import deferred
+from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.tracing.library.deferred import deferred
 
 TEXT = """ran.append(1)
 

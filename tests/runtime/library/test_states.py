@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay, SharpEdgeError, SharpEdgeWarning
+from thunder_core.foundation.errors import CannotReplay, SharpEdgeError, SharpEdgeWarning
 
 HELD: dict[str, Any] = {}
 # A program of a tensor and an object, and objects that differ in state alone.

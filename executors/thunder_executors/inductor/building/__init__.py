@@ -1,0 +1,1 @@
+"""Compiling a region's C++ into machine code."""

@@ -1,0 +1,147 @@
+"""Kernels as a shared object: all of a build in one translation unit, as the headers take longer than the kernels."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import RLock
+
+from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
+from torch._inductor.exc import InvalidCxxCompiler
+
+from thunder_core.backend.fusion.machine_code import MODULE
+from thunder_core.foundation.errors import CompilerFailed
+from thunder_executors.inductor.building.compilers import Compilers
+from thunder_executors.inductor.building.machine import processors
+from thunder_executors.inductor.building.precompiled import with_headers
+from thunder_executors.inductor.building.stub_library import with_stub
+from thunder_executors.inductor.building.vector_extension import vector_extension
+from thunder_executors.inductor.generate import CppKernel, Unsupported
+
+STANDARD = "-std="
+# g++ reads the headers in five sixths of the time that Inductor's C++20 takes, and most of a kernel's time is theirs.
+# What does not compile by it is compiled by Inductor's own.
+LEAN_STANDARD = "-std=c++17"
+MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
+_SETTINGS = RLock()
+# Nobody holds it while the process forks, so that a child does not wait for a thread that only its parent has.
+os.register_at_fork(before=_SETTINGS.acquire, after_in_parent=_SETTINGS.release, after_in_child=_SETTINGS.release)
+POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
+INTEGER = re.compile(r"(const )?int64_t")
+
+HEAD = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdexcept>
+static void* (*data_of)(PyObject*);
+static inline long long integer_of(PyObject* given) {
+    long long found = PyLong_AsLongLong(given);
+    if (found == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        throw std::invalid_argument("a size has to be an integer of 64 bits");
+    }
+    return found;
+}
+"""
+BINDING = """
+static PyObject* call_{name}(PyObject*, PyObject* const* args, Py_ssize_t count) {{
+    if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "{name} takes {count} arguments"); return nullptr; }}
+    try {{ {name}({arguments}); }}
+    catch (std::exception const& error) {{ PyErr_SetString(PyExc_RuntimeError, error.what()); return nullptr; }}
+    Py_RETURN_NONE;
+}}
+"""
+TAIL = """
+static PyMethodDef methods[] = {{ {methods} {{nullptr, nullptr, 0, nullptr}} }};
+static PyModuleDef definition = {{ PyModuleDef_HEAD_INIT, "{module}", nullptr, -1, methods }};
+PyMODINIT_FUNC PyInit_{module}() {{
+    PyObject* found = PyImport_ImportModule("torch._C");
+    for (const char* name : {{"_dynamo", "guards", "_torchinductor_pyobject_tensor_data_ptr"}}) {{
+        if (!found) return nullptr;
+        PyObject* next = PyObject_GetAttrString(found, name);
+        Py_DECREF(found);
+        found = next;
+    }}
+    if (!found) return nullptr;
+    data_of = reinterpret_cast<void* (*)(PyObject*)>(PyLong_AsVoidPtr(found));
+    Py_DECREF(found);
+    return PyErr_Occurred() ? nullptr : PyModule_Create(&definition);
+}}
+"""
+
+
+def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
+    """All kernels, and an extension module that calls each with the memory of tensors, and integers."""
+    parts = [HEAD]
+    for name, kernel in kernels.items():
+        source = kernel.source.replace("void  kernel(", f"void {name}(").replace("void kernel(", f"void {name}(")
+        if f"void {name}(" not in source:
+            raise Unsupported(f"{name} has no function `kernel`")
+        parts += [source, BINDING.format(name=name, count=len(kernel.arguments), arguments=_arguments(name, kernel))]
+    methods = " ".join(f'{{"{name}", (PyCFunction)(void*)call_{name}, METH_FASTCALL, nullptr}},' for name in kernels)
+    return "\n".join((*parts, TAIL.format(methods=methods, module=MODULE)))
+
+
+def _arguments(name: str, kernel: CppKernel) -> str:
+    places = enumerate(kernel.arguments)
+    return ", ".join(f"({argument}){_reader(name, argument)}(args[{place}])" for place, argument in places)
+
+
+def _reader(name: str, argument: str) -> str:
+    """The function that reads an argument of that type from a Python object."""
+    if POINTER.fullmatch(argument.strip()):
+        return "data_of"
+    if INTEGER.fullmatch(argument.strip()):
+        return "integer_of"
+    raise Unsupported(f"{name} takes a {argument}")
+
+
+def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
+    """The shared object of all kernels; raises `CompilerFailed` with what the compiler said, and `OutOfDisk`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+        source.write_text(translation_unit(kernels))
+        own = _command(source, target)
+        for command in (with_standard(own, LEAN_STANDARD), own):
+            complete = with_stub(with_headers(command, source, target, compilers), Path(folder), compilers)
+            try:
+                compilers.run(complete, Path(folder), f"{len(kernels)} kernels")
+                break
+            except CompilerFailed:
+                if command == own:
+                    raise
+        return target.read_bytes()
+
+
+def with_standard(command: Sequence[str], standard: str) -> list[str]:
+    """The command of a compiler with another standard of C++ than it names."""
+    return [standard if word.startswith(STANDARD) else word for word in command]
+
+
+def compilers_at_once() -> int:
+    """The number of compilers that run at once: as many as there are cores, and memory for."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
+
+
+def _command(source: Path, target: Path) -> list[str]:
+    try:
+        with _SETTINGS:  # Inductor's settings are the process's
+            return command_for(source, target)
+    except InvalidCxxCompiler as error:
+        raise CompilerFailed(str(error), fix="install g++, or set CXX to a C++ compiler that works") from None
+
+
+def command_for(source: Path, target: Path) -> list[str]:
+    """Inductor's own command line, for one file and for processors rather than for this very machine."""
+    options = CppTorchOptions(vec_isa=vector_extension(), include_pytorch=False, shared=True, warning_all=False)
+    builder = CppBuilder(name="kernels", sources=str(source), BuildOption=options, output_dir=str(target.parent))
+    command = shlex.split(builder.get_command_line())
+    name, _ = processors()
+    swapped = [f"-march={name}" if word == "-march=native" else word for word in command]
+    kept = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
+    return [*kept, "-w", "-o", str(target)]

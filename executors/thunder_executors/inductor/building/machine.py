@@ -1,0 +1,52 @@
+"""The machine that kernels are compiled for: its processors, and its compiler. Nothing here imports Inductor."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from thunder_core.backend.claiming.device_code import target_of_programs
+from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
+
+# Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
+PROCESSORS = (
+    (
+        "x86-64-v4",
+        ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx2", "fma", "bmi2", "f16c"),
+        ("avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+    ),
+    ("x86-64-v3", ("avx2", "fma", "bmi2", "f16c"), ()),
+)
+
+
+def processors() -> tuple[str, tuple[str, ...]]:
+    """The processors to compile for, and the instruction sets that code for them may use."""
+    for name, needs, extras in PROCESSORS:
+        if set(needs) <= instruction_sets():
+            return name, (*needs, *(extra for extra in extras if extra in instruction_sets()))
+    return "native", tuple(sorted(instruction_sets()))
+
+
+def facts() -> dict[str, str]:
+    """Everything but the region that decides what its machine code is."""
+    name, needs = processors()
+    return {
+        "compiler": compiler_version(cxx_name()),
+        "hardware": f"{name} {' '.join(needs)}",
+        "python": sys.implementation.cache_tag,  # the library is an extension module
+        "threads": str(torch.get_num_threads()),  # how loops are shared out
+        "torch": torch.__version__,
+    }
+
+
+def architecture() -> str:
+    """The GPU to compile for, by NVIDIA's name (`sm_90`): the one that was asked for, or this machine's; or none."""
+    if target_of_programs() or not torch.cuda.is_available():
+        return target_of_programs()
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+
+
+def facts_of_gpu(compiler: str) -> dict[str, str]:
+    """Everything but the region that decides what its machine code for the GPU is."""
+    return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__}

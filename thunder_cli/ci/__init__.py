@@ -1,0 +1,1 @@
+"""Options and reports of checks for continuous integration."""

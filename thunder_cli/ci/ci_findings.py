@@ -1,0 +1,55 @@
+"""The findings of a command as checks for continuous integration."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from thunder_cli.ci.ci_report import CiReport
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite
+from thunder_core.workflow.benchmark.gate import size_prefix
+from thunder_core.workflow.pipeline.debug import Diagnosis
+from thunder_core.workflow.report import Report, render_benchmark_markdown, render_markdown
+from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
+
+
+def note_report(checks: CiReport, report: Report) -> None:
+    """Note the outputs, the wrong lines and the speed of an optimization; its report in Markdown is the summary."""
+    for found in (report.validation, report.generation):
+        if found is not None:
+            note_validation(checks, found)
+    if report.speed is not None:
+        _note_speed(checks, report.speed)
+    checks.summarize = partial(render_markdown, report)
+
+
+def note_validation(checks: CiReport, found: ValidationReport | GenerationReport) -> None:
+    """Note each output that was compared with eager PyTorch or, of generation, the prompts of each size."""
+    if isinstance(found, GenerationReport):
+        compared = [(f"prompts {one.size}", one.failures) for one in found.prompts]
+    else:
+        compared = [(one.name, one.failures) for one in found.outputs]
+    for name, failures in compared:
+        checks.note(f"{name} agrees with eager PyTorch", failures)
+
+
+def note_suite(checks: CiReport, suite: BenchmarkSuite) -> None:
+    """Note each measurement of a benchmark; its tables in Markdown are the summary."""
+    for report in suite.reports:
+        _note_speed(checks, report)
+    checks.summarize = partial(render_benchmark_markdown, suite)
+
+
+def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
+    """Note each wrong line, and each line at which a number first is not finite; one passed check where none is."""
+    for fault in diagnosis.faults:
+        checks.note(fault.line, [f"{fault.difference}; {fault.reason}"])
+    for line in diagnosis.non_finite:
+        checks.note(line.line, [f"the first {line.kind} in {line.run_by}: {line.count} elements"])
+    if diagnosis.is_clean:
+        checks.note(f"no wrong line in {diagnosis.subject}")
+
+
+def _note_speed(checks: CiReport, report: BenchmarkReport) -> None:
+    """Note that a candidate was measured, with the verdict in the name: a slow one fails only where a gate asks."""
+    for candidate in report.candidates[1:]:
+        checks.note(f"{size_prefix(report)}{candidate.name} was measured: {report.told(candidate)}")

@@ -1,0 +1,156 @@
+"""The result of a command for continuous integration: a JUnit file, and annotations with a summary for GitHub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import typer
+from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
+
+from thunder_cli.ci.ci_options import CiOptions
+from thunder_cli.console import stderr
+from thunder_cli.failure import known_error
+from thunder_cli.results.bench_output import require_file
+from thunder_core.foundation.errors import BadOption, OutputNotWritable
+from thunder_core.foundation.printable import printable
+from thunder_core.foundation.storage.plain_file import reason_of
+from thunder_core.workflow.report import markdown
+
+SUMMARY = "GITHUB_STEP_SUMMARY"  # the environment variable in which GitHub Actions names the file of the step's summary
+GATES = (1, 4, 5, 6)  # the exit statuses of a check that failed; all others are errors
+# Of a workflow command of GitHub Actions: characters that end its message, and characters that end a property.
+MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+PROPERTY_ESCAPES = {**MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check: its name, and the failure with its fix; both are empty if the check passed."""
+
+    name: str
+    failure: str = ""
+    fix: str = ""
+    code: str = ""
+    status: int = 0
+
+    @property
+    def as_markdown(self) -> str:
+        """The verdict, the name and the failure, in a line of Markdown."""
+        texts = [markdown.code(printable(text)) for text in (self.name, self.failure) if text]
+        return " ".join(("**failed**:" if self.failure else "passed:", *texts))
+
+
+@dataclass
+class CiReport:
+    """The checks of a command, and the function that makes its summary in Markdown, where it has one."""
+
+    command: str
+    checks: list[Check] = field(default_factory=list)
+    summarize: Callable[[], str] | None = None
+    began: float = field(default_factory=perf_counter)
+
+    def note(self, name: str, failures: Sequence[str] = (), fix: str = "") -> None:
+        """Note a check, which failed if there are failures."""
+        self.checks.append(Check(name, "; ".join(failures), fix, status=1 if failures else 0))
+
+    def note_error(self, error: BaseException) -> None:
+        """Note the error that ended the command."""
+        known = known_error(error)
+        self.checks.append(Check(self.command, known.what, known.fix, known.code, known.status))
+
+    @property
+    def failed(self) -> list[Check]:
+        """The checks that failed."""
+        return [check for check in self.checks if check.failure]
+
+    def write_junit(self, file: Path) -> None:
+        """Write the checks in JUnit's format, each a test case; raises `OutputNotWritable`."""
+        suite = TestSuite(f"thunder {self.command}")
+        seconds = perf_counter() - self.began
+        for check in self.checks or [Check(self.command)]:
+            suite.add_testcase(self._case(check, seconds / max(len(self.checks), 1)))
+        document = JUnitXml()
+        document.add_testsuite(suite)
+        document.update_statistics()  # type: ignore[no-untyped-call]
+        try:
+            document.write(str(file), pretty=True)
+        except OSError as error:
+            what = f"{file} cannot be written: {reason_of(error)}"
+            raise OutputNotWritable(what, fix="name another file") from error
+
+    def _case(self, check: Check, seconds: float) -> TestCase:
+        case = TestCase(printable(check.name), f"thunder.{self.command}", seconds)
+        if check.failure:
+            kind = Failure if check.status in GATES else Error
+            result = kind(printable(check.failure), check.code or "check")
+            result.text = printable("\n".join(filter(None, (check.failure, check.fix and f"fix: {check.fix}"))))
+            case.result = [result]
+        return case
+
+    def write_github(self, summary: Path) -> None:
+        """Print an annotation for each failure, and append the summary to the step's; raises `OutputNotWritable`.
+
+        Annotations go to stderr, from which the runner reads them too, so that stdout holds the result alone.
+        """
+        for check in self.failed:
+            title = " ".join(filter(None, (f"thunder {self.command}", check.code)))
+            text = "\n".join(filter(None, (f"{check.name}: {check.failure}", check.fix and f"fix: {check.fix}")))
+            stderr().print(annotation(printable(title), printable(text)), soft_wrap=True)
+        try:
+            with summary.open("a", encoding="utf-8") as file:
+                file.write(f"{(self.summarize or self._listing)()}\n")
+        except OSError as error:
+            what = f"{summary} cannot be written: {reason_of(error)}"
+            raise OutputNotWritable(what, fix=f"look at {SUMMARY}") from error
+
+    def _listing(self) -> str:
+        """The checks as a list in Markdown."""
+        rows = [f"- {check.as_markdown}" for check in self.checks or [Check(self.command)]]
+        return "\n".join((f"## thunder {self.command}", "", *rows, ""))
+
+
+@contextmanager
+def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
+    """While the block runs, checks are noted; at its end, and before an error is passed on, they are written.
+
+    Raises `OutputNotWritable` at once for a file that cannot be made, and `BadOption` for `--github` outside of a step
+    of GitHub Actions.
+    """
+    require_file(options.junit, None)
+    if options.github and not os.environ.get(SUMMARY):
+        raise BadOption(
+            f"--github was given, and {SUMMARY} is not set", fix="use --github in a step of GitHub Actions only"
+        )
+    report = CiReport(command)
+    try:
+        yield report
+    except typer.Exit:  # the command has noted its findings
+        raise
+    except BaseException as error:
+        report.note_error(error)
+        raise
+    finally:
+        write(report, options)
+
+
+def write(report: CiReport, options: CiOptions) -> None:
+    """Write the checks in the forms that the options name; raises `OutputNotWritable`."""
+    if options.junit is not None:
+        report.write_junit(options.junit)
+    if options.github:
+        report.write_github(Path(os.environ[SUMMARY]))
+
+
+def annotation(title: str, message: str) -> str:
+    """A workflow command of GitHub Actions that shows an error."""
+    return f"::error title={escaped(title, PROPERTY_ESCAPES)}::{escaped(message, MESSAGE_ESCAPES)}"
+
+
+def escaped(text: str, escapes: Mapping[str, str]) -> str:
+    """A text in which the characters that GitHub Actions reads as part of a command are escaped."""
+    return "".join(escapes.get(character, character) for character in text)

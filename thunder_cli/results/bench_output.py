@@ -1,0 +1,65 @@
+"""The uses of a measurement, as options say them, checked before anything is imported or measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_cli.options import OUTPUT, STYLES
+from thunder_core.foundation.errors import BadOption, OutputNotWritable
+from thunder_core.foundation.options import option, same_option
+from thunder_core.foundation.plugins import unknown_name
+from thunder_core.workflow.pipeline.request.request import Request
+
+PLOTS = (".svg", ".png", ".pdf", ".html")
+
+
+@dataclass(frozen=True)
+class BenchOutput:
+    """The options of what is to be done with a measurement."""
+
+    out: Path | None = option(
+        None, Path, short="o", metavar="FILE", help="File to write the result to: .json, .csv or .md."
+    )
+    plot: Path | None = option(
+        None, Path, metavar="FILE", help="File to plot the result in: .svg, .png, .pdf or .html."
+    )
+    baseline: Path | None = option(None, Path, metavar="FILE", help="Earlier result file to compare with.")
+    fail_above: str | None = option(
+        None,
+        metavar="P%",
+        help="Exit with status 5 if a speed-up fell by more than P% since the baseline",
+        default_text="5%",
+    )
+    require_speedup: float | None = same_option(Request, "require_speedup")
+    style: str = option(
+        "table",
+        name="format",
+        metavar="NAME",
+        help="Output format: table, csv or markdown",
+        panel=OUTPUT,
+        completion="styles",
+    )
+    quiet: bool = False
+
+    def check(self) -> None:
+        """Raise for a form that does not exist, files that cannot be made, and options that lack another."""
+        if self.style not in (*STYLES, "json"):
+            raise unknown_name("format", self.style, STYLES)
+        for file in (self.out, self.plot):
+            require_file(file, PLOTS if file is self.plot else None)
+        if self.fail_above is not None and self.baseline is None:
+            raise BadOption("--fail-above was given without --baseline", fix="pass the earlier result with --baseline")
+
+
+def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
+    """Raise `BadOption` for a suffix that cannot be drawn, `OutputNotWritable` where no file can be made."""
+    if file is None:
+        return
+    if suffixes is not None and file.suffix.lower() not in suffixes:
+        raise BadOption(f"--plot {file} has an unknown suffix", fix=f"use one of: {', '.join(suffixes)}")
+    if not file.parent.is_dir() or file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise OutputNotWritable(f"{file} cannot be written", fix="name a file in a writable folder")
+    if file.exists() and not os.access(file, os.W_OK):
+        raise OutputNotWritable(f"{file} exists and is not writable", fix="name another file, or run chmod u+w on it")

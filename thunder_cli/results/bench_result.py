@@ -1,0 +1,126 @@
+"""The result of a measurement: written, drawn, printed, and held against what was required of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from thunder_cli.console import print_document, say, stderr, stdout
+from thunder_cli.results.bench_output import BenchOutput
+from thunder_cli.results.gates import allowed_loss
+from thunder_cli.views.bench import comparison_view, suite_view
+from thunder_cli.views.bench_plot import draw_suite
+from thunder_core.foundation.errors import BadOption, OutputNotWritable, SlowerThanBaseline, ThunderError
+from thunder_core.foundation.storage.file import replaced_file, write_whole
+from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.plain_file import reason_of
+from thunder_core.workflow.benchmark import (
+    BenchmarkSuite,
+    Comparison,
+    check_against_baseline,
+    compare_with_baseline,
+    require_speedup,
+    write_suite,
+)
+from thunder_core.workflow.report import render_benchmark_markdown, render_csv
+
+TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
+SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all others are JSON
+
+
+def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput, subject: str) -> None:
+    """Write, draw and print a measurement, and hold it against what was required; raises what did not go well, at last.
+
+    Where a gate does not hold, `--json` prints the error alone, which holds the measurement; so it does where a file
+    cannot be written.
+    """
+    rows, slower = compared(suite, earlier, output)
+    errors = [
+        *raised(lambda: write_outputs(suite, output)),
+        *slower,
+        *raised(lambda: require_shown(suite, output, subject)),
+    ]
+    if not (output.style == "json" and errors):
+        print_suite(suite, rows, output)
+    if errors:
+        raise joined(errors, suite, rows)
+
+
+def compared(
+    suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput
+) -> tuple[Sequence[Comparison], Sequence[ThunderError]]:
+    """The measurement beside the baseline, if there is one, and the error where it is slower or cannot be compared."""
+    if earlier is None:
+        return [], []
+    try:
+        return check_against_baseline(suite, earlier, allowed_loss(output)), []
+    except SlowerThanBaseline as error:
+        return compare_with_baseline(suite, earlier, allowed_loss(output)), [error]
+    except BadOption as error:
+        return [], [error]
+
+
+def raised(step: Callable[[], object]) -> list[ThunderError]:
+    """The error of a step, if it raises one of ours."""
+    try:
+        step()
+    except ThunderError as error:
+        return [error]
+    return []
+
+
+def joined(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence[Comparison]) -> ThunderError:
+    """One error that tells of all, as the first of them does, with the measurement, which is not to be lost."""
+    error = errors[0]
+    if len(errors) > 1:
+        error = type(error)("; ".join(one.what for one in errors), fix="; ".join(one.fix for one in errors))
+        error.__cause__ = errors[0]
+    vars(error).update(report=suite, **({"rows": tuple(rows)} if rows else {}))
+    return error
+
+
+def require_shown(suite: BenchmarkSuite, output: BenchOutput, subject: str) -> None:
+    """Raise `SpeedupMissed` for a speed-up that was required and is not shown."""
+    if output.require_speedup is not None:
+        require_speedup(suite, output.require_speedup, subject)
+
+
+def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
+    """Write the files that were asked for; raises `OutOfDisk` and `OutputNotWritable`."""
+    for file, write in ((output.out, write_result), (output.plot, draw_result)):
+        if file is None:
+            continue
+        try:
+            with full_disk_told(f"{file} was not written"):
+                write(suite, file)
+        except OSError as error:
+            what = f"{file} cannot be written: {reason_of(error)}"
+            raise OutputNotWritable(what, fix="name another file") from error
+
+
+def write_result(suite: BenchmarkSuite, file: Path) -> None:
+    """Write a measurement in the form that the file's suffix asks for."""
+    style = SUFFIXES.get(file.suffix.lower())
+    if style is None:
+        write_suite(suite, file)
+    else:
+        write_whole(file, TEXTS[style](suite))
+
+
+def draw_result(suite: BenchmarkSuite, file: Path) -> None:
+    """Draw a measurement into a file."""
+    with replaced_file(file) as new:
+        draw_suite(suite, new)
+
+
+def print_suite(suite: BenchmarkSuite, rows: Sequence[Comparison], output: BenchOutput) -> None:
+    """Print the measurements, as JSON that `--baseline` reads, as text or as tables, and the comparisons."""
+    console = stdout()
+    if output.style == "json":
+        print_document(suite.model_dump_json(indent=2))
+    elif output.style in TEXTS:
+        say(TEXTS[output.style](suite), end="")
+    else:
+        console.print(suite_view(suite, width=console.width))
+    if rows:
+        (console if output.style == "table" else stderr(quiet=output.quiet)).print(comparison_view(rows))

@@ -1,0 +1,36 @@
+"""Two results of `thunder bench`, read and compared; nothing is measured, and PyTorch is not needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from thunder_cli.console import plain, print_json, stdout
+from thunder_cli.options import STYLES
+from thunder_cli.results.bench_output import BenchOutput
+from thunder_cli.views.bench import contrast_view
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.benchmark.baseline import read_suite
+from thunder_core.workflow.benchmark.suite_comparison import contrast_suites
+
+
+def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
+    """Print how two results compare; raises `BadOption` for what cannot be compared, or asked of it."""
+    asked = {
+        "--out": output.out,
+        "--plot": output.plot,
+        "--baseline": output.baseline,
+        "--fail-above": output.fail_above,
+        "--require-speedup": output.require_speedup,
+        f"--format {output.style}": output.style in STYLES[1:] or None,
+    }
+    given = [name for name, value in asked.items() if value is not None]
+    if given:
+        raise BadOption(
+            f"{', '.join(given)} has no effect when two results are compared: nothing is measured",
+            fix=f"leave out {', '.join(given)}",
+        )
+    rows = contrast_suites(read_suite(first, ""), read_suite(second, ""))
+    if output.style == "json":
+        print_json("contrast/1", {"first": str(first), "second": str(second), "rows": [plain(row) for row in rows]})
+        return
+    stdout().print(contrast_view(rows, first.stem, second.stem))

@@ -1,0 +1,1 @@
+"""Executors: who computes which operation, how regions are compiled, kept and called."""

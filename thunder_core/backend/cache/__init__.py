@@ -1,0 +1,15 @@
+"""Compiled kernels on disk, shared by all processes: found by what they were compiled from and for, verified, or built.
+
+A `Key` names what a kernel depends on; a `Store` is a folder of entries; an `Entry` holds files whose every byte was
+compared with what was written. Nothing here imports torch.
+"""
+
+from thunder_core.backend.cache.entry import Entry
+from thunder_core.backend.cache.explanation import Difference, Why
+from thunder_core.backend.cache.key import REGION, Key
+from thunder_core.backend.cache.place import cache_folder
+from thunder_core.backend.cache.prune import Freed
+from thunder_core.backend.cache.record import Record
+from thunder_core.backend.cache.store import Store
+
+__all__ = ["REGION", "Difference", "Entry", "Freed", "Key", "Record", "Store", "Why", "cache_folder"]

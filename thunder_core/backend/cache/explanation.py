@@ -1,0 +1,66 @@
+"""The reason why an entry was built: the field of its key that differs from an earlier one's for the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from thunder_core.backend.cache.key import REGION
+from thunder_core.backend.cache.record import Record
+from thunder_core.foundation.storage.manifest import StoredFacts
+
+
+class Difference(StoredFacts):
+    """A field in which two keys differ; None where a key does not name it."""
+
+    field: str
+    was: str | None
+    now: str | None
+
+    @property
+    def sides(self) -> tuple[str | None, str | None]:
+        """The field's value before and now."""
+        return self.was, self.now
+
+    def __str__(self) -> str:
+        was, now = ("not named" if text is None else text for text in self.sides)
+        return f"{self.field}: was {was}, is {now}"
+
+
+class Why(StoredFacts):
+    """The differences of an entry from the nearest earlier one, if there is one.
+
+    `kept` says whether an entry with this key is in the store now; `replaced`, what was wrong with the one before it.
+    """
+
+    digest: str
+    executor: str
+    label: str
+    kept: bool
+    replaced: str = ""
+    nearest: Record | None = None
+    differences: tuple[Difference, ...] = ()
+
+
+def explain(asked: Why, fields: Mapping[str, str], earlier: Iterable[Record]) -> Why:
+    """The explanation, by that one of the earlier entries which differs in the fewest fields, the latest of several."""
+    related = [one for one in earlier if _is_related(one, asked, fields)]
+    if not related:
+        return asked
+    nearest = min(related, key=lambda one: (len(differences(one.fields, fields)), -one.created.timestamp()))
+    return asked.model_copy(update={"nearest": nearest, "differences": differences(nearest.fields, fields)})
+
+
+def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
+    """The fields that differ, in the order of their names."""
+    names = sorted({*was, *now})
+    return tuple(
+        Difference(field=name, was=was.get(name), now=now.get(name)) for name in names if was.get(name) != now.get(name)
+    )
+
+
+def _is_related(one: Record, asked: Why, fields: Mapping[str, str]) -> bool:
+    """Whether an entry is for the same region by the same executor, or goes by the same label."""
+    if one.damage or one.executor != asked.executor:
+        return False
+    same_region = REGION in fields and one.fields.get(REGION) == fields[REGION]
+    return same_region or (bool(asked.label) and one.label == asked.label)

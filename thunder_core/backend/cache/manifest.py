@@ -1,0 +1,68 @@
+"""The manifest of an entry: its key, its label, and the size and digest of every file; sealed by its own digest."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import AwareDatetime, ValidationError
+
+from thunder_core.backend.cache.key import SCHEMA_VERSION, Key
+from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts, SealedManifest
+
+
+class Damage(Exception):
+    """The reason why an entry cannot be used; it is caught where the entry is dropped, and never reaches a user."""
+
+    def __init__(self, what: str) -> None:
+        """Say what is wrong; names and values from the disk may be no text that can be printed."""
+        super().__init__(what.encode(errors="backslashreplace").decode())
+
+
+class EntryManifest(SealedManifest):
+    """Everything about an entry that is not in one of its files; `digest` is that of the manifest without itself.
+
+    `replaced` says what was wrong with the entry that was here before, where one had to be dropped.
+    """
+
+    schema_version: int
+    executor: str
+    fields: dict[str, str]
+    label: str
+    created: AwareDatetime
+    replaced: str = ""
+    files: dict[str, FileFacts]
+    digest: str = ""
+
+    @property
+    def key(self) -> Key:
+        """The key that the entry was built for."""
+        return Key(self.executor, self.fields)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files together, without the manifest."""
+        return sum(file.size for file in self.files.values())
+
+
+def manifest_of(content: bytes, digest: str) -> EntryManifest:
+    """The manifest in some bytes, which is that of the key with this digest; raises `Damage`."""
+    refuse_other_schemas(content)
+    try:
+        manifest = EntryManifest.model_validate_json(content)
+    except ValidationError as error:
+        raise Damage(f"{MANIFEST} is not one of Thunder's: {error.errors()[0]['msg']}") from error
+    if not manifest.is_sealed or manifest.to_bytes() != content:
+        raise Damage(f"{MANIFEST} has been changed since it was written")
+    if manifest.key.digest != digest:
+        raise Damage(f"{MANIFEST} belongs to another entry, {manifest.key.digest[:12]}")
+    return manifest
+
+
+def refuse_other_schemas(content: bytes) -> None:
+    """Raise `Damage` for a schema that this version does not know, before anything else of it is read."""
+    try:
+        version = json.loads(content)["schema_version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damage(f"{MANIFEST} is not a JSON manifest of Thunder") from error
+    if type(version) is not int or version != SCHEMA_VERSION:
+        raise Damage(f"{MANIFEST} has the schema {version}, but this version of Thunder reads {SCHEMA_VERSION}")

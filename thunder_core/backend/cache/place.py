@@ -1,0 +1,80 @@
+"""The place of the cache: whose it must be, and what its folders are for."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from thunder_core.foundation.errors import CacheNotUsable
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.ownership import fault_of
+
+VARIABLE = "THUNDER_CACHE_DIR"
+NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # which of them a link gives depends on the system
+ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
+
+
+def cache_folder() -> Path:
+    """The folder of all that Thunder caches: `THUNDER_CACHE_DIR`, or the platform's folder for users' caches."""
+    named = os.environ.get(VARIABLE)
+    return absolute(named) if named else platformdirs.user_cache_path("thunder")
+
+
+def make_folders(root: Path) -> None:
+    """Make the folders of a store where they are not there, for nobody but the user."""
+    for folder in (root, root / ENTRIES, root / LOCKS, root / BUILDING):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextmanager
+def opened_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder; below another descriptor no link is followed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | (0 if inside is None else os.O_NOFOLLOW)
+    descriptor = os.open(folder, flags, dir_fd=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_entries(root: Path) -> Iterator[int]:
+    """A descriptor of the folder of entries; `CacheNotUsable` where others could have written to it."""
+    with ExitStack() as stack:
+        store = stack.enter_context(opened_folder(root))
+        require_own(root, store)
+        try:
+            entries = stack.enter_context(opened_folder(ENTRIES, inside=store))
+        except OSError as error:
+            if error.errno not in NO_FOLDER:
+                raise
+            raise CacheNotUsable(
+                f"{root / ENTRIES} is a file or a link, not a folder", fix=f"remove {root / ENTRIES}"
+            ) from error
+        require_own(root / ENTRIES, entries)
+        yield entries
+
+
+def names_in(folder: int) -> list[str]:
+    """The names in the folder of a descriptor."""
+    return os.listdir(folder)
+
+
+def require_own(folder: Path, descriptor: int) -> None:
+    """Raise `CacheNotUsable` for a folder to which others can write."""
+    if fault := fault_of(os.fstat(descriptor)):
+        raise CacheNotUsable(
+            f"the cache folder {folder} {fault}, so its contents cannot be trusted",
+            fix=f"run `chmod 700 {folder}` if the folder is yours, or set {VARIABLE} to another folder",
+        )
+
+
+def full_disk_named(folder: Path) -> AbstractContextManager[None]:
+    """Raise `OutOfDisk` where the file system says that it is full."""
+    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")

@@ -1,0 +1,48 @@
+"""The choice of what goes when the store has to shrink: the damaged, the old, and the least recently used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from thunder_core.backend.cache.record import Record
+
+
+@dataclass(frozen=True)
+class Freed:
+    """The entries that were removed, or would be, and those that are left."""
+
+    removed: tuple[Record, ...]
+    kept: tuple[Record, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of what was removed."""
+        return sum(record.size for record in self.removed)
+
+    @property
+    def kept_size(self) -> int:
+        """The bytes of what is left."""
+        return sum(record.size for record in self.kept)
+
+
+def choose_removed(records: Sequence[Record], max_bytes: int | None, max_age: timedelta | None) -> Freed:
+    """Choose what to remove of some records, so that the rest is sound, no older than an age, and fits into a size."""
+    sound = [record for record in records if not record.damage]
+    now = datetime.now(UTC)
+    young = sound if max_age is None else [record for record in sound if now - record.used <= max_age]
+    kept = young if max_bytes is None else fitting_records(young, max_bytes)
+    staying = {record.digest for record in kept}
+    return Freed(tuple(record for record in records if record.digest not in staying), tuple(kept))
+
+
+def fitting_records(records: Sequence[Record], room: int) -> list[Record]:
+    """The latest used records, as many as fit: what is left when those used least recently go one by one."""
+    kept = []
+    for record in sorted(records, key=lambda record: record.used, reverse=True):
+        room -= record.size
+        if room < 0:
+            break
+        kept.append(record)
+    return kept

@@ -1,0 +1,55 @@
+"""Copies of tensors with the memory that they share, and which tensors are not copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.deferred_tensor import LEAST, DeferredTensor
+
+Values = dict[str, Any]
+
+
+def not_copied(value: Any) -> str | None:
+    """The reason why what an input is cannot be copied for a second computation; None for all others."""
+    if isinstance(value, torch.Generator):
+        return "it takes a random number generator"
+    if isinstance(value, torch.Tensor):
+        kind = type(value)
+        if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            return f"it takes a {kind.__name__}"
+        if value.layout is not torch.strided or value.is_quantized:
+            return f"it takes a tensor of layout {value.layout}"
+    return None
+
+
+def copied(values: Values) -> Values:
+    """Copies of tensors, which share memory with each other as the tensors do; other values as they are."""
+    storages: dict[int, torch.UntypedStorage] = {}
+    return {name: _copy(value, storages) for name, value in values.items()}
+
+
+def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
+    if not isinstance(value, torch.Tensor) or isinstance(value, DeferredTensor):
+        return value
+    value = value.detach()
+    storage = value.untyped_storage()
+    if storage._cdata not in storages:
+        storages[storage._cdata] = storage.clone()
+    copy = torch.empty(0, dtype=value.dtype, device=value.device)
+    copy.set_(storages[storage._cdata], value.storage_offset(), value.shape, value.stride())
+    copy = copy.conj() if value.is_conj() else copy
+    return copy._neg_view() if value.is_neg() else copy
+
+
+def shares_memory(one: Any, other: Any) -> bool:
+    """Whether two values are tensors that lie in one storage."""
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return False
+    return bool(one.numel() and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
+
+
+def is_large(value: Any) -> bool:
+    """Whether a value is a tensor, such as a weight, of which a copy would take much memory."""
+    return isinstance(value, torch.Tensor) and not_copied(value) is None and value.nbytes >= LEAST

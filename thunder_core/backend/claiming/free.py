@@ -1,0 +1,70 @@
+"""Freeing: each tensor's name is deleted behind the bound symbol that reads it last, so that its memory is used again.
+
+A bound symbol that empties a list gets what it reads last in one that it alone has: those names are deleted before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
+
+DELETE = Symbol("python.del", lambda *names: None)
+LIST = Symbol("python.list", list)
+UNPACK = Symbol("python.code", lambda text: text)
+
+
+def free_after_last_use(trace: Trace) -> Trace:
+    """The trace with `del` statements; inputs are the caller's, constants the trace's, and results live on."""
+    lists = _names_for_lists(trace)
+    pairs = zip(trace.bound_symbols, last_uses(trace), strict=True)
+    bsyms = [bsym for bsym, last in pairs for bsym in _freed(bsym, last, lists)]
+    return trace.having(bsyms, made_by="free after last use")
+
+
+def last_uses(trace: Trace) -> list[list[Proxy]]:
+    """For each bound symbol the names that it reads or makes and that no later one reads."""
+    live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
+    last_uses: list[list[Proxy]] = []
+    for bsym in reversed(trace.bound_symbols):
+        last = {proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live}
+        live.update(last)
+        last_uses.append(list(last.values()))
+    return last_uses[::-1]
+
+
+def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:
+    """A bound symbol, and what deletes the names that are not read behind it."""
+    read = {proxy.name for proxy in bsym.inputs}
+    dying = [proxy for proxy in last if proxy.name in read]
+    if bsym.symbol.empties and dying:
+        yield from _handed_over(bsym, dying, next(lists))
+        last = [proxy for proxy in last if proxy.name not in read]
+    else:
+        yield bsym
+    if last:
+        yield deletion(last, bsym)
+
+
+def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
+    """A bound symbol that gets its tensors in a list, without the names of those that it reads last."""
+    yield BoundSymbol(LIST, bsym.args, {}, taken_list, source=bsym.source, module=bsym.module)
+    yield deletion(dying, bsym)
+    unpack = BoundSymbol(UNPACK, (taken_list,), {}, bsym.inputs)
+    yield replace(bsym, args=(taken_list,), subsymbols=(unpack, *bsym.subsymbols))
+
+
+def deletion(names: Iterable[Proxy], at: BoundSymbol) -> BoundSymbol:
+    """The bound symbol that deletes names, at the place of another."""
+    return BoundSymbol(DELETE, tuple(names), {}, None, source=at.source, module=at.module, derives=at.derives)
+
+
+def _names_for_lists(trace: Trace) -> Iterator[Proxy]:
+    """Names that nothing in the trace has."""
+    taken = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
+    names = (f"given_{number}" for number in itertools.count())
+    return (Proxy(name) for name in names if name not in taken)

@@ -1,0 +1,126 @@
+"""Functionalization of writes to tensors that the same bound symbols made: each write makes a new tensor instead.
+
+A tensor that is written to becomes a series of new tensors, of which the last one has its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.analysis.aliasing import AliasSets
+from thunder_core.tracing.capture.fakes.fake import empty, new_mode
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.torch_facts.writes import out_of_place
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, environment_of, tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+COPY, EXPAND, TO_COPY = torch.ops.aten.copy_.default, torch.ops.aten.expand.default, torch.ops.aten._to_copy.default
+
+
+def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> list[BoundSymbol]:
+    """The bound symbols without writes to what they make, as far as each write is one operation on a whole tensor.
+
+    Writes to a tensor that has an alias when it is written to are kept. `names` yields fresh names.
+    """
+    operations = [operation for bsym in bsyms for operation in _write_as_operation(bsym)]
+    replacements = _replacements(operations, names)
+    last_write = {write.output.name: place for place, (*_, write) in replacements.items()}
+    current: dict[str, Proxy] = {}
+    result: list[BoundSymbol] = []
+    for place, bsym in enumerate(operations):
+        if place not in replacements:
+            first = {p.name: p.named(next(names)) for p in bsym.tensors if p.name in last_write}
+            result.append(bsym.renamed(current | first))
+            current |= first
+            continue
+        name = bsym.mutates[0]
+        *before, write = (operation.renamed(current) for operation in replacements[place])
+        current[name] = bsym.output if last_write[name] == place else bsym.output.named(next(names))
+        result += [*before, replace(write, output=current[name])]
+    return result
+
+
+def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tuple[BoundSymbol, ...]]:
+    """Map the place of each write to the operations that stand for it, of which the last one makes the new tensor.
+
+    Either all writes to a tensor are among them, or none.
+    """
+    aliasing = AliasSets()
+    defined: set[str] = set()
+    readable: set[str] = set()
+    replacements: dict[int, tuple[BoundSymbol, ...]] = {}
+    shared: set[str] = set()
+    for place, bsym in enumerate(bsyms):
+        for name in bsym.mutates:
+            operations = _functional(bsym, names) if len(bsym.mutates) == 1 else None
+            if name in defined and operations is not None and not aliasing.members(name) & readable - {name}:
+                replacements[place] = operations
+            else:
+                shared.add(name)
+        aliasing.add(bsym)
+        readable |= {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
+        defined |= {proxy.name for proxy in bsym.defines}
+    return {place: replacement for place, replacement in replacements.items() if bsyms[place].mutates[0] not in shared}
+
+
+def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
+    """A bound symbol that consists of one operation, a write, as that operation; any other as it is."""
+    if not bsym.mutates or len(bsym.subsymbols) != 1 or bsym.ordered:
+        return (bsym,)
+    return (replace(bsym.subsymbols[0], mutates=bsym.mutates, source=bsym.source, module=bsym.module),)
+
+
+def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
+    """The operations that make, out of place, a new tensor of the metadata of a write's; None where none do."""
+    target, output = bsym.symbol.target, bsym.output
+    if not isinstance(target, torch._ops.OpOverload) or not isinstance(output, TensorProxy):
+        return None
+    if output.name not in bsym.mutates:
+        return None
+    if target is COPY:
+        return _copied(bsym, output, names)
+    other = out_of_place(target)
+    if other is None:
+        return None
+    write = replace(bsym, symbol=symbol_of(other), mutates=(), subsymbols=())
+    return (write,) if _makes_metadata(other, write, output) else None
+
+
+def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
+    """The operations that stand for `copy_` and have derivatives: what is copied is expanded, then converted."""
+    source = bsym.args[1]
+    dense = torch.empty(output.shape, device="meta").stride() == output.stride
+    if not dense or not isinstance(source, TensorProxy) or source.device != output.device:
+        return None
+    with new_mode(environment_of((source, output))):
+        wide = tensor_proxy(next(names), empty(source).expand(output.shape))
+    plain = replace(bsym, mutates=(), subsymbols=(), kwargs={})
+    expand = replace(plain, symbol=symbol_of(EXPAND), args=(source, list(map(number_of, output.shape))), output=wide)
+    options = {"dtype": output.dtype, "memory_format": torch.contiguous_format}
+    return expand, replace(plain, symbol=symbol_of(TO_COPY), args=(wide,), kwargs=options)
+
+
+def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
+    """Whether a function, called as in a bound symbol, makes a tensor of the metadata of `output`."""
+    arguments = (bsym.args, dict(bsym.kwargs))
+    if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(arguments)):
+        return False
+    try:
+        with torch.no_grad(), new_mode(environment_of((*bsym.inputs, output))):
+            args, kwargs = replace_leaves(
+                arguments, lambda leaf: empty(leaf) if isinstance(leaf, TensorProxy) else leaf
+            )
+            result = function(*args, **kwargs)
+    except Exception:  # whatever it says, the write stays
+        return False
+    return isinstance(result, torch.Tensor) and (tuple(result.shape), result.stride(), result.dtype) == (
+        output.shape,
+        output.stride,
+        output.dtype,
+    )

@@ -1,0 +1,134 @@
+"""Flex attention as one region: one kernel runs in place of the bound symbols that compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from thunder_core.backend.fusion.fuse import Fused, FusionExecutor, Refusal, region_bound_symbol
+from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.ir.attention import FlexAttention, identity_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+
+OPERATOR = Symbol("torch.ops.higher_order.flex_attention", torch.ops.higher_order.flex_attention)
+COPY = "torch.Tensor.copy_"
+ENTANGLED = "the program reads more results of flex attention than the kernel computes"
+
+
+def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
+    """The trace with the bound symbols of each flex attention as one region, where the executor compiles that."""
+    places = {name: places_of(trace, name, attention) for name, attention in trace.attentions.items()}
+    occurrences = {name: occurrence_of(trace, places[name], name) for name in places if places[name]}
+    regions = {one.region.digest: one.region for one in occurrences.values()}
+    compiled = dict(zip(regions, executor.compile(list(regions.values())), strict=True)) if regions else {}
+    fused = [digest for digest, result in compiled.items() if isinstance(result, Fused)]
+    symbols = {digest: _symbol(compiled[digest], f"attention_{number}") for number, digest in enumerate(fused)}
+    refused = list(trace.refused)
+    replaced: dict[int, list[BoundSymbol]] = {}
+    for name, found in places.items():
+        result = compiled[occurrences[name].region.digest] if found else Refusal(ENTANGLED, lasting=True)
+        if isinstance(result, Refusal):
+            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(found)), result.lasting))
+            continue
+        claimed = region_bound_symbol(occurrences[name], symbols[occurrences[name].region.digest], executor.name)
+        replaced |= {**{place: [] for place in found}, max(found): [claimed]}
+    bsyms = [one for place, bsym in enumerate(trace.bound_symbols) for one in replaced.get(place, [bsym])]
+    bsyms = read_bound_symbols(bsyms, trace.outputs) if replaced else bsyms
+    return trace.having(bsyms, made_by=f"claim attention by {executor.name}", refused=tuple(refused))
+
+
+def _symbol(result: Fused | Refusal, name: str) -> Symbol:
+    assert isinstance(result, Fused)
+    return Symbol(name, result.function(name), result.empties)
+
+
+def occurrence_of(trace: Trace, places: Collection[int], name: str) -> RegionOccurrence:
+    """The region of the flex attention of that result, which stands for these bound symbols."""
+    attention = trace.attentions[name]
+    bsyms = tuple(trace.bound_symbols[place] for place in sorted(places))
+    result = next(proxy for bsym in bsyms for proxy in bsym.defines if proxy.name == name)
+    operation = BoundSymbol(OPERATOR, attention.arguments, {}, result, module=bsyms[0].module, fresh=True)
+    occurrence = region_occurrence([operation])
+    return replace(occurrence.returning(occurrence.defined), bsyms=bsyms)
+
+
+def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
+    """The places of the bound symbols that compute a flex attention and nothing else; none where they cannot be told.
+
+    The inputs of the operation are there at the first of them, and nothing is written to until the last one.
+    """
+    bsyms = trace.bound_symbols
+    makers = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    kept = {proxy.name for proxy in tensors_of(attention)}
+    known = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
+    if name not in makers or not kept <= known | makers.keys() or name in followed_by_autograd(trace):
+        return set()
+    result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
+    if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:
+        return set()
+    places = _slice(bsyms, {proxy.name for proxy in trace.outputs} | kept, attention, makers[name])
+    inside = [bsyms[place] for place in places]
+    made = {proxy.name for bsym in inside for proxy in bsym.defines}
+    others = [proxy for bsym in inside for proxy in bsym.inputs if proxy.name not in made | kept]
+    softmax = any("softmax" in bsym.symbol.short_name for bsym in inside)
+    if not softmax or any(is_scores(proxy, attention) for proxy in others):
+        return set()
+    between = (bsyms[place] for place in range(min(places), max(places)) if place not in places)
+    return set() if any(bsym.has_effect for bsym in between) else places
+
+
+def tensors_of(attention: FlexAttention) -> list[Proxy]:
+    """The tensors of the trace that a flex attention reads."""
+    operation = BoundSymbol(OPERATOR, attention.arguments, {}, None)
+    return list(operation.inputs)
+
+
+def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
+    """Whether a tensor is one of numbers for every pair of a query and a key, of every head."""
+    if not isinstance(proxy, TensorProxy) or not proxy.dtype.is_floating_point:
+        return False
+    *batches, rows, _ = attention.query.shape
+    return proxy.shape == (*batches, rows, attention.key.shape[-2])
+
+
+def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexAttention, place: int) -> set[int]:
+    """The places of bound symbols that nothing but a result is made of, from that place back.
+
+    The result may be copied into what is made there. Bound symbols that a transform has changed stay.
+    """
+    readers: dict[str, set[int]] = {}
+    for number, bsym in enumerate(bsyms):
+        for proxy in bsym.inputs:
+            readers.setdefault(proxy.name, set()).add(number)
+    places = {place}
+    following = bsyms[place + 1] if place + 1 < len(bsyms) else None
+    if following is not None and following.symbol.name == COPY and is_of(following, attention):
+        places.add(place + 1)
+    for number in range(place - 1, -1, -1):
+        bsym = bsyms[number]
+        names = [proxy.name for proxy in bsym.defines]
+        is_inner = all(readers.get(one, set()) <= places and one not in kept for one in names)
+        if is_inner and any(readers.get(one) for one in names) and is_of(bsym, attention):
+            places.add(number)
+    return places
+
+
+def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:
+    """Whether a bound symbol is one of those that were recorded for a flex attention, and nobody has claimed it."""
+    return not bsym.executor and identity_of(bsym) in attention.identities
+
+
+def read_bound_symbols(bsyms: Sequence[BoundSymbol], outputs: Iterable[Proxy]) -> list[BoundSymbol]:
+    """The bound symbols that have an effect, or of which something is read."""
+    read = {proxy.name for proxy in outputs}
+    kept: list[BoundSymbol] = []
+    for bsym in reversed(bsyms):
+        if bsym.has_effect or not bsym.defines or any(proxy.name in read for proxy in bsym.outputs):
+            kept.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs}
+    return kept[::-1]

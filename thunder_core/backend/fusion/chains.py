@@ -1,0 +1,205 @@
+"""Chains: element-wise operations on tensors of one shape that are written to, brought together.
+
+An optimizer does one thing to all parameters, and then the next; or all things to one parameter, with numbers worked
+out in between. Here each parameter gets its bound symbols in a row, a chain: a region that goes through its memory
+once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.backend.fusion.foreach import one_by_one
+from thunder_core.backend.fusion.order import ordered
+from thunder_core.backend.fusion.updates import result_of, shares_written_storage_by_one_name
+from thunder_core.tracing.analysis.aliasing import AliasSets
+from thunder_core.tracing.analysis.cuts import is_extern_call
+from thunder_core.tracing.analysis.disjoint_sets import DisjointSets
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import comparison_keys
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+@dataclass(frozen=True)
+class ChainOrder:
+    """Bound symbols in an order in which those of each chain are consecutive, and the ranges of the chains."""
+
+    bsyms: tuple[BoundSymbol, ...]
+    chains: tuple[range, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChainConditions:
+    """The conditions for getting into chains: `takes` accepts a bound symbol, and it writes to none of `excluded`.
+
+    `divides` says which bound symbols for lists of tensors may be divided, `aliasing` and `written` who shares memory,
+    and what of it is written to; `reads` counts by name the bound symbols that read it, with what is returned.
+    """
+
+    takes: Callable[[BoundSymbol], bool]
+    divides: Callable[[BoundSymbol], bool]
+    excluded: Collection[str]
+    aliasing: AliasSets
+    written: Collection[str]
+    reads: Counter[str]
+
+    def representatives(self, names: Collection[str]) -> set[str]:
+        """The memory behind these names."""
+        return {self.aliasing.representative(name) for name in names}
+
+
+def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> ChainOrder:
+    """Move the bound symbols of each chain together.
+
+    No bound symbol passes one that changes a state, and none passes a product of matrices, whose results are freed as
+    soon as they were read.
+    """
+    result: list[BoundSymbol] = []
+    chains: list[range] = []
+    for window in _windows(bsyms):
+        order = _Window(window, conditions).chain_order()
+        chains += [range(one.start + len(result), one.stop + len(result)) for one in order.chains]
+        result += order.bsyms
+    return ChainOrder(tuple(result), tuple(chains))
+
+
+def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
+    """The runs of bound symbols that may change places with each other."""
+    window: list[BoundSymbol] = []
+    for bsym in bsyms:
+        window.append(bsym)
+        if bsym.ordered or bsym.executor or any(map(is_extern_call, bsym.operations)):
+            yield window
+            window = []
+    yield window
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A bound symbol, or the part of one that is for one tensor of a list; `place` is that of the bound symbol."""
+
+    bsym: BoundSymbol
+    place: int
+    is_part: bool
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Bound symbols that may change places; one for lists of tensors is divided where every part gets into a chain."""
+
+    bsyms: Sequence[BoundSymbol]
+    conditions: ChainConditions
+
+    def chain_order(self) -> ChainOrder:
+        if not any(bsym.mutates for bsym in self.bsyms):
+            return ChainOrder(tuple(self.bsyms))
+        divides = (place for place, bsym in enumerate(self.bsyms) if self.conditions.divides(bsym))
+        parts = {place: found for place in divides if (found := one_by_one(self.bsyms[place]))}
+        excluded = self.conditions.representatives(self.conditions.excluded)
+        while True:
+            steps = [*self._steps(parts)]
+            chains = _Joining(steps, self.conditions, excluded).chains()
+            inside = {place for chain in chains for place in chain}
+            partial = {step.place for number, step in enumerate(steps) if step.is_part and number not in inside}
+            if partial:
+                parts = {place: found for place, found in parts.items() if place not in partial}
+                continue
+            sharing = self._sharing(chains, steps)
+            fit = [chain for chain in chains if chain not in sharing]
+            order, stuck = ordered([one.bsym for one in steps], fit, self.conditions.aliasing)
+            if not sharing and not stuck:
+                return _chain_order(order, steps)
+            for chain in (*sharing, *stuck):
+                excluded |= self.conditions.representatives(
+                    [name for place in chain for name in steps[place].bsym.mutates]
+                )
+
+    def _steps(self, parts: dict[int, list[BoundSymbol]]) -> Iterator[_Step]:
+        for place, bsym in enumerate(self.bsyms):
+            yield from (_Step(part, place, place in parts) for part in parts.get(place, [bsym]))
+
+    def _sharing(self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]) -> set[tuple[int, ...]]:
+        """The chains that share storage that is written to with bound symbols outside of them by more than one name."""
+        here = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
+        readers: dict[str, set[int]] = {}
+        for place, one in enumerate(steps):
+            for proxy in one.bsym.inputs:
+                readers.setdefault(proxy.name, set()).add(place)
+        sharing = set()
+        for chain in chains:
+            bsyms = [steps[place].bsym for place in chain]
+            defined = [proxy.name for bsym in bsyms for proxy in bsym.defines]
+            read = [
+                name
+                for name in defined
+                if self.conditions.reads[name] > here[name] or readers.get(name, set()) - set(chain)
+            ]
+            if not shares_written_storage_by_one_name(bsyms, read, self.conditions.aliasing, self.conditions.written):
+                sharing.add(chain)
+        return sharing
+
+
+def _chain_order(order: Sequence[Sequence[int]], steps: Sequence[_Step]) -> ChainOrder:
+    bsyms: list[BoundSymbol] = []
+    chains: list[range] = []
+    for group in order:
+        if len(group) > 1:
+            chains.append(range(len(bsyms), len(bsyms) + len(group)))
+        bsyms += [steps[place].bsym for place in group]
+    return ChainOrder(tuple(bsyms), tuple(chains))
+
+
+class _Joining:
+    """Steps joined by the memory of one shape that some of them make or write to."""
+
+    def __init__(self, steps: Sequence[_Step], conditions: ChainConditions, excluded: Collection[str]) -> None:
+        self.steps = steps
+        self.conditions = conditions
+        self.excluded = excluded
+        self.shapes = self._shapes()
+        self.joined = DisjointSets[int]()
+
+    def chains(self) -> list[tuple[int, ...]]:
+        """The chains, as places in their order: groups that write, and have more than one operation."""
+        owned = {representative for place in self.shapes for representative in self._owned(self.steps[place].bsym)}
+        first: dict[str, int] = {}
+        for place, shape in self.shapes.items():
+            bsym = self.steps[place].bsym
+            of_shape = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
+            representatives = {
+                self.conditions.aliasing.representative(proxy.name)
+                for proxy in of_shape
+                if comparison_keys(proxy.shape) == shape
+            }
+            for representative in representatives & owned:
+                self.joined.unite(place, first.setdefault(representative, place))
+        groups: dict[int, list[int]] = {}
+        for place in self.shapes:
+            groups.setdefault(self.joined.representative(place), []).append(place)
+        return [tuple(group) for group in groups.values() if self._is_worthwhile(group)]
+
+    def _shapes(self) -> dict[int, tuple[Any, ...]]:
+        """The places of the steps that may be joined, from the first one that writes, with what shape they make."""
+        shapes: dict[int, tuple[int, ...]] = {}
+        for place, one in enumerate(self.steps):
+            shape = self._shape(one.bsym) if shapes or one.bsym.mutates else None
+            if shape is not None:
+                shapes[place] = shape
+        return shapes
+
+    def _shape(self, bsym: BoundSymbol) -> tuple[Any, ...] | None:
+        results = map(result_of, bsym.operations)
+        shapes = {None if result is None else comparison_keys(result.shape) for result in results}
+        (shape,) = shapes if len(shapes) == 1 else (None,)
+        fits = shape is not None and not self.conditions.representatives(bsym.mutates) & set(self.excluded)
+        return shape if fits and self.conditions.takes(bsym) else None
+
+    def _owned(self, bsym: BoundSymbol) -> set[str]:
+        return self.conditions.representatives([*bsym.mutates, *(proxy.name for proxy in bsym.tensors)])
+
+    def _is_worthwhile(self, group: Sequence[int]) -> bool:
+        bsyms = [self.steps[place].bsym for place in group]
+        return len(bsyms) > 1 and any(bsym.mutates for bsym in bsyms)

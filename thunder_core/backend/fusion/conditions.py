@@ -1,0 +1,124 @@
+"""Conditions on the symbols of a region, as Python: they have to hold of the sizes that it is called with."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.proxy import NumberProxy
+from thunder_core.tracing.ir.sizes import hint_of
+
+
+def largest(*sizes: Any) -> Any:
+    """The largest of some sizes."""
+    return functools.reduce(torch.sym_max, sizes)
+
+
+def smallest(*sizes: Any) -> Any:
+    """The smallest of some sizes."""
+    return functools.reduce(torch.sym_min, sizes)
+
+
+# What expressions of sizes consist of; functions are PyTorch's for symbolic integers.
+FUNCTIONS: Mapping[str, Any] = {
+    "max": largest,
+    "min": smallest,
+    "int": int,
+    "float": torch.sym_float,
+    **{f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc")},
+}
+OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+SizesByName = Mapping[str, Any]
+NO_SIZES: SizesByName = {}
+
+
+def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
+    """The symbols of a region by the names that texts have for them: `s0`, `s1`, ..."""
+    return {f"s{place}": proxy.value for place, proxy in enumerate(symbols)}
+
+
+def size_of(text: str, sizes: SizesByName) -> Any:
+    """The value of an expression of sizes.
+
+    Raises `NameError` where it has other names, and `ValueError` where it is more than arithmetic and comparisons.
+    """
+    return _value(ast.parse(text, mode="eval").body, sizes)
+
+
+def _value(node: ast.expr, sizes: SizesByName) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            if name not in sizes:
+                raise NameError(f"{name} is not a size")
+            return sizes[name]
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return tuple(_value(item, sizes) for item in items)
+        case ast.UnaryOp(op=symbol, operand=operand):
+            return _operator(symbol)(_value(operand, sizes))
+        case ast.BinOp(left=left, op=symbol, right=right):
+            return _operator(symbol)(_value(left, sizes), _value(right, sizes))
+        case ast.BoolOp(op=symbol, values=values):
+            return (all if isinstance(symbol, ast.And) else any)(_value(value, sizes) for value in values)
+        case ast.Compare(left=left, ops=symbols, comparators=others):
+            values = [_value(value, sizes) for value in (left, *others)]
+            pairs = list(zip(symbols, values, values[1:], strict=False))
+            if len(pairs) == 1:
+                return _operator(symbols[0])(*values)
+            return all(_operator(symbol)(one, other) for symbol, one, other in pairs)
+        case ast.Call(func=function, args=arguments, keywords=[]) if ast.unparse(function) in FUNCTIONS:
+            return FUNCTIONS[ast.unparse(function)](*(_value(argument, sizes) for argument in arguments))
+    raise ValueError(f"`{ast.unparse(node)}` is not an expression of sizes")
+
+
+def _operator(symbol: ast.AST) -> Callable[..., Any]:
+    if type(symbol) not in OPERATORS:
+        raise ValueError(f"{type(symbol).__name__} is not an operator for sizes")
+    return OPERATORS[type(symbol)]
+
+
+def unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
+    """The first condition that does not hold for the values that the symbols had while tracing; empty for none."""
+    sizes = named_sizes(symbols)
+    values = {name: hint_of(size) for name, size in sizes.items()}
+    elements = (f"{name} >= 1" for name, size in sizes.items() if size.node.expr.is_positive)
+    return next((text for text in (*elements, *conditions) if not size_of(text, values)), "")
+
+
+def unmet(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
+    """The first condition that does not hold, or empty: then all of them are constraints of the program from now on.
+
+    Sizes have to be above zero besides, as a compiler takes for granted: some operations refuse what has no elements.
+    """
+    failing = unmet_at_hints(conditions, symbols)
+    if not failing:
+        sizes = named_sizes(symbols)
+        for size in sizes.values():
+            size.node.shape_env.require_nonempty(size)
+        for text in conditions:
+            bool(size_of(text, sizes))
+    return failing

@@ -1,0 +1,107 @@
+"""Compiled regions as they can be kept: Python that calls kernels, and a shared object that holds them."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from types import ModuleType
+from typing import Any
+
+import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
+
+from thunder_core.tracing.ir.source_lines import executed_source
+from thunder_core.tracing.library.deferred import deferred
+
+ENTRY = "region"  # the function that the text defines
+SHARED_OBJECT = b"\x7fELF"
+MODULE = "thunder_kernels"  # the name by which the shared objects are extension modules
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """One region, compiled: `text` defines `region(...)`, which calls functions of the extension module `library`.
+
+    A library that is none of the system's (kernels for a GPU) is given to the text as the bytes `LIBRARY`. `needs` are
+    the instruction sets that the library uses, as the operating system names them. Nothing of it runs before
+    `function` is asked for: whoever reads it from a file verifies it first.
+    """
+
+    text: str
+    library: bytes
+    needs: tuple[str, ...]
+    conditions: tuple[str, ...] = ()  # on the region's symbols, `s0`, `s1`, ..., as Python
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of that name that runs the region."""
+        return self._named(name, self._define(name, {}))
+
+    def function_at_first_call(self, name: str) -> Callable[..., Any]:
+        """A function of that name that runs the region; nothing of it is executed or loaded before it is called."""
+        namespace: dict[str, Any] = {}
+        return self._named(name, deferred(ENTRY, namespace, lambda: self._define(name, namespace)))
+
+    def _define(self, name: str, namespace: dict[str, Any]) -> Callable[..., Any]:
+        """Execute the text in a namespace, with what the library holds; what it defines is the region."""
+        is_extension = self.library.startswith(SHARED_OBJECT)
+        namespace.update(vars(extension(self.library)) if is_extension else {"LIBRARY": self.library})
+        label = f"{name} {sha256(self.text.encode()).hexdigest()[:12]}"
+        function: Callable[..., Any] = executed_source(label, self.text, namespace, ENTRY)
+        return function
+
+    def _named(self, name: str, function: Any) -> Callable[..., Any]:
+        function.__name__ = function.__qualname__ = name
+        function.machine_code = self
+        run: Callable[..., Any] = function
+        return run
+
+
+def kept_by(function: object) -> MachineCode | None:
+    """The machine code behind a function that runs a region; None for any other object."""
+    machine_code = getattr(function, "machine_code", None)
+    return machine_code if isinstance(machine_code, MachineCode) else None
+
+
+_loaded: dict[str, ModuleType] = {}
+
+
+def extension(library: bytes) -> ModuleType:
+    """The extension module that these bytes are: what was verified is what is loaded. Equal bytes load once."""
+    digest = sha256(library).hexdigest()
+    if digest not in _loaded:
+        _loaded[digest] = _imported(_path_of(library))
+    return _loaded[digest]
+
+
+def _imported(path: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
+    spec = importlib.machinery.ModuleSpec(MODULE, loader, origin=path)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _path_of(content: bytes) -> str:
+    """A path under which nothing but these bytes can be found, by a file that has no name.
+
+    It stays open as long as the process lives: the loader takes a path that it has seen for the library that it has.
+    """
+    if not hasattr(os, "memfd_create"):
+        descriptor, path = tempfile.mkstemp(suffix=".so")
+    else:
+        descriptor = os.memfd_create(MODULE, os.MFD_CLOEXEC)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    return path
+
+
+def machine() -> str:
+    """The machines that load an extension module made here: system, processor and version of Python."""
+    return f"{platform.system()} {platform.machine()} {sys.implementation.cache_tag}"

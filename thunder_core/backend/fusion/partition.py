@@ -1,0 +1,224 @@
+"""Partition: which bound symbols of a trace become regions, where these begin and end, and what they return."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from thunder_core.backend.fusion.chains import ChainConditions, ChainOrder, form_chains
+from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
+from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
+from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
+from thunder_core.tracing.analysis.cuts import divided, is_extern_call
+from thunder_core.tracing.analysis.data_errors import LOOK_AT_VALUES, is_check, may_raise
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+Fuses = Callable[[BoundSymbol], bool]
+RegionsInPlace = Iterable[tuple[range, RegionOccurrence]]
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """A trace's bound symbols in the order in which they run, and the regions among them.
+
+    `occurrences` are the regions, each with the range of positions that it takes up, and `chains` the ranges whose
+    bound symbols were moved together.
+    """
+
+    bsyms: tuple[BoundSymbol, ...]
+    occurrences: tuple[tuple[range, RegionOccurrence], ...]
+    chains: Collection[range]
+
+    @property
+    def chain_regions(self) -> RegionsInPlace:
+        """The regions that are chains: their bound symbols were moved together."""
+        return [(positions, region) for positions, region in self.occurrences if positions in self.chains]
+
+
+def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, excluded: Collection[str] = ()) -> FusionPlan:
+    """Partition a trace into regions that are worth a kernel, of the bound symbols that an executor `fuses`.
+
+    With `updates`, regions may write to their inputs; bound symbols that write to a name in `excluded` are not moved.
+    Regions with equal bodies return the same outputs, namely all that is read behind any of them.
+    """
+    rules = _Partitioning(trace, fuses, updates)
+    arranged = rules.chain_order(excluded)
+    last_read = _last_reads(arranged.bsyms, trace.outputs)
+    candidates = [*_candidate_ranges(arranged, rules, last_read)]
+    ranges = [positions for positions in candidates if _is_worthwhile(arranged.bsyms[positions.start : positions.stop])]
+    regions = [(positions, region_occurrence(arranged.bsyms[positions.start : positions.stop])) for positions in ranges]
+    returned: dict[str, set[str]] = {}
+    for positions, region in regions:
+        read = {name for name, proxy in region.defined.items() if last_read[proxy.name] >= positions.stop}
+        returned.setdefault(region.region.body, set()).update(read)
+    occurrences = tuple((positions, region.returning(returned[region.region.body])) for positions, region in regions)
+    return FusionPlan(arranged.bsyms, occurrences, frozenset(arranged.chains))
+
+
+class _Partitioning:
+    """Decides which bound symbols may join a region: unclaimed ones that autograd does not record.
+
+    They have no effects but, with `updates`, writes to their inputs.
+    """
+
+    def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
+        self.trace = trace
+        self.fuses = fuses
+        self.updates = updates
+        self.read = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs}
+        self.read |= {proxy.name for proxy in trace.outputs}
+        self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
+        defined = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
+        followed = followed_by_autograd(trace)
+        self.recorded_results = followed & defined  # autograd has to see the operations that make these
+        self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
+        self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+        pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
+        self.recorded_by_autograd = {id(bsym) for bsym, is_recorded in pairs if is_recorded}
+
+    def chain_order(self, excluded: Collection[str]) -> ChainOrder:
+        """Return the bound symbols, with those of each chain of updates side by side; unchanged without updates."""
+        bsyms = self.trace.bound_symbols
+        if not (self.updates and self.writes):
+            return ChainOrder(bsyms)
+        reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
+        reads.update(proxy.name for proxy in self.trace.outputs)
+        takes, divides = self._can_join_chain, self._can_split_foreach
+        return form_chains(bsyms, ChainConditions(takes, divides, excluded, self.aliasing, self.written, reads))
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may join a region, provided the region's writes are seen outside by one name alone."""
+        if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unrecorded(bsym):
+            return False
+        if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
+            return False
+        if bsym.mutates:
+            return self.updates and is_update(bsym) and self.fuses(bsym)
+        if len(bsym.tensors) < len(bsym.defines) or not any(proxy.name in self.read for proxy in bsym.tensors):
+            return False  # a call whose results nobody reads is kept for its error, and compilers of regions drop it
+        return all(_is_pure(operation, numbers=self.updates) for operation in bsym.operations) and self.fuses(bsym)
+
+    def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol that can be fused may join any region, since it returns no memory that is written to.
+
+        It may read such memory, since no bound symbol of a region is moved across a write.
+        """
+        return not bsym.mutates and not any(
+            self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
+        )
+
+    def _can_join_chain(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may be part of a chain, which writes, so that none of it may raise by values."""
+        return self.can_fuse(bsym) and not may_raise(bsym)
+
+    def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
+        """Whether an operation on lists of tensors (`_foreach_add_`) may be split into one for each tensor."""
+        return self._is_unrecorded(bsym) and not bsym.ordered and not bsym.executor
+
+    def _is_unrecorded(self, bsym: BoundSymbol) -> bool:
+        """Whether autograd records neither the results of a bound symbol nor, if it writes to tensors, the call."""
+        if any(proxy.name in self.recorded_results for proxy in (*bsym.inputs, *bsym.outputs)):
+            return False
+        return not bsym.mutates or id(bsym) not in self.recorded_by_autograd
+
+
+def _candidate_ranges(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
+    """Yield the range of each chain, and between chains the longest runs that can be fused and cross no cut."""
+    borders = sorted((chain.start, chain.stop) for chain in arranged.chains)
+    for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
+        yield from _regions_between_chains(range(start, stop), arranged.bsyms, rules, last_read)
+        if end > stop:
+            yield range(stop, end)
+
+
+def _regions_between_chains(
+    positions: range, bsyms: Sequence[BoundSymbol], rules: _Partitioning, last_read: Mapping[str, int]
+) -> Iterator[range]:
+    """Yield the ranges of regions within a range that has no chain: runs of bound symbols that can be fused.
+
+    A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
+    """
+    part = bsyms[positions.start : positions.stop]
+    takes = [rules.can_fuse(bsym) for bsym in part]
+    fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
+    for run in _split_at_unconnected_updates(_runs(divided(part), takes if rules.updates else fusible_anywhere), part):
+        group = part[run.start : run.stop]
+        defined = (proxy.name for bsym in group for proxy in bsym.defines)
+        read = {name for name in defined if last_read[name] >= positions.start + run.stop}
+        separable = not rules.updates or (
+            shares_written_storage_by_one_name(group, read, rules.aliasing, rules.written)
+            and not writes_and_may_raise(group)
+        )
+        for fusible in [run] if separable else _runs([run], fusible_anywhere):
+            yield range(fusible.start + positions.start, fusible.stop + positions.start)
+
+
+def writes_and_may_raise(bsyms: Sequence[BoundSymbol]) -> bool:
+    """Whether bound symbols write to memory and may raise by values: as a region they would raise behind the write."""
+    return any(bsym.mutates for bsym in bsyms) and any(map(may_raise, bsyms))
+
+
+def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
+    """Split runs at each write that reads nothing made in its run, and leave that write out of them."""
+    for run in runs:
+        start, defined = run.start, set[str]()
+        for place in run:
+            bsym = bsyms[place]
+            if bsym.mutates and not any(proxy.name in defined for proxy in bsym.inputs):
+                yield from [range(start, place)] if place > start else []
+                start, defined = place + 1, set()
+            defined.update(proxy.name for proxy in bsym.outputs)
+        yield from [range(start, run.stop)] if run.stop > start else []
+
+
+def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
+    """Yield the maximal ranges of positions that are taken, within each division."""
+    for division in divisions:
+        start = division.start
+        for place in division:
+            if not takes[place]:
+                if place > start:
+                    yield range(start, place)
+                start = place + 1
+        if division.stop > start:
+            yield range(start, division.stop)
+
+
+def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
+    """Map each name to the position of its last read, of its definition if it is unread, or the end if returned."""
+    places = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    for place, bsym in enumerate(bsyms):
+        places.update((proxy.name, place) for proxy in bsym.inputs)
+    places.update((proxy.name, len(bsyms)) for proxy in returned)
+    return places
+
+
+def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
+    """Whether an aten operation only computes, and all its proxies are tensors that kernels read, or `numbers`."""
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_check(target):
+        return False
+    proxies = (*operation.inputs, *operation.outputs)
+    return all(_is_strided(proxy) or (numbers and _is_number(proxy)) for proxy in proxies)
+
+
+def _is_number(proxy: Proxy) -> bool:
+    """Whether a proxy is a number that regions take: one without metadata, or a symbolic integer."""
+    return type(proxy) is Proxy or (isinstance(proxy, NumberProxy) and not isinstance(proxy.value, torch.SymFloat))
+
+
+def _is_strided(proxy: Proxy) -> bool:
+    return isinstance(proxy, TensorProxy) and len(proxy.stride) == len(proxy.shape) and proxy.is_resolved
+
+
+def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
+    """Whether a region has at least two operations that a compiler writes code for: no views, no library calls."""
+    operations = [operation for bsym in group for operation in bsym.operations]
+    return sum(not (is_extern_call(operation) or is_view(operation)) for operation in operations) > 1

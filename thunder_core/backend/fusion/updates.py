@@ -1,0 +1,107 @@
+"""Updates: operations that write a new value over a tensor, element by element, as bound symbols of a region can."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from thunder_core.tracing.analysis.aliasing import AliasSets, tensors_written
+from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
+from thunder_core.tracing.ir.sizes import comparison_keys, generic_hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+# These compute element by element too, though their tags do not say so.
+POINTWISE_BESIDES = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
+NO_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
+
+
+def is_update(bsym: BoundSymbol) -> bool:
+    """Whether all that a bound symbol does to memory is to update tensors that it is given, as its operations say."""
+    operations = bsym.operations
+    written = {proxy.name for operation in operations for proxy in tensors_written(operation)}
+    if not operations or bsym.ordered or written != set(bsym.mutates):
+        return False
+    return all(result_of(operation) is not None for operation in operations if any(tensors_written(operation)))
+
+
+def result_of(operation: BoundSymbol) -> TensorProxy | None:
+    """The tensor, new or written over, of which an aten operation computes each element from elements of its inputs."""
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in NO_UPDATES):
+        return None
+    plain = without_write(target) if target._schema.is_mutable else target
+    if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in POINTWISE_BESIDES):
+        return None
+    result = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
+    if not isinstance(result, TensorProxy) or (target._schema.is_mutable and not is_plain(result)):
+        return None
+    return result if OUT not in operation.kwargs or _keeps_shape(operation, result) else None
+
+
+def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
+    """Whether what is given as `out` has the shape of the result already; else PyTorch would resize it."""
+    tensors = [value for value in operation.args if isinstance(value, TensorProxy)]
+    if environment_of((*tensors, result)) is not None:  # broadcasting symbolic shapes would add constraints
+        shapes = {comparison_keys(proxy.shape) for proxy in tensors if proxy.shape}
+        return shapes == {comparison_keys(result.shape)}
+    shape = torch.broadcast_shapes(*(proxy.shape for proxy in tensors)) if tensors else None  # type: ignore[no-untyped-call]
+    return shape is not None and tuple(shape) == result.shape
+
+
+def is_plain(value: object) -> bool:
+    """Whether each element of a tensor lies, as it is, at a place of its own in memory, whatever symbolic sizes are."""
+    if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
+        return False
+    return has_distinct_places(value.shape, value.stride)
+
+
+def has_distinct_places(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether no two elements of a tensor share a place in memory, whatever symbolic sizes are; False if in doubt."""
+    end: Any = 1
+    sizes = [one for one in zip(strides, shape, strict=True) if not statically_known_true(one[1] <= 1)]
+    for stride, size in sorted(sizes, key=lambda one: (generic_hint_of(one[0]), generic_hint_of(one[1]))):
+        if not statically_known_true(stride >= end):
+            return False
+        end = stride * (size - 1) + end
+    return True
+
+
+def shares_written_storage_by_one_name(
+    bsyms: Sequence[BoundSymbol], read: Collection[str], aliasing: AliasSets, written: Collection[str]
+) -> bool:
+    """Whether a region shares each storage that is written to by at most one name with what is outside of it.
+
+    A storage that the region writes to has one name in it from its first write on, and outside of it no other name. Of
+    a storage that is written to elsewhere, the region makes no further name for others. `read` are the names that the
+    region makes and others read; `written` has the representatives of the alias sets that are written to anywhere.
+    """
+    operations = [operation for bsym in bsyms for operation in bsym.operations]
+    written_names = _written_names(operations, aliasing)
+    if written_names is None:
+        return False
+    defined = {proxy.name for operation in operations for proxy in operation.defines}
+    outside: dict[str, set[str]] = {}
+    for proxy in (proxy for operation in operations for proxy in (*operation.inputs, *operation.outputs)):
+        if proxy.name not in defined or proxy.name in read:
+            outside.setdefault(aliasing.representative(proxy.name), set()).add(proxy.name)
+    for storage, names in outside.items():
+        if storage in written_names and names != {written_names[storage]}:
+            return False
+        if storage not in written_names and storage in written and len(names) > 1 and names & defined:
+            return False
+    return True
+
+
+def _written_names(operations: Iterable[BoundSymbol], aliasing: AliasSets) -> dict[str, str] | None:
+    """Map each storage that operations write to to the one name that it has from then on; None if it has another."""
+    names: dict[str, str] = {}
+    for operation in operations:
+        names = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | names
+        for proxy in (*operation.inputs, *operation.outputs):
+            if names.get(aliasing.representative(proxy.name), proxy.name) != proxy.name:
+                return None
+    return names

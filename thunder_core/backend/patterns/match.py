@@ -1,0 +1,260 @@
+"""Matches: bound symbols that a pattern stands for, proved to be it, legal to take, and replaced by one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from thunder_core.backend.patterns.outcome import Outcome, described, names_of_floats, proxies_in
+from thunder_core.backend.patterns.pattern import Pattern
+from thunder_core.backend.patterns.replacement import Replacement
+from thunder_core.backend.patterns.search import MatchCandidate, anchors, candidates
+from thunder_core.backend.patterns.spelling import key, viewed_whole
+from thunder_core.backend.patterns.trace_index import TraceIndex
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.tracing.analysis.aliasing import is_view
+from thunder_core.tracing.capture.symbolic.moves import AT_HINTS, Sizing, at_hints
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+from thunder_core.tracing.ir.tree import leaves
+
+
+class NoMatch(Exception):
+    """The match is not the pattern, or may not be replaced; the message says why, if that is worth telling."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Bound symbols that compute what a pattern does.
+
+    `positions` are the bound symbols', `kept` those of them that stay because others read them too, and `place` is
+    where the one bound symbol that replaces them goes.
+    """
+
+    positions: frozenset[int]
+    kept: frozenset[int]
+    place: int
+    results: tuple[Proxy, ...]
+
+
+def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Trace:
+    """The trace with each match that a pattern finds as one bound symbol of the executor, earlier patterns first."""
+    if not replacements:
+        return trace
+    index = TraceIndex(trace)
+    lost: list[RefusedOperations] = []
+    for each in replacements:
+        each.pattern.refused.clear()
+        lost += _apply_everywhere(each, index, executor)
+    kept = [bsym for bsym in index.at if bsym is not None]
+    return trace.having(kept, made_by=trace.made_by, refused=(*trace.refused, *lost))
+
+
+def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Iterator[frozenset[int]]:
+    """Yield the positions of each match that could be taken; symbolic sizes are those that they had while tracing."""
+    index = TraceIndex(trace) if replacements else None
+    for replacement in replacements:
+        assert index is not None
+        for anchor in anchors(replacement.pattern, index):
+            for candidate in candidates(replacement.pattern, index, anchor) if index.free[anchor] else ():
+                constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
+                try:
+                    yield _checked(replacement, constant, index, executor, AT_HINTS).match.positions
+                except NoMatch:
+                    continue
+
+
+def _apply_everywhere(replacement: Replacement, index: TraceIndex, executor: str) -> Iterator[RefusedOperations]:
+    """Replace all matches; yields those that are taken for the sizes of a call, and not for symbolic ones."""
+    for anchor in anchors(replacement.pattern, index):
+        if index.free[anchor]:
+            yield from _apply_at(replacement, index, executor, anchor)
+
+
+def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor: int) -> Iterator[RefusedOperations]:
+    """Take the first match that ends in that bound symbol; why one was not taken is told."""
+    refused = replacement.pattern.refused
+    for candidate in candidates(replacement.pattern, index, anchor):
+        try:
+            _replace(replacement, candidate, index, executor)
+            return
+        except NoMatch as error:
+            lost = _is_lost_by_sizes(replacement, candidate, index, executor)
+            why = str(error) or ("equality cannot be proved for all sizes" if lost else "")
+            source = index.bsym_at(max(candidate.positions)).source
+            told = f"{source}: {why}" if source else why
+            if why and told not in refused:
+                refused.append(told)
+            if lost:
+                name = replacement.symbol.short_name
+                reason = f"{name} is called for constant sizes only, but the sizes of the program are symbolic: {why}"
+                yield RefusedOperations(executor, reason, len(candidate.positions), by_sizes=True)
+
+
+def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> None:
+    """Put the replacement in place of a match; what that decides by symbolic sizes is needed by the executor."""
+    environment = _environment_of(candidate)
+    if environment is None:
+        taken = _checked(replacement, candidate, index, executor)
+    else:
+        source = index.bsym_at(max(candidate.positions)).source
+        place = f" at {source}" if source else ""
+        with environment.deciding_for(f"needed by {executor} for {replacement.symbol.short_name}{place}"):
+            taken = _checked(replacement, candidate, index, executor)
+            environment.require(taken.conditions)
+    index.replaced(taken.match.positions, taken.match.kept, taken.match.place, taken.bsym)
+
+
+def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
+    """Whether a match that is not taken would be, were its symbolic sizes those that they had while tracing."""
+    if _environment_of(candidate) is None:
+        return False
+    constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
+    try:
+        _checked(replacement, constant, index, executor, AT_HINTS)
+    except NoMatch:
+        return False
+    return True
+
+
+def _environment_of(candidate: MatchCandidate) -> Any:
+    return environment_of(leaf for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy))
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A match with its bound symbol, and the conditions on symbolic sizes under which that is right."""
+
+    match: Match
+    bsym: BoundSymbol
+    conditions: tuple[sympy.Basic, ...]
+
+
+def _checked(
+    replacement: Replacement,
+    candidate: MatchCandidate,
+    index: TraceIndex,
+    executor: str,
+    sizing: Sizing | None = None,
+) -> _Taken:
+    """The match of a candidate that may be taken; `NoMatch` where it may not. Sizes are compared by `sizing`."""
+    last = index.bsym_at(max(candidate.positions))
+    grad = _grad_mode(candidate, index)
+    outcome = _outcome(replacement.pattern, candidate, grad)
+    match = legal(proved(outcome, candidate, index, sizing or outcome.environment), candidate, index)
+    output = match.results[0] if outcome.single else match.results
+    bsym = BoundSymbol(
+        symbol=replacement.symbol,
+        args=candidate.arguments,
+        kwargs={},
+        output=output if sizing is None else at_hints(output),
+        subsymbols=tuple(index.bsym_at(position) for position in sorted(match.positions)),
+        source=last.source,
+        module=last.module,
+        executor=executor,
+    )
+    if not replacement.supports(bsym):
+        raise NoMatch(f"{executor} does not support it")
+    replaced = replacement.outcome(candidate.arguments, grad, outcome)
+    if isinstance(replaced, str):
+        raise NoMatch(replaced)
+    return _Taken(match, bsym, (*outcome.conditions, *replaced.conditions))
+
+
+def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:
+    modes = {index.grad[position] for position in candidate.positions}
+    if len(modes) > 1:
+        raise NoMatch("autograd is switched in between")
+    return modes.pop()
+
+
+def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Outcome:
+    """The outcome of the pattern for these arguments; a function that cannot take them does not match."""
+    try:
+        return pattern.outcome(candidate.arguments, grad)
+    except ThunderError:
+        raise
+    except Exception as error:  # whatever the user's function raises for tensors of other shapes
+        raise NoMatch("") from error
+
+
+# ---- is it the pattern? -------------------------------------------------------------------------------------------
+
+
+def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None) -> tuple[Proxy, ...]:
+    """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
+    names = {proxy.name: f"x{number}" for number, proxy in enumerate(proxies_in(candidate.arguments))}
+    names |= {proxy.name: name for proxy, name in names_of_floats(candidate.arguments).items()}
+    outputs: dict[str, Proxy] = {}
+    matched_keys: set[Hashable] = set()
+    parts = (index.bsym_at(position) for position in sorted(candidate.positions))
+    for operation in (part for bsym in parts for part in (bsym.subsymbols or (bsym,))):
+        view = viewed_whole(operation)
+        computed = None if view is not None else key(operation, names, sizing)
+        if view is not None and view.name in names:
+            names[operation.output.name] = names[view.name]
+        elif computed in outcome.by_key:
+            matched_keys.add(computed)
+            results = [leaf for leaf in leaves(operation.output) if isinstance(leaf, Proxy)]
+            for result, name in zip(results, outcome.by_key[computed], strict=True):
+                names[result.name], outputs[name] = name, result
+        elif any(proxy.name in index.returned or index.readers.get(proxy.name) for proxy in operation.defines):
+            raise NoMatch("")
+    if len(matched_keys) < len(outcome.by_key):
+        raise NoMatch("")
+    proxies = tuple(outputs.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
+    for result, like in zip(proxies, outcome.results, strict=True):
+        if not isinstance(result, TensorProxy) or described(result, False, sizing) != described(like, False, sizing):
+            raise NoMatch("")  # operands in another order may give other strides
+    return proxies
+
+
+# ---- may it be replaced? ------------------------------------------------------------------------------------------
+
+
+def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
+    """The match with the place for its bound symbol; `NoMatch` where the rest of the program could tell."""
+    positions = candidate.positions
+    defined = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
+    names = {proxy.name for proxy in results}
+    if len(names) < len(results) or not names <= defined:
+        raise NoMatch("a result of the pattern is one of its inputs, or twice the same")
+    between = index.effect_between(min(positions), max(positions))
+    if between is not None:
+        raise NoMatch(f"`{index.bsym_at(between).symbol.name}` in between has an effect")
+    kept = _kept(positions, names, index)
+    return Match(positions, kept, _place(positions - kept, names, candidate, index), results)
+
+
+def _kept(positions: frozenset[int], names: set[str], index: TraceIndex) -> frozenset[int]:
+    """The bound symbols that others read too: views, which cost nothing twice; `NoMatch` for any other."""
+    kept: set[int] = set()
+    for position in sorted(positions, reverse=True):
+        bsym = index.bsym_at(position)
+        inner = [proxy for proxy in bsym.defines if proxy.name not in names]
+        read = [
+            proxy
+            for proxy in inner
+            if proxy.name in index.returned or (index.readers.get(proxy.name, set()) - (positions - kept))
+        ]
+        if not read:
+            continue
+        if not is_view(bsym) or len(inner) < len(bsym.defines):
+            raise NoMatch(f"`{read[0].name}` is read outside too")
+        kept.add(position)
+    return frozenset(kept)
+
+
+def _place(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
+    """The last place among the bound symbols that go which is before every reader and behind every input."""
+    readers = {reader for name in names for reader in index.readers.get(name, ())} - free
+    first = min(readers, default=len(index.at))
+    inputs = [index.producer.get(leaf.name, -1) for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)]
+    places = [position for position in free if max(inputs, default=-1) < position < first]
+    if not places:
+        raise NoMatch("a result is read before the last input is computed")
+    return max(places)

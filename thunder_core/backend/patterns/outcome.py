@@ -1,0 +1,245 @@
+"""Outcomes: what a function does with tensors of known metadata, found by running it on tensors without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import sympy
+import torch
+
+from thunder_core.backend.patterns.placeholder import Parameter
+from thunder_core.backend.patterns.spelling import key, viewed_whole
+from thunder_core.foundation.errors import DataDependent
+from thunder_core.tracing.analysis.copies import tells_copies_from_views
+from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake, metadata
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
+from thunder_core.tracing.capture.symbolic.moves import Move, Sizing
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
+from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+MOST_REMEMBERED = 256
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
+
+    `shares` says for each result which arguments and earlier results it shares memory with. Of symbolic sizes it is the
+    outcome under `conditions`, which were decided in an `environment` of its own.
+    """
+
+    operations: tuple[BoundSymbol, ...]
+    results: tuple[TensorProxy, ...]
+    shares: tuple[tuple[str, ...], ...]
+    single: bool
+    environment: TraceShapeEnv | None = None
+    conditions: tuple[sympy.Basic, ...] = ()
+
+    @cached_property
+    def by_key(self) -> Mapping[Hashable, tuple[str, ...]]:
+        """The names of results by a key of what the operations compute; the same thing twice is there once."""
+        names_of: dict[Hashable, tuple[str, ...]] = {}
+        for operation in self.operations:
+            if (view := viewed_whole(operation)) is not None:
+                self.numbers[operation.output.name] = self.numbers[view.name]
+                continue
+            names = names_of.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
+            self.numbers.update(zip(names_in(operation.output), names, strict=True))
+        return names_of
+
+    @cached_property
+    def numbers(self) -> dict[str, str]:
+        """Each name, and the name of the first one that stands for the same value; complete when `by_key` is."""
+        read = {proxy.name for operation in self.operations for proxy in operation.inputs}
+        defined = {proxy.name for operation in self.operations for proxy in operation.defines}
+        return {name: name for name in read - defined}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a function on tensors without data: its outcome, and all that it called."""
+
+    outcome: Outcome
+    bound_symbols: tuple[BoundSymbol, ...]
+
+    @property
+    def tells_copies_from_views(self) -> bool:
+        """Whether it matters that what was copied for all sizes is a view for some."""
+        trace = Trace("outcome", (), self.bound_symbols, self.outcome.results)
+        return self.outcome.environment is not None and tells_copies_from_views(trace)
+
+
+def trace_on(
+    function: Callable[..., Any],
+    parameters: Sequence[Parameter] | None,
+    arguments: tuple[Any, ...],
+    grad: bool,
+    environment: TraceShapeEnv | None = None,
+) -> Run:
+    """Run the function on tensors without data that are like the arguments.
+
+    Proxies of tensors among the arguments are called `x0`, `x1` and so on, and floats that are known by their names
+    alone `y0`, `y1`; with `parameters`, arguments go by name. What is decided by symbolic sizes is decided in a fork of
+    their environment, or of the one that is given. Raises `TypeError` where the value of such a float decides.
+    """
+    environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
+    fork = None if environment is None else environment.forked()
+    recorder = Recorder(_unknown_tensor, Place, environment=fork)
+    fakes: dict[str, torch.Tensor] = {}
+    for number, proxy in enumerate(proxies_in(arguments)):
+        fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
+    floats = {leaf: recorder.numbers.unknown_float(name) for leaf, name in names_of_floats(arguments).items()}
+    args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
+    named = {} if parameters is None else {one.name: value for one, value in zip(parameters, args, strict=True)}
+    with torch.set_grad_enabled(grad), recorder.recording():
+        try:
+            output = function(**named) if named else function(*args)
+        except DataDependent as error:
+            raise TypeError(error.what) from error
+    tensors = list(output) if isinstance(output, tuple | list) else [output]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
+    # Recorded beneath autograd, proxies do not know what it will say of a result.
+    results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
+    outcome = Outcome(
+        operations=live(recorder.bound_symbols, {proxy.name for proxy in results}),
+        results=results,
+        shares=_shared(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors]),
+        single=isinstance(output, torch.Tensor),
+        environment=fork,
+        conditions=() if fork is None or environment is None else fork.decided_since(environment),
+    )
+    return Run(outcome, tuple(recorder.bound_symbols))
+
+
+def _adopted(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
+    """A tensor without data that is like an argument, by that name."""
+    fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
+    fake = fake.requires_grad_(True) if proxy.requires_grad else fake
+    recorder.tensors.adopt(fake, proxy.named(name))
+    return fake
+
+
+def _stand_in(
+    leaf: Any,
+    fakes: Mapping[str, torch.Tensor],
+    floats: Mapping[Proxy, SymbolicNumber],
+    environment: TraceShapeEnv | None,
+) -> Any:
+    """The value that a function is given for an argument."""
+    if isinstance(leaf, TensorProxy):
+        return fakes[leaf.name]
+    if isinstance(leaf, NumberProxy) and environment is not None:
+        return Move(environment).size(leaf.value)
+    return floats[leaf] if isinstance(leaf, Proxy) else leaf
+
+
+def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
+    """The aten operations of the bound symbols that lead to what is read."""
+    kept: list[BoundSymbol] = []
+    for operation in reversed([part for bsym in bsyms for part in (bsym.subsymbols or (bsym,))]):
+        if any(proxy.name in read for proxy in operation.defines):
+            kept.append(operation)
+            read = read | {proxy.name for proxy in operation.inputs}
+    return tuple(reversed(kept))
+
+
+def names_in(output: Any) -> tuple[str, ...]:
+    """The names in a result, in order, with repetitions."""
+    return tuple(leaf.name for leaf in leaves(output) if isinstance(leaf, Proxy))
+
+
+def proxies_in(arguments: Any) -> list[TensorProxy]:
+    """Each tensor among the arguments, once, in order."""
+    return list({leaf.name: leaf for leaf in leaves(arguments) if isinstance(leaf, TensorProxy)}.values())
+
+
+def names_of_floats(arguments: Any) -> dict[Proxy, str]:
+    """The numbers among the arguments that are known by their names alone, each with the name that it has here."""
+    named = dict.fromkeys(leaf for leaf in leaves(arguments) if type(leaf) is Proxy)
+    return {proxy: f"y{number}" for number, proxy in enumerate(named)}
+
+
+def described(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
+    """A description of all of a result that the rest of the program may depend on; comparing two decides nothing."""
+    comparable = _comparable(proxy, environment)
+    return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
+
+
+def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
+    """A proxy with expressions for symbolic sizes."""
+    if environment is None:
+        return proxy
+    shape: tuple[Any, ...] = tuple(map(environment.simplified, proxy.shape))
+    stride: tuple[Any, ...] = tuple(map(environment.simplified, proxy.stride))
+    return replace(proxy, shape=shape, stride=stride)
+
+
+@dataclass
+class Outcomes:
+    """Outcomes by the metadata of arguments: those of constant sizes, and of symbols for each environment."""
+
+    constant: dict[Hashable, Any] = field(default_factory=dict)
+    symbolic: MutableMapping[TraceShapeEnv, dict[Hashable, Any]] = field(default_factory=WeakKeyDictionary)
+
+    def get(self, arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
+        """The outcome for arguments of this metadata in this mode of autograd, remembered or computed now."""
+        environment = environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
+        memories = self.constant if environment is None else self.symbolic.setdefault(environment, {})
+        names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
+        floats = names_of_floats(arguments)
+        proxies = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
+        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in proxies)
+        signature = (known, _state(grad))
+        if signature not in memories:
+            if len(memories) >= MOST_REMEMBERED:
+                memories.clear()
+            memories[signature] = run()
+        return memories[signature]
+
+
+def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
+    if isinstance(leaf, TensorProxy):
+        return (names[leaf.name], described(leaf, True, environment))
+    if isinstance(leaf, NumberProxy) and environment is not None:
+        expression: Hashable = environment.simplified(leaf.value)
+        return expression
+    return repr(leaf)
+
+
+def _state(grad: bool) -> tuple[Hashable, ...]:
+    """The state of the process that decides what operations do."""
+    autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICES]
+    process = (
+        is_size_oblivious(),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_inference_mode_enabled(),
+    )
+    return (grad, *autocast, *process)
+
+
+def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
+    """For each result the names of those arguments (`x0`) and earlier results (`0`) that it shares memory with."""
+    before = [(f"x{index}", tensor.untyped_storage()._cdata) for index, tensor in enumerate(inputs)]
+    groups = []
+    for index, tensor in enumerate(outputs):
+        storage = tensor.untyped_storage()._cdata
+        groups.append(tuple(name for name, other in before if other == storage))
+        before.append((str(index), storage))
+    return tuple(groups)
+
+
+def _unknown_tensor(tensor: torch.Tensor) -> str:
+    raise TypeError("it uses a tensor that is not one of its parameters")

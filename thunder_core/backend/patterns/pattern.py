@@ -1,0 +1,145 @@
+"""Patterns: an ordinary function, and with it every part of a program that computes what it computes.
+
+A pattern is found in two steps. Its *sketch* (the calls that it makes on placeholders) is searched for backwards from
+each bound symbol that may be its last; that is quick and says which tensors and numbers its parameters would be. Then
+the function itself is traced on tensors with exactly that metadata, in the same mode of autograd, and each aten
+operation of that trace must be one of the bound symbols that were found. So a call may be written in any way that
+PyTorch takes, a conversion that changes nothing is no operation on either side, and no rule of ours decides what is
+equal: the proof is at the aten level, where PyTorch has already resolved methods, defaults and overloads. Traces of
+patterns are remembered by the metadata of their arguments, so that the layers of a model cost one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.backend.patterns.outcome import Outcome, Outcomes, trace_on
+from thunder_core.backend.patterns.placeholder import Call, Item, Parameter, Value, node_of
+from thunder_core.backend.patterns.sketch import ALLOWED, Sketch, behind, sketches
+from thunder_core.foundation.errors import BadPattern, SourceLine
+
+KINDS: dict[object, type] = {torch.Tensor: torch.Tensor, int: int, float: float}
+POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(eq=False)
+class Pattern:
+    """A function whose computation is looked for; calling it calls the function.
+
+    `parameters` are those without a default, which are found; one with a default has that value in every match.
+    `refused` tells of matches that were found in the latest claim and not taken: the place, and why.
+    """
+
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    sketches: tuple[Sketch, ...]
+    refused: list[str] = field(default_factory=list)
+    _outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+    @property
+    def where(self) -> SourceLine | None:
+        """The line of source at which the function begins."""
+        return line_of(self.function)
+
+    def outcome(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
+        """The outcome of the function for such arguments, in that mode of autograd; raises what the function raises."""
+        outcome_of: Outcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
+        return outcome_of
+
+    def _traced(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
+        run = trace_on(self.function, self.parameters, arguments, grad)
+        first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
+        if first is not None:
+            does = "writes to a tensor" if first.mutates else "draws random numbers or changes a state of the process"
+            raise BadPattern(f"the pattern {self.name!r} {does} (`{first.symbol.name}`)", fix=ALLOWED, where=self.where)
+        return run.outcome
+
+
+def pattern(function: Callable[..., Any]) -> Pattern:
+    """Make a pattern of an ordinary function of tensors and numbers.
+
+    Parameters without a default stand for whatever the program has in their place: a tensor, a number, a dtype. An
+    annotation (`Tensor`, `int`, `float`) narrows that, and lets a number be handed to functions that take nothing
+    else. A parameter with a default is a constant. Raises `BadPattern` for a function that cannot be a pattern.
+
+    >>> import torch
+    >>> @pattern
+    ... def swiglu(gate, up):
+    ...     return torch.nn.functional.silu(gate) * up
+    >>> [parameter.name for parameter in swiglu.parameters]
+    ['gate', 'up']
+    """
+    if isinstance(function, Pattern):
+        return function
+    where = line_of(function)
+    parameters = _parameters(function, where)
+    sketches_of = sketches(function, parameters, where)
+    for sketch in sketches_of:
+        _check_sketch(function, parameters, sketch.outputs, where)
+    return Pattern(function, parameters, tuple(sketches_of))
+
+
+def line_of(function: Callable[..., Any]) -> SourceLine | None:
+    """The line of source at which a Python function begins."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else SourceLine(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _parameters(function: Callable[..., Any], where: SourceLine | None) -> tuple[Parameter, ...]:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise BadPattern(f"{function!r:.80} cannot be a pattern: {error}", fix="pass a Python function") from error
+    if any(parameter.kind not in POSITIONAL for parameter in signature.parameters.values()):
+        raise BadPattern(
+            f"the pattern {function.__name__!r} takes a variable number of arguments",
+            fix="name each parameter",
+            where=where,
+        )
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        hints = {}
+    wanted = [name for name, parameter in signature.parameters.items() if parameter.default is parameter.empty]
+    return tuple(Parameter(name, KINDS.get(hints.get(name))) for name in wanted)
+
+
+def _check_sketch(
+    function: Callable[..., Any], parameters: tuple[Parameter, ...], outputs: tuple[Any, ...], where: SourceLine | None
+) -> None:
+    """Refuse what can never be found."""
+    name = function.__name__
+    if not outputs or not all(
+        isinstance(output, Value) and isinstance(node_of(output), Call | Item) for output in outputs
+    ):
+        raise BadPattern(
+            f"the pattern {name!r} returns something that it does not compute",
+            fix="return the tensor, or the tuple of tensors, that the pattern computes",
+            where=where,
+        )
+    read = behind(*outputs)
+    if unread := [parameter.name for parameter in parameters if parameter not in read]:
+        raise BadPattern(
+            f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so a match lacks it",
+            fix="pass each parameter unchanged to an operation that leads to a result, or give it a default",
+            where=where,
+        )
+    if all(parameter.kind in (int, float) for parameter in parameters):
+        raise BadPattern(
+            f"the pattern {name!r} takes no tensor", fix="a pattern is a function of one or more tensors", where=where
+        )

@@ -1,0 +1,263 @@
+"""Placeholders: what a pattern's function is given before anything is known of its tensors.
+
+A placeholder answers every operation with another one that remembers the call. What is asked of a tensor's metadata
+(`x.shape[-1] // 2`, `x.dtype`) is a *fact*, known only when a match is tried.
+"""
+
+from __future__ import annotations
+
+import dis
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn, TypeGuard
+
+import torch
+
+from thunder_core.backend.patterns.spelling import family, named_arguments, overloads
+from thunder_core.tracing.capture.torch_facts.symbols import is_ordered, symbol_of
+from thunder_core.tracing.ir.tree import leaves
+
+MISSING = object()
+
+TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+FACT_METHODS = frozenset(
+    {"size", "dim", "numel", "stride", "ndimension", "nelement", "element_size", "storage_offset", "get_device"}
+    | {"is_floating_point", "is_complex", "is_contiguous", "is_signed"}
+)
+VALUE_METHODS = frozenset({"item", "tolist", "numpy", "data_ptr", "nonzero", "masked_select", "unique"})
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+INDEXING = ("getitem",)
+UNARY = ("neg", "abs", "invert", "pos")
+
+
+class PatternRefused(Exception):
+    """The function does something that no pattern may; the message says what."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """An input of the pattern; `kind` is what alone it may stand for, by its annotation: a tensor, an int, a float."""
+
+    name: str
+    kind: type | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a torch function: its family, and its arguments by name."""
+
+    function: Callable[..., Any]
+    family: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def first(self) -> Any:
+        """The argument that the call gives back where there is nothing to do."""
+        return next(iter(self.arguments.values()), None)
+
+    @cached_property
+    def item(self) -> Item | None:
+        """The call as one that takes one of several results of another, rather than a part of a tensor."""
+        of = self.arguments.get("self")
+        call = node_of(of) if isinstance(of, Value) else None
+        index = list(self.arguments.values())[-1]
+        return Item(call, index) if self.family == "getitem" and isinstance(call, Call) and type(index) is int else None
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """One of several results of a call."""
+
+    call: Call
+    index: int
+
+
+Node = Parameter | Call | Item
+
+
+@dataclass
+class Decisions:
+    """The way that each branch on a fact goes; further ones are taken."""
+
+    taken: list[bool] = field(default_factory=list)
+    asked: int = 0
+
+    def next(self) -> bool:
+        """The way that the branch which is met now goes."""
+        self.asked += 1
+        if self.asked > len(self.taken):
+            self.taken.append(True)
+        return self.taken[self.asked - 1]
+
+    def other(self) -> Decisions | None:
+        """The next way through the branches; None after the last."""
+        taken = self.taken[: self.asked]
+        while taken and not taken[-1]:
+            taken.pop()
+        return Decisions([*taken[:-1], False]) if taken else None
+
+
+decisions: list[Decisions] = []
+
+
+class Fact:
+    """Something that follows from the metadata of tensors, not known yet."""
+
+    def __getattr__(self, name: str) -> Fact:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Fact()
+
+    def __call__(self, *_: Any, **__: Any) -> Fact:
+        """The fact that a method tells (`x.shape.numel()`)."""
+        return Fact()
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter([Fact() for _ in range(_unpacked(sys._getframe(1)))])
+
+    def __bool__(self) -> bool:
+        return decisions[-1].next()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Value:
+    """A placeholder for a tensor, or for a parameter of which it is not known what it stands for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Remember the call."""
+        return called(function, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Any:
+        attribute: Any = getattr(torch.Tensor, name, MISSING)
+        if attribute is MISSING or name.startswith("__"):
+            raise AttributeError(f"a tensor has no attribute {name!r}")
+        if name in VALUE_METHODS:
+            raise PatternRefused(f"it reads the values of a tensor (`{name}`)")
+        if name in FACT_METHODS:
+            return lambda *args, **kwargs: Fact()
+        if callable(attribute):
+            return lambda *args, **kwargs: called(attribute, (self, *args), kwargs)
+        return called(attribute.__get__, (self,), {}) if name in TENSOR_ATTRIBUTES else Fact()
+
+    def __iter__(self) -> Iterator[Value]:
+        node = self._node
+        if not isinstance(node, Call):
+            raise PatternRefused("it iterates over a tensor")
+        return iter([Value(Item(node, index)) for index in range(_unpacked(sys._getframe(1)))])
+
+    def __bool__(self) -> NoReturn:
+        raise PatternRefused("it branches on the value of a tensor")
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise PatternRefused("it writes to a tensor")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class WholeNumber(int):
+    """A parameter that is annotated as an int, as something that functions in C take."""
+
+    node: Parameter
+
+
+class RealNumber(float):
+    """A parameter that is annotated as a float, as something that functions in C take."""
+
+    node: Parameter
+
+
+NUMBERS: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNumber, float: RealNumber}
+
+
+def _binary(name: str) -> Callable[[Value, Any], Any]:
+    return lambda self, other: called(getattr(torch.Tensor, name), (self, other), {})
+
+
+def _in_place(self: Value, other: Any) -> NoReturn:
+    raise PatternRefused("it writes to a tensor")
+
+
+def _fact(self: Fact, *others: Any) -> Any:
+    return NotImplemented if any(isinstance(other, Value) for other in others) else Fact()
+
+
+for _name in BINARY:
+    setattr(Value, f"__{_name}__", _binary(f"__{_name}__"))
+    if hasattr(torch.Tensor, f"__r{_name}__"):
+        setattr(Value, f"__r{_name}__", _binary(f"__r{_name}__"))
+    setattr(Value, f"__i{_name}__", _in_place)
+    setattr(Fact, f"__{_name}__", _fact)
+    setattr(Fact, f"__r{_name}__", _fact)
+for _name in (*COMPARISONS, *INDEXING):
+    setattr(Value, f"__{_name}__", _binary(f"__{_name}__"))
+    setattr(Fact, f"__{_name}__", _fact)
+for _name in UNARY:
+    setattr(Value, f"__{_name}__", lambda self, _name=_name: called(getattr(torch.Tensor, f"__{_name}__"), (self,), {}))
+    setattr(Fact, f"__{_name}__", _fact)
+
+
+def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
+    """The result of a torch function, as a placeholder that remembers the call."""
+    name = symbol_of(function).name
+    short = name.rpartition(".")[2]
+    writes = (short.endswith("_") and not short.endswith("__")) or short in ("__set__", "__setitem__")
+    if writes or kwargs.get("out") is not None or kwargs.get("inplace") is True:
+        raise PatternRefused(f"it writes to a tensor (`{name}`)")
+    if is_ordered(symbol_of(function)):
+        raise PatternRefused(f"it changes a state of the process (`{name}`)")
+    if any(isinstance(leaf, torch.Tensor) for leaf in leaves((args, dict(kwargs)))):
+        raise PatternRefused("it uses a tensor that is not one of its parameters")
+    arguments = named_arguments(function, args, kwargs)
+    if _is_random(short, arguments):
+        raise PatternRefused(f"it draws random numbers (`{name}`)")
+    return Value(Call(function, family(name), arguments))
+
+
+def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether the call draws random numbers, by the tags of the aten operator of that name; dropout may not."""
+    operators = overloads(name)
+    if not any(torch.Tag.nondeterministic_seeded in operator.tags for operator in operators):
+        return False
+    may_not = any(argument.name == "dropout_p" for operator in operators for argument in operator._schema.arguments)
+    probability = arguments.get("dropout_p", 0.0) if may_not else arguments.get("p", 1.0)
+    return arguments.get("training") is not False and probability != 0.0
+
+
+def placeholder(parameter: Parameter) -> Any:
+    """A placeholder for a parameter while the function is sketched."""
+    if parameter.kind not in NUMBERS:
+        return Value(parameter)
+    number = NUMBERS[parameter.kind](1)
+    number.node = parameter
+    return number
+
+
+def is_placeholder(value: Any) -> TypeGuard[Value | WholeNumber | RealNumber]:
+    """Whether the value stands for something that the search has to find."""
+    return isinstance(value, Value | WholeNumber | RealNumber)
+
+
+def node_of(value: Value | WholeNumber | RealNumber) -> Node:
+    """The node that a placeholder stands for."""
+    return value._node if isinstance(value, Value) else value.node
+
+
+def _unpacked(frame: Any) -> int:
+    """The number of names that the assignment at a frame's present place unpacks into."""
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":
+            return operator.index(instruction.argval)
+        if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_EX":
+            return int(instruction.argval & 0xFF) + 1 + int(instruction.argval >> 8)
+    raise PatternRefused("it iterates over something whose length depends on its tensors")

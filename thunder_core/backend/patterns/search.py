@@ -1,0 +1,259 @@
+"""Backtracking subgraph search: the candidate matches of a pattern's sketches in a trace.
+
+Each search starts from a bound symbol that may compute the largest output of a sketch, its anchor.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+
+from thunder_core.backend.patterns.pattern import Pattern
+from thunder_core.backend.patterns.placeholder import (
+    MISSING,
+    Call,
+    Item,
+    Node,
+    Parameter,
+    Value,
+    is_placeholder,
+    node_of,
+)
+from thunder_core.backend.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, MAYBE_NOOP
+from thunder_core.backend.patterns.trace_index import TraceIndex
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.tree import leaves
+
+MAX_CANDIDATES = 8  # of one sketch at one anchor; each costs a proof, and what is beyond is dropped
+
+
+@dataclass(frozen=True)
+class MatchCandidate:
+    """A possible match: what each parameter would be, and the positions of the bound symbols."""
+
+    arguments: tuple[Any, ...]
+    positions: frozenset[int]
+
+
+class _State(NamedTuple):
+    """The state of a search: what each node of the sketch stands for, and the positions of the bound symbols in use."""
+
+    bindings: dict[Node, Any]
+    positions: frozenset[int]
+
+    def bind(self, node: Node, value: Any, *positions: int) -> _State:
+        return _State({**self.bindings, node: value}, self.positions.union(positions))
+
+
+Goals = tuple[tuple[Any, Any], ...]  # values of the sketch with those of the trace that they are to stand for
+
+
+def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
+    """The positions of bound symbols that may compute the largest output of a sketch, the last one first."""
+    return sorted(
+        {p for sketch in pattern.sketches for p in _possible_producers(sketch.roots[-1], index)}, reverse=True
+    )
+
+
+def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[MatchCandidate]:
+    """Yield possible matches whose largest output is computed at an anchor."""
+    for sketch in pattern.sketches:
+        yield from islice(_candidates_at(pattern, sketch.roots, index, anchor), MAX_CANDIDATES)
+
+
+def _candidates_at(
+    pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int
+) -> Iterator[MatchCandidate]:
+    for state in _match_outputs(sketch, index, anchor, _State({}, frozenset()), anchor):
+        if all(parameter in state.bindings for parameter in pattern.parameters):
+            arguments = tuple(index.known(state.bindings[parameter]) for parameter in pattern.parameters)
+            yield MatchCandidate(arguments, state.positions)
+
+
+def _match_outputs(
+    sketch: Sequence[Value], index: TraceIndex, position: int, state: _State, anchor: int
+) -> Iterator[_State]:
+    """Yield each state with the last output at a position, and the others anywhere, nearest to the anchor first."""
+    if not index.free[position]:
+        return
+    for proxy in index.bsym_at(position).defines:
+        for unified in _unify(((sketch[-1], proxy),), state, index):
+            yield from _match_remaining_outputs(sketch[:-1], index, unified, anchor)
+
+
+def _match_remaining_outputs(
+    sketch: Sequence[Value], index: TraceIndex, state: _State, anchor: int
+) -> Iterator[_State]:
+    if not sketch:
+        yield state
+    elif node_of(sketch[-1]) in state.bindings:
+        yield from _match_remaining_outputs(sketch[:-1], index, state, anchor)
+    else:
+        for position in _nearest(_possible_producers(sketch[-1], index), anchor):
+            yield from _match_outputs(sketch, index, position, state, anchor)
+
+
+def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
+    """Yield the positions before the anchor, the nearest first, then those from the anchor on."""
+    middle = bisect_left(positions, anchor)
+    yield from reversed(positions[:middle])
+    yield from positions[middle:]
+
+
+def _possible_producers(value: Value, index: TraceIndex) -> list[int]:
+    """The positions of bound symbols that may make a value of the sketch, also behind calls that may be no-ops."""
+    producers: set[int] = set()
+    node: Any = node_of(value)
+    while isinstance(node, Call | Item):
+        call = node.call if isinstance(node, Item) else node
+        producers.update(index.by_family.get(call.family, ()))
+        first = call.first
+        behind_noop = call.family in MAYBE_NOOP and is_placeholder(first)
+        node = node_of(first) if behind_noop else call.item
+    return sorted(producers)
+
+
+# ---- one sketch, one place ----------------------------------------------------------------------------------------
+
+
+def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
+    """Yield each extension of a state under which all goals hold, by unification with backtracking."""
+    while goals:
+        (expected, actual), goals = goals[0], goals[1:]
+        if not is_placeholder(expected):
+            inner = _subgoals(expected, actual)
+            if inner is None:
+                return
+            goals = inner + goals
+            continue
+        node = node_of(expected)
+        known = state.bindings.get(node, MISSING)
+        if known is not MISSING:
+            if not _equal(known, actual):
+                return
+        elif isinstance(node, Parameter):
+            if not _accepts(node, actual):
+                return
+            state = state.bind(node, actual)
+        else:
+            for more, further in _expansions(node, actual, state, index):
+                yield from _unify(more + goals, further, index)
+            return
+    yield state
+
+
+def _subgoals(expected: Any, actual: Any) -> Goals | None:
+    """The goals for the items of a container; None if it cannot match.
+
+    Constants are not compared here: the proof of a match does that.
+    """
+    if _is_found(actual):
+        return None
+    if isinstance(expected, slice) and isinstance(actual, slice):
+        expected, actual = ((value.start, value.stop, value.step) for value in (expected, actual))
+    if not any(is_placeholder(leaf) for leaf in leaves(expected)):
+        return None if any(map(_is_found, leaves(actual))) else ()
+    if not isinstance(expected, tuple | list) or not isinstance(actual, tuple | list) or len(expected) != len(actual):
+        return None
+    return tuple(zip(expected, actual, strict=True))
+
+
+def _expansions(node: Call | Item, actual: Any, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
+    """Yield the goals and the state for each way in which a call of the sketch may have made a value of the trace.
+
+    One of these is that it did nothing and left no bound symbol (`MAYBE_NOOP`).
+    """
+    if not isinstance(actual, Proxy):
+        return
+    yield from _expansions_from_producer(node, actual, state, index)
+    if isinstance(node, Call) and node.family in MAYBE_NOOP:
+        yield ((node.first, actual),), state.bind(node, actual)
+
+
+def _expansions_from_producer(
+    node: Call | Item, actual: Proxy, state: _State, index: TraceIndex
+) -> Iterator[tuple[Goals, _State]]:
+    position = index.producer.get(actual.name)
+    if position is None or not index.free[position]:
+        return
+    output = index.bsym_at(position).output
+    item = node if isinstance(node, Item) else node.item
+    if (
+        item is not None
+        and _item_of_output(output, item.index) is actual
+        and state.bindings.get(item.call, position) == position
+    ):
+        extended = state.bind(node, actual, position).bind(item.call, position)
+        yield from ((goals, extended) for goals in _argument_goals(item.call, position, index))
+    if isinstance(node, Call) and index.families[position] == node.family and isinstance(output, Proxy):
+        extended = state.bind(node, actual, position)
+        yield from ((goals, extended) for goals in _argument_goals(node, position, index))
+
+
+def _item_of_output(output: Any, index: int) -> Any:
+    inside = isinstance(output, tuple | list) and -len(output) <= index < len(output)
+    return output[index] if inside else None
+
+
+def _argument_goals(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
+    """Yield the goals that pair a call's arguments with those of a bound symbol of its family.
+
+    For commutative families the first two are paired both ways. There are none where an argument is missing, or where
+    the bound symbol has a further one that is a proxy.
+    """
+    if index.families[position] != call.family:
+        return
+    if call.family in CONVERSIONS:
+        yield ((call.first, index.bsym_at(position).args[0]),)
+        return
+    expected, actual = call.arguments, index.arguments(position)
+    if any(name not in actual and is_placeholder(value) for name, value in expected.items()):
+        return
+    if any(name not in expected and _is_found(value) for name, value in actual.items()):
+        return
+    pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
+    if all(_plausible(value, other, index) for value, other in pairs):
+        yield pairs
+    if call.family in COMMUTATIVE_FAMILIES and len(pairs) > 1:
+        (first, one), (second, two), *rest = pairs
+        if _plausible(first, two, index) and _plausible(second, one, index):
+            yield ((first, two), (second, one), *rest)
+
+
+def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
+    """False if what makes a value cannot be a call of the family that is expected: cheap pruning."""
+    node = expected._node if type(expected) is Value else None
+    if type(node) is not Call or node.family in MAYBE_NOOP or node.item is not None:
+        return True
+    position = index.producer.get(actual.name) if isinstance(actual, Proxy) else None
+    return position is not None and index.families[position] == node.family
+
+
+def _is_found(value: Any) -> bool:
+    """Whether the search has to say what a value of the trace is; a symbolic number is a constant to it."""
+    return isinstance(value, Proxy) and not isinstance(value, NumberProxy)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, NumberProxy) and isinstance(other, NumberProxy):
+        return bool(one.value.node.expr == other.value.node.expr)
+    if isinstance(one, Proxy) or isinstance(other, Proxy):
+        return isinstance(one, Proxy) and isinstance(other, Proxy) and one.name == other.name
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def _accepts(parameter: Parameter, actual: Any) -> bool:
+    if parameter.kind is None:
+        return True
+    if parameter.kind is torch.Tensor:
+        return isinstance(actual, TensorProxy)
+    if isinstance(actual, NumberProxy):
+        return parameter.kind is float or isinstance(actual.value, torch.SymInt)
+    if type(actual) is Proxy:  # a number that is known by its name alone
+        return parameter.kind is float
+    return type(actual) in (int, float) and (parameter.kind is float or type(actual) is int)

@@ -1,0 +1,112 @@
+"""Sketches: what a pattern calls on what, found by running its function once on placeholders.
+
+A branch on a fact is taken both ways, which makes two sketches. A sketch is only for searching: what it finds is
+proved by tracing the function on the metadata that was found (see `thunder_core.backend.patterns.pattern`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from thunder_core.backend.patterns.placeholder import (
+    Call,
+    Decisions,
+    Item,
+    Node,
+    Parameter,
+    PatternRefused,
+    called,
+    decisions,
+    is_placeholder,
+    node_of,
+    placeholder,
+)
+from thunder_core.foundation.errors import BadPattern, SourceLine
+from thunder_core.tracing.ir.tree import leaves
+
+MOST_PATHS = 16
+PLACEHOLDERS = (
+    "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) if an argument depends on shapes, "
+    "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
+)
+ALLOWED = "a pattern computes new tensors from its parameters; it writes to no tensor, reads no values and has no state"
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The results of a function on placeholders, as they are returned."""
+
+    outputs: tuple[Any, ...]
+
+    @cached_property
+    def roots(self) -> tuple[Any, ...]:
+        """The results in an order to look for them from behind: the one with most calls behind it comes last."""
+        return tuple(sorted(self.outputs, key=lambda output: len(behind(output))))
+
+
+def behind(*outputs: Any) -> set[Node]:
+    """Every node that leads to the outputs."""
+    reached: set[Node] = set()
+    nodes = [node_of(output) for output in outputs if is_placeholder(output)]
+    while nodes:
+        node = nodes.pop()
+        if node in reached:
+            continue
+        reached.add(node)
+        if isinstance(node, Item):
+            nodes.append(node.call)
+        elif isinstance(node, Call):
+            nodes.extend(node_of(leaf) for leaf in leaves(dict(node.arguments)) if is_placeholder(leaf))
+    return reached
+
+
+class _Sketching(TorchFunctionMode):
+    """Answers calls that take no placeholder (`torch.arange(4)`) with one."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return called(func, args, kwargs or {})
+
+
+def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], where: SourceLine | None) -> list[Sketch]:
+    """The results of the function on placeholders, once for each way through its branches; `BadPattern` if all fail."""
+    result: list[Sketch] = []
+    failures: list[BadPattern] = []
+    way: Decisions | None = Decisions()
+    while way is not None and len(result) + len(failures) < MOST_PATHS:
+        try:
+            result.append(_sketch(function, parameters, way, where))
+        except BadPattern as error:  # an `assert` about shapes fails on one of its ways
+            failures.append(error)
+        way = way.other()
+    if not result:
+        raise failures[0]
+    return result
+
+
+def _sketch(
+    function: Callable[..., Any], parameters: tuple[Parameter, ...], way: Decisions, where: SourceLine | None
+) -> Sketch:
+    decisions.append(way)
+    try:
+        with torch._C._EnableTorchFunction(), _Sketching():  # a program that imports its executor runs without them
+            output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})
+    except PatternRefused as error:
+        raise BadPattern(
+            f"the function {function.__name__!r} cannot be a pattern: {error}", fix=ALLOWED, where=where
+        ) from error
+    except Exception as error:
+        told = str(error).partition("\n")[0]
+        raise BadPattern(
+            f"the pattern {function.__name__!r} fails on placeholders: {type(error).__name__}: {told}",
+            fix=PLACEHOLDERS,
+            where=where,
+        ) from error
+    finally:
+        decisions.pop()
+    return Sketch(tuple(output) if isinstance(output, tuple | list) else (output,))

@@ -1,0 +1,266 @@
+"""Spelling: the same operation, however it is written.
+
+At the torch level `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are three calls of one *family* whose arguments
+have the same names; that is close enough to search by. At the aten level they are one operator, and `key` is its one
+spelling: arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes
+written out, and the operands of commutative operators in one order. Two bound symbols with equal keys compute the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from thunder_core.tracing.analysis.structure import constant_key
+from thunder_core.tracing.capture.symbolic.moves import Move, Sizing
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+SYNONYMS = {
+    "radd": "add",
+    "rmul": "mul",
+    "multiply": "mul",
+    "subtract": "sub",
+    "negative": "neg",
+    "absolute": "abs",
+    "square": "pow",
+    **dict.fromkeys(("truediv", "true_divide", "divide"), "div"),
+    **dict.fromkeys(("rtruediv", "rdiv"), "reciprocal_of"),
+    **dict.fromkeys(("float", "double", "half", "bfloat16", "type", "type_as"), "to"),
+    **dict.fromkeys(("reshape", "view_as", "flatten"), "view"),
+    **dict.fromkeys(("less", "greater", "less_equal", "greater_equal"), "compare"),
+    **dict.fromkeys(("lt", "gt", "le", "ge"), "compare"),
+    **dict.fromkeys(("logical_and", "bitwise_and"), "and"),
+    **dict.fromkeys(("logical_or", "bitwise_or"), "or"),
+}
+COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
+CONVERSIONS = frozenset({"to"})
+# Calls that give their input back where there is nothing to do, and then are no bound symbols of a trace.
+MAYBE_NOOP = frozenset({"to", "contiguous", "dropout", "view"})
+
+# Arguments that may change places, by their positions from and to.
+COMMUTATIVE = {
+    "aten.transpose.int": slice(1, 3),
+    **dict.fromkeys(("aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "aten.minimum.default"), slice(2)),
+    **dict.fromkeys(("aten.eq.Tensor", "aten.ne.Tensor", "aten.logical_and.default"), slice(2)),
+    **dict.fromkeys(("aten.logical_or.default", "aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor"), slice(2)),
+}
+# Python asks the right operand first where it is of a subclass, so `x < y` may be recorded as `y > x`.
+MIRRORED = {"aten.gt.Tensor": "aten.lt.Tensor", "aten.ge.Tensor": "aten.le.Tensor"}
+SCALED = frozenset({"aten.add.Tensor"})  # where the last argument multiplies the second operand
+TAKES_SIZES = frozenset(
+    {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default"}
+)
+ADDS_A_DIMENSION = frozenset({"aten.unsqueeze.default", "aten.stack.default"})
+DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1"})
+BOUNDS = frozenset({"start", "end"})
+SETTLED = DIMENSIONS | BOUNDS | {"size"}
+END = sys.maxsize  # of a slice to the end
+WHOLE = (0, END, 1)  # start, end and step of a slice from end to end
+
+
+@cache
+def family(name: str) -> str:
+    """The common name of the spellings of an operation: `mul` for `torch.Tensor.__rmul__`."""
+    parts = name.split(".")
+    short = parts[-2] if parts[-1] in ("__get__", "default") and len(parts) > 1 else parts[-1]
+    short = short.strip("_") if short.startswith("__") else short
+    return SYNONYMS.get(short, short)
+
+
+# ---- the torch level: arguments by name ---------------------------------------------------------------------------
+
+
+def named_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names of the function's signature, or of the aten operator of its name."""
+    names, packs = _parameters(function, len(args), frozenset(kwargs))
+    if packs:
+        args = (*args[: packs - 1], args[packs - 1 :])
+    named = dict(zip(names, args, strict=False)) | dict(kwargs)
+    return {"self" if name == "input" else name: value for name, value in named.items()}
+
+
+@cache
+def _parameters(function: Callable[..., Any], count: int, keywords: frozenset[str]) -> tuple[tuple[str, ...], int]:
+    """The names of `count` positional arguments; and, where the last takes all that are left, its place from 1."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return _by_schema(getattr(function, "__name__", "").strip("_"), count, keywords)
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return _by_schema(getattr(function, "__name__", "").strip("_"), count, keywords)
+    return tuple(parameter.name for parameter in parameters), 0
+
+
+@cache
+def overloads(name: str) -> tuple[torch._ops.OpOverload, ...]:
+    """The aten operators of a name."""
+    packet = getattr(torch.ops.aten, name, None)
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return ()
+    names: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    return tuple(getattr(packet, overload) for overload in names)
+
+
+def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[str, ...], int]:
+    operators = overloads({"radd": "add", "rmul": "mul", "truediv": "div"}.get(name, name))
+    signatures = [list(operator._schema.arguments) for operator in operators]
+    for arguments in signatures:
+        positional = [argument.name for argument in arguments if not argument.kwarg_only]
+        if count <= len(positional) and keywords <= {argument.name for argument in arguments}:
+            return tuple(positional), 0
+    for arguments in signatures:
+        if len(arguments) > 1 and "int[]" in str(arguments[1].type).replace("List[int]", "int[]").lower():
+            return (arguments[0].name, arguments[1].name), 2
+    return tuple(f"argument_{index}" if index else "self" for index in range(count)), 0
+
+
+# ---- the aten level: one spelling ---------------------------------------------------------------------------------
+
+
+def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: Sizing | None = None) -> Hashable:
+    """A key that is equal for bound symbols that compute the same from the same tensors.
+
+    `names` gives proxies other names; one that it does not hold is then equal to none of those. Symbolic sizes are
+    compared as expressions, under what was decided in an environment.
+    """
+    bsym = bsym if environment is None else _with_sizes(bsym)
+    spelled = Spelled(names, environment)
+    expected = _schema(bsym.symbol.target)
+    if expected is None:
+        words = tuple(sorted((word, spelled.value(value, False)) for word, value in bsym.kwargs.items()))
+        return (bsym.symbol, spelled.value(bsym.args, False), words)
+    operator = bsym.symbol.name.removeprefix("torch.ops.")
+    read = [leaf for leaf in bsym.inputs if isinstance(leaf, TensorProxy)]
+    floating = bool(read) and all(proxy.dtype.is_floating_point for proxy in read)
+    values = []
+    for position, (name, default) in enumerate(expected):
+        argument = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
+        if name in SETTLED:
+            argument = _settled(operator, name, argument, bsym, read, environment)
+        values.append(spelled.value(argument, floating))
+    places = COMMUTATIVE.get(operator)
+    if places is not None and (operator not in SCALED or values[-1] == spelled.value(1, floating)):
+        values[places] = sorted(values[places], key=repr)
+    if operator in MIRRORED:
+        return (MIRRORED[operator], tuple(reversed(values)))
+    return (operator, tuple(values))
+
+
+@cache
+def _schema(operator: Callable[..., Any]) -> tuple[tuple[str, Any], ...] | None:
+    """The names and defaults of an aten operator's arguments; None for other functions."""
+    schema = getattr(operator, "_schema", None)
+    if schema is None:
+        return None
+    return tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments)
+
+
+def _settled(
+    operator: str,
+    name: str,
+    value: Any,
+    bsym: BoundSymbol,
+    read: list[TensorProxy],
+    environment: Sizing | None,
+) -> Any:
+    """An argument that counts from the end, is -1 or reaches beyond the end, as what it amounts to."""
+    output = bsym.output
+    if operator in TAKES_SIZES and name == "size" and isinstance(output, TensorProxy):
+        return output.shape
+    if not read or not read[0].shape:
+        return value
+    rank = len(read[0].shape) + (operator in ADDS_A_DIMENSION)
+    if name in DIMENSIONS:
+        return [item % rank for item in value] if isinstance(value, list | tuple) else _counted(value, rank)
+    if operator == "aten.slice.Tensor" and name in BOUNDS:
+        size = read[0].shape[(bsym.args[1] if len(bsym.args) > 1 else 0) % rank]
+        value = (0 if name == "start" else size) if value is None else value
+        return _within(value, _size_in(environment, size))
+    return value
+
+
+def _size_in(environment: Sizing | None, size: Any) -> Any:
+    """A size as it is in an environment."""
+    if isinstance(environment, TraceShapeEnv):
+        return Move(environment).size(size)
+    return size if environment is None else environment.simplified(size)
+
+
+def _within(bound: Any, size: Any) -> Any:
+    """A bound of a slice, counted from the front and not beyond the end, where that is certain for all sizes."""
+    if type(bound) is int and type(size) is int:
+        return min(bound + size if bound < 0 else bound, size)
+    if not isinstance(bound, int | torch.SymInt):
+        return bound
+    constant = type(bound) is int
+    if constant and bound < 0:
+        return size + bound if statically_known_true(size >= -bound) else ("from the end", -bound)
+    return size if (constant and bound == END) or statically_known_true(size <= bound) else bound
+
+
+def viewed_whole(bsym: BoundSymbol) -> Any:
+    """The tensor of which an aten operation is a slice from end to end; None for all other operations.
+
+    Where sizes are constant there are no such operations in a trace.
+    """
+    if bsym.symbol.name.removeprefix("torch.ops.") != "aten.slice.Tensor":
+        return None
+    bounds = list(WHOLE)
+    bounds[: max(len(bsym.args) - 2, 0)] = bsym.args[2:]
+    start, end, step = bounds
+    return bsym.args[0] if (start or 0, END if end is None else end, step) == WHOLE else None
+
+
+def _with_sizes(bsym: BoundSymbol) -> BoundSymbol:
+    """A bound symbol with the numbers that proxies stand for in place of these."""
+    args, kwargs = replace_leaves(
+        (bsym.args, dict(bsym.kwargs)), lambda leaf: leaf.value if isinstance(leaf, NumberProxy) else leaf
+    )
+    return replace(bsym, args=args, kwargs=kwargs)
+
+
+def _counted(value: Any, rank: int) -> Any:
+    return value % rank if isinstance(value, int) else value
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """Values as what can be compared: proxies by their other `names`, sizes under what an `environment` decided."""
+
+    names: Mapping[str, str] | None
+    environment: Sizing | None
+
+    def value(self, value: Any, floating: bool) -> Hashable:
+        """A value as a key: numbers with their type, unless they meet only floating-point tensors."""
+        if value is None:
+            return None
+        if isinstance(value, Proxy):
+            return value.name if self.names is None else self.names.get(value.name, value)
+        if isinstance(value, list | tuple):
+            return tuple([self.value(item, floating) for item in value])
+        if isinstance(value, dict):
+            return tuple((word, self.value(item, floating)) for word, item in value.items())
+        if isinstance(value, slice):
+            return ("slice", self.value((value.start, value.stop, value.step), floating))
+        if self.environment is not None and isinstance(value, torch.SymInt | torch.SymFloat):
+            value = self.environment.simplified(value)
+        return _number(value, floating)
+
+
+def _number(value: Any, floating: bool) -> Hashable:
+    if type(value) is int and floating and float(value) == value:
+        return ("number", repr(float(value)))
+    if type(value) is float:
+        return ("number" if floating else "float", repr(value))
+    return value if isinstance(value, sympy.Basic) else constant_key(value)

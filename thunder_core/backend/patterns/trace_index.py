@@ -1,0 +1,99 @@
+"""The bound symbols of a trace, indexed, while matches of patterns are replaced among them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.backend.patterns.spelling import family, named_arguments
+from thunder_core.tracing.analysis.grad_mode import grad_modes
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+AMBIENT: dict[str, Callable[..., object]] = {
+    "torch.set_autocast_enabled": torch.is_autocast_enabled,
+    "torch.set_autocast_dtype": torch.get_autocast_dtype,
+}
+
+
+class TraceIndex:
+    """The bound symbols of a trace by position: who makes and who reads each name, and in what grad mode.
+
+    A bound symbol that has become part of a match leaves its place empty; the new bound symbol takes one of these
+    places.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.at: list[BoundSymbol | None] = list(trace.bound_symbols)
+        self.returned = frozenset(proxy.name for proxy in trace.outputs)
+        self.producer: dict[str, int] = {}
+        self.readers: dict[str, set[int]] = {}
+        self.by_family: dict[str, list[int]] = {}
+        self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
+        self._arguments: dict[int, dict[str, Any]] = {}
+        # Those that nobody claimed, that have no effect and whose tensors kernels may read can become part of a match.
+        self.free: list[bool] = []
+        self.effects: list[int] = []
+        self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
+        modes: dict[tuple[Any, ...], Any] = {}
+        self.grad = list(grad_modes(trace.bound_symbols))
+        for position, (bsym, grad) in enumerate(zip(trace.bound_symbols, self.grad, strict=True)):
+            self._enter(position, bsym)
+            if bsym.ordered and bsym.symbol.name in AMBIENT:
+                modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
+            foreign = any(AMBIENT[name](*args) != value for (name, *args), value in modes.items())
+            self.free.append(bsym.is_resolved and not (bsym.executor or bsym.has_effect or foreign))
+            if bsym.has_effect:
+                self.effects.append(position)
+            if grad and any(proxy.name in self.needs_grad for proxy in bsym.inputs):
+                self.needs_grad.update(proxy.name for proxy in bsym.defines)
+
+    def _enter(self, position: int, bsym: BoundSymbol) -> None:
+        self.at[position] = bsym
+        for proxy in bsym.defines:
+            self.producer[proxy.name] = position
+        for proxy in bsym.inputs:
+            self.readers.setdefault(proxy.name, set()).add(position)
+        if not bsym.executor:
+            self.by_family.setdefault(self.families[position], []).append(position)
+
+    def replaced(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
+        """Put a bound symbol at the place, for those at the positions; those that are kept are read elsewhere too."""
+        for position in positions - kept:
+            for proxy in self.bsym_at(position).inputs:
+                self.readers[proxy.name].discard(position)
+            self.at[position] = None
+        for position in positions | {place}:
+            self.free[position] = self.free[position] and position in kept
+        self._enter(place, bsym)
+
+    def effect_between(self, first: int, last: int) -> int | None:
+        """The position of a bound symbol with an effect between two others."""
+        index = bisect_left(self.effects, first)
+        return self.effects[index] if index < len(self.effects) and self.effects[index] < last else None
+
+    def bsym_at(self, position: int) -> BoundSymbol:
+        """The bound symbol at a position that is not empty."""
+        bsym = self.at[position]
+        assert bsym is not None, position
+        return bsym
+
+    def arguments(self, position: int) -> dict[str, Any]:
+        """The arguments of a bound symbol by name."""
+        named = self._arguments.get(position)
+        if named is None:
+            bsym = self.bsym_at(position)
+            named = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
+        return named
+
+    def known(self, value: Any) -> Any:
+        """A proxy, told whether autograd will track its tensor."""
+        if not isinstance(value, TensorProxy):
+            return value
+        tracked = value.name in self.needs_grad and (value.dtype.is_floating_point or value.dtype.is_complex)
+        return value if tracked == value.requires_grad else replace(value, requires_grad=tracked)

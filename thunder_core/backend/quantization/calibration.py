@@ -1,0 +1,52 @@
+"""Calibration: what the layers of a float model are given on some inputs, as the mean square of each column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thunder_core.backend.quantization.replacement import QuantizationSettings, planned_layers
+
+
+def importances_of(
+    model: torch.nn.Module, settings: QuantizationSettings, calls: Iterable[Callable[[], object]]
+) -> dict[str, Tensor]:
+    """The mean square of each column (columns,) of what the layers that are quantized in groups are given, by name.
+
+    Each of the calls runs the model once, on inputs of its own; nothing of it is kept but the sums.
+    """
+    names = [name for name, plan in planned_layers(model, settings).items() if plan.kind.in_groups]
+    sums: dict[str, Tensor] = {}
+    rows = dict.fromkeys(names, 0)
+
+    def add(name: str, x: Tensor) -> None:
+        flat = x.detach().reshape(-1, x.shape[-1]).double()
+        sums[name] = sums.get(name, 0) + flat.square().sum(0)
+        rows[name] += len(flat)
+
+    with watched_inputs(model, names, add), torch.no_grad():
+        for call in calls:
+            call()
+    return {name: (total / max(rows[name], 1)).float() for name, total in sums.items()}
+
+
+@contextmanager
+def watched_inputs(
+    model: torch.nn.Module, names: Iterable[str], watch: Callable[[str, Tensor], None]
+) -> Iterator[None]:
+    """While this lasts, `watch` is called with the name of each of these layers, and what it is given."""
+
+    def hook(name: str) -> Callable[..., None]:
+        def before(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
+            watch(name, args[0])
+
+        return before
+
+    with ExitStack() as hooks:
+        for name in names:
+            hooks.enter_context(model.get_submodule(name).register_forward_pre_hook(hook(name)))
+        yield

@@ -1,0 +1,372 @@
+"""Layers with quantized weights, which stand in the place of `torch.nn.Linear` and `torch.nn.Embedding`.
+
+Each computes what the layer of the float weight does, up to what the codes lose, and returns the dtype of the rows that
+it is given, whatever it computes in. The codes, with their scales, are buffers: no optimizer changes them. `weight` is
+the weight that they stand for, for the models that read it, or ask for its dtype.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thunder_core.backend.quantization.integers import (
+    LARGEST,
+    SMALLEST,
+    column_factors,
+    packed,
+    quantized_groups,
+    quantized_rows,
+    rotated,
+    rotation,
+    unpacked,
+    weight_of_groups,
+)
+from thunder_core.backend.quantization.normal_float import quantized_normal, weight_of_normal
+from thunder_core.backend.quantization.products import IMPLEMENTATIONS
+from thunder_core.foundation.errors import NotDifferentiable
+
+OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}
+int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
+normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
+rotated_rows = OPERATIONS["rotated_rows"]
+GROUP_SIZES = (64, 32, 16)  # that are tried where none is asked for, in this order
+
+
+def require_no_gradient(x: Tensor, rounded: str) -> None:
+    """Raise `NotDifferentiable` where a gradient is asked for rows that are `rounded`."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        raise NotDifferentiable(
+            f"a layer whose inputs are rounded {rounded} has no derivative",
+            fix="call the model under torch.no_grad(), or train with the recipe nf4-lora",
+        )
+
+
+def scaled_rows(x: Tensor, largest: float) -> tuple[Tensor, Tensor]:
+    """Rows (n, columns) divided by scales (n, 1), so that the greatest magnitude of each is `largest`, and the scales.
+
+    Both are in float32, or in float64 for a reference.
+    """
+    rows = x.to(torch.promote_types(x.dtype, torch.float32))
+    scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / largest
+    return rows / scales, scales
+
+
+def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers in the dtype that products are computed in: bfloat16 or, where `dtype` (or its own) is that, float64."""
+    return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
+
+
+def bfloat16_of(codes: Tensor) -> Tensor:
+    """Numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits: PyTorch converts them one by one.
+
+    Sign, exponent and fraction are put in their places, which is the number times 2^(7 - 127), the two biases.
+    """
+    bits = codes.view(torch.uint8).to(torch.int16)
+    return ((bits & 128) << 8 | (bits & 127) << 4).view(torch.bfloat16) * 2.0**120
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """The settings of one layer: the columns of a group, and rank and scale of an adapter that is trained beside it."""
+
+    group_size: int = GROUP_SIZES[0]
+    rank: int = 8
+    alpha: float = 16.0
+
+
+class QuantizedLayer(torch.nn.Module):
+    """A layer with a weight (rows, columns) in codes; `dtype` is that of the float weight.
+
+    With `is_empty` the buffers have their shapes and no values yet, and the weight is not looked at. `importance` is
+    the mean square of each column's inputs, for what weighs errors by it. `shared` are the buffers of a layer with the
+    same weight and the same `quantized`, which are then the new one's.
+    """
+
+    codes: Tensor
+    scales: Tensor
+    in_groups: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        weight: Tensor,
+        settings: LayerSettings,
+        *,
+        importance: Tensor | None = None,
+        is_empty: bool = False,
+        shared: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.rows, self.columns = weight.shape
+        self.settings = settings
+        self.dtype = weight.dtype
+        for name, tensor in (shared or self._buffers_of(weight.detach(), importance, is_empty)).items():
+            self.register_buffer(name, tensor)
+
+    def _buffers_of(self, weight: Tensor, importance: Tensor | None, is_empty: bool) -> Mapping[str, Tensor]:
+        if not is_empty:
+            return self.quantized(weight, importance)
+        described = self.quantized(weight.to("meta"), importance)
+        return {name: torch.empty_like(tensor, device=weight.device) for name, tensor in described.items()}
+
+    @abstractmethod
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """The buffers by their names, made of the float weight."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> Tensor:
+        """The weight that the codes stand for, in the dtype that the float one had."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> QuantizedLayer:
+        """Move codes and scales as `fn` does, and leave them their dtypes, which are what is read from memory."""
+        dtypes = {name: tensor.dtype for name, tensor in self.named_buffers(recurse=False)}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, dtype in dtypes.items():
+            self._buffers[name] = self.get_buffer(name).to(dtype)
+        self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
+        return self
+
+    def extra_repr(self) -> str:
+        """The sizes of the weight, and of its groups."""
+        groups = f", group_size={self.settings.group_size}" if self.in_groups else ""
+        return f"rows={self.rows}, columns={self.columns}{groups}"
+
+
+class QuantizedLinear(QuantizedLayer):
+    """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which stays as it was."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        settings: LayerSettings,
+        *,
+        importance: Tensor | None = None,
+        is_empty: bool = False,
+        shared: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__(weight, settings, importance=importance, is_empty=is_empty, shared=shared)
+        self.in_features, self.out_features = self.columns, self.rows
+        self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
+
+    @abstractmethod
+    def product(self, x: Tensor) -> Tensor:
+        """Rows (n, columns) by the weight, in any floating dtype."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The result (..., rows of the weight), in the dtype of `x`."""
+        result = self.product(x.reshape(-1, self.columns)).to(x.dtype).view(*x.shape[:-1], self.rows)
+        return result if self.bias is None else result + self.bias.to(x.dtype)
+
+
+class _WithScaledRows(QuantizedLayer):
+    """A weight of codes with one scale a row."""
+
+    code_dtype: ClassVar[torch.dtype] = torch.int8
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns) and scales (rows,)."""
+        codes, scales = quantized_rows(weight, self.code_dtype)
+        return {"codes": codes, "scales": scales}
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their rows."""
+        return (self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
+
+
+class _WithBalancedColumns(_WithScaledRows):
+    """A weight whose columns were divided by `factors` before its rows were scaled."""
+
+    factors: Tensor
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """Codes (rows, columns), scales (rows,) and factors (columns,)."""
+        factors = column_factors(weight)
+        return {**super().quantized(weight / factors, importance), "factors": factors}
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their rows and the factors of their columns."""
+        return (self.codes.float() * self.scales.float()[:, None] * self.factors.float()).to(self.dtype)
+
+
+class _WithRotatedRows(_WithScaledRows):
+    """A weight whose rows were rotated before they were scaled, as the inputs that it is multiplied with are."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """Codes (rows, columns) and scales (rows,)."""
+        return super().quantized(self._rotated(weight.float()), importance)
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their rows, rotated back."""
+        return self._rotated(self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
+
+    def _rotated(self, weight: Tensor) -> Tensor:
+        return rotated(weight, rotation(self.columns).to(weight.device))
+
+
+class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
+    """A weight of 8 bits, with a scale for each row and a factor for each column; its inputs stay as they are."""
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.int8_product`."""
+        return int8_product(computed(x) * self.factors, self.codes, self.scales)  # type: ignore[no-any-return]
+
+
+class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
+    """Weight and rows in 8 bits each, with a scale a row; that of an input's row is found as it comes.
+
+    Both are rotated before. Products of integers are exact, and the processor has instructions for them (VNNI, AMX).
+    """
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient is asked for."""
+        require_no_gradient(x, "to 8 bits (int8-dynamic)")
+        rows, scales = scaled_rows(rotated_rows(computed(x)), LARGEST[torch.int8])
+        result: Tensor = integer_product(rows.round().to(torch.int8), self.codes)
+        return result.to(rows.dtype) * scales * self.scales.float()
+
+
+class FP8Linear(_WithScaledRows, QuantizedLinear):
+    """Weight and rows as 8-bit floats (E4M3), with a scale a row; multiplied by `torch._scaled_mm` on GPUs that can.
+
+    Elsewhere the same codes are multiplied as bfloat16 numbers, which all of them are.
+    """
+
+    code_dtype = torch.float8_e4m3fn
+
+    def product(self, x: Tensor) -> Tensor:
+        """Rows are scaled to the range of E4M3, multiplied, and scaled back; raises `NotDifferentiable` likewise."""
+        largest = LARGEST[torch.float8_e4m3fn]
+        require_no_gradient(x, "to 8-bit floats (fp8)")
+        rows, scales = scaled_rows(x, largest)
+        codes = rows.clamp(-largest, largest).to(torch.float8_e4m3fn)
+        if x.device.type == "cuda" and self.rows % 16 == 0 and self.columns % 16 == 0:
+            result = torch._scaled_mm(
+                codes, self.codes.t(), scales, self.scales.float()[None], out_dtype=torch.bfloat16
+            )
+        else:
+            weight = self.codes.double() if x.dtype == torch.float64 else bfloat16_of(self.codes)
+            result = functional.linear(computed(codes, x.dtype), weight).to(rows.dtype)
+            result = result * scales * self.scales.float()
+        return result
+
+
+class Int4WeightOnlyLinear(QuantizedLinear):
+    """A weight of 4 bits, with a scale and a zero point for each group of columns; its inputs stay as they are."""
+
+    scales_and_zeros: Tensor
+    in_groups = True
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+        """Packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
+        codes, scales_and_zeros = quantized_groups(weight, self.settings.group_size, importance)
+        return {"codes": packed(codes), "scales_and_zeros": scales_and_zeros}
+
+    @property
+    def weight(self) -> Tensor:
+        """The codes times the scales of their groups, and the zeros added."""
+        return weight_of_groups(unpacked(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.int4_product`."""
+        return int4_product(computed(x), self.codes, self.scales_and_zeros)  # type: ignore[no-any-return]
+
+
+class NormalFloatLoRALinear(QuantizedLinear):
+    """A frozen weight in NormalFloat, and beside it two thin matrices that are trained: QLoRA (arXiv:2305.14314).
+
+    The result is `x W' + (alpha / rank) x A' B'`; B is zero at first, so that the sum is the frozen layer.
+    """
+
+    in_groups = True
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        settings: LayerSettings,
+        *,
+        importance: Tensor | None = None,
+        is_empty: bool = False,
+        shared: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__(weight, bias, settings, importance=importance, is_empty=is_empty, shared=shared)
+        generator = torch.Generator(weight.device if weight.device.type != "meta" else "cpu").manual_seed(self.columns)
+        narrow = torch.empty(settings.rank, self.columns, dtype=self.dtype, device=weight.device)
+        bound = (3 / self.columns) ** 0.5  # as LoRA is initialized: the variance of a uniform one is 1 / columns
+        self.lora_a = torch.nn.Parameter(narrow if is_empty else narrow.uniform_(-bound, bound, generator=generator))
+        self.lora_b = torch.nn.Parameter(torch.zeros(self.rows, settings.rank, dtype=self.dtype, device=weight.device))
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Codes (rows, columns / 2) and scales (rows, groups)."""
+        codes, scales = quantized_normal(weight, self.settings.group_size)
+        return {"codes": codes, "scales": scales}
+
+    @property
+    def weight(self) -> Tensor:
+        """The values of the codes times the scales of their groups; what is trained is not in it."""
+        return weight_of_normal(self.codes, self.scales, self.dtype)
+
+    def product(self, x: Tensor) -> Tensor:
+        """By the operation `thunder.normal_product`, and by the two matrices."""
+        adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
+        frozen: Tensor = normal_product(computed(x), self.codes, self.scales)
+        return frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank)
+
+
+class _InBFloat16(QuantizedLayer):
+    """A weight in bfloat16."""
+
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """The rounded weight."""
+        return {"codes": weight.bfloat16()}
+
+    @property
+    def weight(self) -> Tensor:
+        """The rounded weight, in the dtype that it had."""
+        return self.codes.to(self.dtype)
+
+
+class BFloat16Linear(_InBFloat16, QuantizedLinear):
+    """A weight in bfloat16, multiplied by rows in bfloat16, whatever the dtype that they come in."""
+
+    def product(self, x: Tensor) -> Tensor:
+        """Both in bfloat16, added up as the processor does, and rounded once."""
+        return functional.linear(computed(x), computed(self.codes, x.dtype))
+
+
+class Int8Embedding(_WithBalancedColumns):
+    """A table in 8 bits, with a scale for each row and a factor for each column."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        rows = self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)
+        return (rows * self.factors.float()).to(self.dtype)
+
+
+class RotatedInt8Embedding(_WithRotatedRows):
+    """A table in 8 bits, with a scale for each row, which is rotated back."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        rows = self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)
+        result: Tensor = rotated_rows(rows.reshape(-1, self.columns))
+        return result.view(rows.shape).to(self.dtype)
+
+
+class BFloat16Embedding(_InBFloat16):
+    """A table in bfloat16."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        return self.codes[ids].to(self.dtype)

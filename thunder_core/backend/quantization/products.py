@@ -1,0 +1,208 @@
+"""Products with quantized weights, as operations of PyTorch: `torch.ops.thunder.int8_product` and the like.
+
+Each takes rows (n, columns) in bfloat16, or in float64 for a reference, and returns (n, rows of the weight) in the same
+dtype; layers convert to it and back, which compilers join with what is next to them. How a product is computed is
+decided by the number of rows at each call, so that one program serves all of them. For few, PyTorch's kernel for
+quantized weights is used, which is bound by memory; for many the weight is widened for a product of matrices, block by
+block so that a block stays in the processor's cache.
+
+The functions here are what the operations do on tensors with data; `IMPLEMENTATIONS` has them by their names.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thunder_core.backend.quantization.integers import BLOCK, packed, rotated, rotation, unpacked, weight_of_groups
+from thunder_core.backend.quantization.normal_float import weight_of_normal
+
+LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
+FEW = 16  # rows, at which both ways take equally long on a Xeon with AMX (docs/quantization.md)
+FEW_ON_GPU = 17  # rows that `torch._int_mm` wants there, at least
+WIDENED = 1 << 20  # elements of a block, at least
+
+
+IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {}
+
+
+def operation(
+    columns: Callable[..., int | torch.SymInt], dtype: torch.dtype | None = None
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Define an operation of the name of a function of tensors, which it calls on any device; the function stays.
+
+    `columns` tells from the arguments how many columns result, in `dtype` or that of the first.
+    """
+
+    def define(implementation: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        name = implementation.__name__
+        arguments = ", ".join(f"Tensor {one}" for one in inspect.signature(implementation).parameters)
+        LIBRARY.define(f"{name}({arguments}) -> Tensor")  # type: ignore[no-untyped-call]
+        LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+
+        def metadata(x: Tensor, *given: Tensor) -> Tensor:
+            return x.new_empty((x.shape[0], columns(x, *given)), dtype=dtype or x.dtype)
+
+        torch.library.register_fake(f"thunder::{name}", metadata, lib=LIBRARY)
+        IMPLEMENTATIONS[name] = implementation
+        return implementation
+
+    return define
+
+
+@functools.cache
+def computing_dtype(device: str, dtype: torch.dtype) -> torch.dtype:
+    """The dtype that products of a dtype are computed in: its own, but float32 on processors that lack bfloat16's."""
+    if device == "cpu" and dtype != torch.float64 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.float32
+    return dtype
+
+
+def is_for_kernel(x: Tensor) -> bool:
+    """Whether rows are multiplied by PyTorch's kernel for quantized weights, which takes bfloat16 on the CPU."""
+    return 0 < x.shape[0] <= FEW and x.dtype == torch.bfloat16 and x.is_cpu
+
+
+def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], Tensor]) -> Tensor:
+    """The product of rows with a weight of which `weight(start, stop)` makes some rows."""
+    step = max(256, WIDENED // max(columns, 1)) // BLOCK * BLOCK
+    if step >= rows:
+        return torch.nn.functional.linear(x, weight(0, rows))
+    result = x.new_empty(x.shape[0], rows)
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        result[:, start:stop] = torch.nn.functional.linear(x, weight(start, stop))
+    return result
+
+
+@operation(lambda x: x.shape[1])
+def rotated_rows(x: Tensor) -> Tensor:
+    """Rows (n, columns), in which what is great in one column is spread over up to 32: `integers.rotated`."""
+    dtype = computing_dtype(x.device.type, x.dtype) if x.shape[0] > FEW else torch.promote_types(x.dtype, torch.float32)
+    return rotated(x.to(dtype), _rotation(x.shape[1], dtype, x.device)).to(x.dtype)
+
+
+@functools.cache
+def _rotation(columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return rotation(columns).to(device, dtype)
+
+
+@operation(lambda _, codes: codes.shape[0], torch.int32)
+def integer_product(x: Tensor, codes: Tensor) -> Tensor:
+    """Rows (n, columns) in int8 by a weight (rows, columns) in int8, exactly, in int32 (n, rows).
+
+    `torch._int_mm` on the CPU leaves its result unwritten for a single row whose strides are not (columns, 1), though
+    no step is ever taken along the first; on GPUs it wants more than 16 rows.
+    """
+    count, columns = x.shape
+    if not x.is_cpu and count < FEW_ON_GPU:
+        padded = torch.nn.functional.pad(x, (0, 0, 0, FEW_ON_GPU - count))
+        return torch._int_mm(padded, codes.t())[:count]
+    if not (count and columns):
+        return torch.zeros(count, codes.shape[0], dtype=torch.int32, device=x.device)
+    return torch._int_mm(x.reshape(-1).view(count, columns), codes.t())
+
+
+@operation(lambda _, codes, scales: codes.shape[0])
+def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    """Rows by a weight in 8 bits: codes (rows, columns) and bfloat16 scales (rows,)."""
+    if is_for_kernel(x):
+        return torch._weight_int8pack_mm(x, codes, scales)
+    dtype = computing_dtype(x.device.type, x.dtype)
+    rows, columns = codes.shape
+    result = by_blocks(x.to(dtype), rows, columns, lambda start, stop: codes[start:stop].to(dtype))
+    return (result * scales).to(x.dtype)
+
+
+@operation(lambda _, codes, scales_and_zeros: scales_and_zeros.shape[1])
+def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
+    """Rows by a weight in 4 bits: packed codes, and the scales and zeros of the groups (groups, rows, 2)."""
+    groups, rows, _ = scales_and_zeros.shape
+    columns = x.shape[1]
+    size = columns // groups
+    if is_for_kernel(x) and rows % BLOCK == 0 and kernel_reads_blocks(size):
+        return torch._weight_int4pack_mm_for_cpu(x, codes.view(rows, -1), size, scales_and_zeros)
+    dtype = computing_dtype(x.device.type, x.dtype)
+    result = by_blocks(
+        x.to(dtype), rows, columns, lambda start, stop: int4_rows(codes, scales_and_zeros, start, stop, dtype)
+    )
+    return result.to(x.dtype)
+
+
+def int4_rows(codes: Tensor, scales_and_zeros: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:
+    """Some rows of a weight in 4 bits, from the beginning of a block on, in `dtype`."""
+    blocks = codes[start // BLOCK : -(-stop // BLOCK)]
+    return weight_of_groups(unpacked(blocks)[: stop - start], scales_and_zeros[:, start:stop], dtype)
+
+
+@functools.cache
+def kernel_reads_blocks(group_size: int) -> bool:
+    """Whether PyTorch's kernel for 4 bits is for groups of this size, and reads codes in our layout on this processor.
+
+    The layout depends on the processor's vectors, so that PyTorch is asked to lay out some codes, which are compared.
+    """
+    if group_size not in (32, 64, 128, 256):
+        return False
+    codes = torch.arange(BLOCK * 32, dtype=torch.int32).view(BLOCK, 32) * 7 % 16
+    try:
+        theirs = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+    except (RuntimeError, AttributeError):
+        return False
+    return torch.equal(theirs.reshape(-1), packed(codes.to(torch.uint8)).reshape(-1))
+
+
+@operation(lambda _, codes, scales: codes.shape[0])
+def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    """Rows by a weight in NormalFloat: codes (rows, columns / 2) and scales (rows, groups)."""
+    dtype = computing_dtype(x.device.type, x.dtype)
+    rows, columns = codes.shape[0], x.shape[1]
+    result = by_blocks(
+        x.to(dtype), rows, columns, lambda start, stop: weight_of_normal(codes[start:stop], scales[start:stop], dtype)
+    )
+    return result.to(x.dtype)
+
+
+@operation(lambda _, codes, scales: codes.shape[1])
+def int8_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    """The gradient of the rows that `int8_product` multiplied, (n, columns), from that of its result."""
+    return _backward(gradient, lambda dtype: codes.to(dtype) * scales.to(dtype)[:, None])
+
+
+@operation(lambda _, codes, scales: codes.shape[1])
+def int4_product_backward(gradient: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
+    """The gradient of the rows that `int4_product` multiplied, (n, columns), from that of its result."""
+    rows = scales_and_zeros.shape[1]
+    return _backward(gradient, lambda dtype: int4_rows(codes, scales_and_zeros, 0, rows, dtype))
+
+
+@operation(lambda _, codes, scales: 2 * codes.shape[1])
+def normal_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    """The gradient of the rows that `normal_product` multiplied, (n, columns), from that of its result."""
+    return _backward(gradient, lambda dtype: weight_of_normal(codes, scales, dtype))
+
+
+def _backward(gradient: Tensor, weight: Callable[[torch.dtype], Tensor]) -> Tensor:
+    dtype = computing_dtype(gradient.device.type, gradient.dtype)
+    return (gradient.to(dtype) @ weight(dtype)).to(gradient.dtype)
+
+
+def _differentiate(name: str) -> None:
+    """Let autograd know the derivative of a product by its rows; codes and scales have none."""
+    backward = getattr(torch.ops.thunder, f"{name}_backward")
+
+    def save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    def gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return backward(gradient, *ctx.saved_tensors), None, None
+
+    torch.library.register_autograd(f"thunder::{name}", gradients, setup_context=save, lib=LIBRARY)
+
+
+for _name in ("int8_product", "int4_product", "normal_product"):
+    _differentiate(_name)

@@ -1,0 +1,228 @@
+"""From a model to one with quantized layers: which layers, by which class, and a copy of the model that has them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thunder_core.backend.quantization import layers
+from thunder_core.backend.quantization.layers import GROUP_SIZES, LayerSettings, QuantizedLayer, QuantizedLinear
+from thunder_core.foundation.errors import BadQuantization
+
+CONV1D = "transformers.pytorch_utils.Conv1D"  # GPT-2's linear layer, whose weight is (columns, rows)
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The classes of a kind of quantization: of linear layers, of the one that computes the logits, and of tables.
+
+    `fallback` is that of linear layers whose columns no group size divides.
+    """
+
+    linear: type[QuantizedLinear]
+    head: type[QuantizedLinear]
+    embedding: type[QuantizedLayer]
+    fallback: type[QuantizedLinear]
+
+
+BY_ROWS = (layers.Int8WeightOnlyLinear, layers.Int8Embedding, layers.Int8WeightOnlyLinear)
+ROTATED = (layers.Int8DynamicLinear, layers.RotatedInt8Embedding, layers.Int8DynamicLinear)
+SCHEMES: Mapping[str, Scheme] = {
+    "int8-dynamic": Scheme(layers.Int8DynamicLinear, *ROTATED),
+    "int8-weight-only": Scheme(layers.Int8WeightOnlyLinear, *BY_ROWS),
+    "int4-weight-only": Scheme(layers.Int4WeightOnlyLinear, *BY_ROWS),
+    "fp8": Scheme(layers.FP8Linear, *BY_ROWS[:2], layers.FP8Linear),
+    "nf4-lora": Scheme(layers.NormalFloatLoRALinear, *BY_ROWS),
+    "bf16": Scheme(layers.BFloat16Linear, layers.BFloat16Linear, layers.BFloat16Embedding, layers.BFloat16Linear),
+}
+
+
+@dataclass(frozen=True)
+class QuantizationSettings:
+    """The settings of a quantization: a scheme by its name, and patterns of names of layers (`model.layers.*.mlp.*`).
+
+    A layer is quantized that a pattern of `targets` matches and none of `skip`. `group_size` is the number of columns
+    with a scale of their own in 4 bits; 0 is the greatest of `GROUP_SIZES` that divides a layer's columns. With
+    `embeddings` the table of tokens is quantized, too. `rank` and `alpha` are those of adapters that are trained.
+    """
+
+    scheme: str
+    targets: tuple[str, ...] = ("*",)
+    skip: tuple[str, ...] = ()
+    group_size: int = 0
+    embeddings: bool = True
+    rank: int = 8
+    alpha: float = 16.0
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """The class that is to stand in the place of a layer, how it is quantized, and the float weight (rows, columns)."""
+
+    kind: type[QuantizedLayer]
+    settings: LayerSettings
+    weight: Tensor = field(repr=False)
+    bias: Tensor | None = field(repr=False)
+    training: bool = False
+
+    @property
+    def codes_key(self) -> Hashable:
+        """The weight, and how it is made into codes: layers that are equal in this have one and the same codes."""
+        memory = self.weight.data_ptr() or id(self.weight)
+        groups = self.settings.group_size if self.kind.in_groups else 0
+        return memory, self.weight.shape, self.weight.stride(), self.weight.dtype, self.kind.quantized, groups
+
+    def make(self, importance: Tensor | None, *, is_empty: bool, shared: Mapping[str, Tensor] | None) -> QuantizedLayer:
+        """The quantized layer, with the codes that it shares with another one if there are some."""
+        kind: Any = self.kind
+        given = (self.weight, self.bias) if issubclass(kind, QuantizedLinear) else (self.weight,)
+        made: QuantizedLayer = kind(*given, self.settings, importance=importance, is_empty=is_empty, shared=shared)
+        return made.train(self.training)
+
+
+def quantized_model(
+    model: torch.nn.Module,
+    settings: QuantizationSettings,
+    *,
+    importances: Mapping[str, Tensor] | None = None,
+    is_empty: bool = False,
+) -> torch.nn.Module:
+    """A copy of a model with quantized layers; all else is shared with the model, and its parameters are frozen.
+
+    Layers that share a weight share their codes. `importances` have the mean squares of the inputs of layers, by name.
+    With `is_empty` codes and scales have their shapes and no values. Raises `BadQuantization` as `planned_layers` does.
+    """
+    codes: dict[Hashable, Mapping[str, Tensor]] = {}
+    result = copied_with_frozen_parameters(model)
+    for name, plan in planned_layers(model, settings).items():
+        shared = codes.get(plan.codes_key)
+        layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
+        codes[plan.codes_key] = dict(layer.named_buffers(recurse=False))
+        put_in_place(result, name, layer)
+    return result
+
+
+def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[str, LayerPlan]:
+    """The layers that are to be quantized, by every name that they have.
+
+    Raises `BadQuantization` for a pattern that matches no layer, a group size that does not divide the columns of one,
+    and a model without such layers.
+    """
+    candidates = dict(_candidates(model, settings))
+    if not candidates:
+        raise BadQuantization(
+            f"this {type(model).__name__} has no linear layers, so there is nothing to quantize",
+            fix="leave out the recipe; it quantizes torch.nn.Linear and transformers' Conv1D",
+        )
+    for kind, patterns in (("targets", settings.targets), ("skip", settings.skip)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in candidates):
+                raise BadQuantization(
+                    f"no layer's name matches {kind}={pattern!r}", fix=_names_like(pattern, candidates)
+                )
+    chosen = {name: plan for name, plan in candidates.items() if is_chosen(name, settings)}
+    if not chosen:
+        raise BadQuantization(
+            f"skip={','.join(settings.skip)!r} skips all layers of targets={','.join(settings.targets)!r}",
+            fix="skip fewer layers, or leave out the recipe",
+        )
+    return {name: _grouped(name, plan, settings) for name, plan in chosen.items()}
+
+
+def is_chosen(name: str, settings: QuantizationSettings) -> bool:
+    """Whether a layer is among the targets and not skipped."""
+    targeted = any(fnmatchcase(name, pattern) for pattern in settings.targets)
+    return targeted and not any(fnmatchcase(name, pattern) for pattern in settings.skip)
+
+
+def _names_like(pattern: str, names: Iterable[str]) -> str:
+    known = list(names)
+    near = get_close_matches(pattern, known, SHOWN, cutoff=0.3) or known[:SHOWN]
+    return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
+
+
+def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Iterator[tuple[str, LayerPlan]]:
+    """Every layer that could be quantized, with its name, by the class that its scheme has for it."""
+    scheme = SCHEMES[settings.scheme]
+    head, table = _embedding(model, "get_output_embeddings"), _embedding(model, "get_input_embeddings")
+    given = LayerSettings(settings.group_size, settings.rank, settings.alpha)
+    for name, module in model.named_modules(remove_duplicate=False):
+        if type(module) is torch.nn.Linear:
+            kind = scheme.head if module is head else scheme.linear
+            yield name, LayerPlan(kind, given, module.weight, module.bias, module.training)
+        elif f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D:
+            weight: Any = module.weight
+            yield name, LayerPlan(scheme.linear, given, weight.t(), module.bias, module.training)
+        elif settings.embeddings and _is_table(module, table):
+            yield name, LayerPlan(scheme.embedding, given, module.weight, None, module.training)
+
+
+def _embedding(model: torch.nn.Module, method: str) -> Any:
+    """The layer of a model of transformers that `method` gives; None where there is none."""
+    found: Callable[[], Any] | None = getattr(model, method, None)
+    try:
+        return found() if found is not None else None
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def _is_table(module: torch.nn.Module, table: Any) -> bool:
+    """Whether a module is the table of tokens, or another one with the same weight."""
+    if type(module) is not torch.nn.Embedding or not isinstance(table, torch.nn.Embedding):
+        return False
+    return module.weight is table.weight and module.max_norm is None
+
+
+def _grouped(name: str, plan: LayerPlan, settings: QuantizationSettings) -> LayerPlan:
+    """A plan with its group size, where it has groups; raises `BadQuantization` for one that was asked for in vain."""
+    if not plan.kind.in_groups:
+        return plan
+    columns = plan.weight.shape[1]
+    if settings.group_size and columns % settings.group_size:
+        fits = [size for size in GROUP_SIZES if columns % size == 0]
+        raise BadQuantization(
+            f"group_size={settings.group_size} does not divide the {columns} columns of {name}",
+            fix=(f"use group_size={fits[0]}, or " if fits else "") + f"skip the layer: --set skip={name}",
+        )
+    size = settings.group_size or next((size for size in GROUP_SIZES if columns % size == 0), 0)
+    if not size:
+        return replace(plan, kind=SCHEMES[settings.scheme].fallback)
+    return replace(plan, settings=replace(plan.settings, group_size=size))
+
+
+def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
+    """A copy of a quantized model in which the layers of these names are the float ones of the original, frozen."""
+    result = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
+    float_layers = copied_with_frozen_parameters(original)
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        setattr(result.get_submodule(parent), last, float_layers.get_submodule(name))
+    return result
+
+
+def copied_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a model whose parameters and buffers are those of the model, the parameters without gradients."""
+    memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
+    for parameter in model.parameters():
+        plain = type(parameter) is torch.nn.Parameter
+        memo[id(parameter)] = torch.nn.Parameter(parameter.detach(), requires_grad=False) if plain else parameter
+    return copy.deepcopy(model, memo)
+
+
+def put_in_place(model: torch.nn.Module, name: str, layer: QuantizedLayer) -> None:
+    """Put a layer in the place of the one of that name, with the hooks that this one has."""
+    parent_name, _, last = name.rpartition(".")
+    parent = model.get_submodule(parent_name)
+    before = getattr(parent, last)
+    for hooks in HOOKS:
+        getattr(layer, hooks).update(getattr(before, hooks))
+    setattr(parent, last, layer)

@@ -1,0 +1,76 @@
+"""An error of a running program: what it left switched on is switched off, and the user's line is told."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from types import FrameType
+
+import torch
+
+from thunder_core.foundation.errors import SourceLine, ThunderError
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+GENERATED = "<thunder "
+OPERATION = "# operation "  # begins the comment on a line that runs one operation of a region
+
+
+def generated_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames of generated code that an error came through, outermost first, with their lines."""
+    entry = error.__traceback__
+    while entry is not None:
+        if entry.tb_frame.f_code.co_filename.startswith(GENERATED):
+            yield entry.tb_frame, entry.tb_lineno
+        entry = entry.tb_next
+
+
+def leave_inference_modes(error: BaseException) -> None:
+    """Leave the inference modes that generated code had entered when it raised; its frames would keep them."""
+    for frame, _ in generated_frames(error):
+        for value in reversed(list(frame.f_locals.values())):
+            if isinstance(value, torch.inference_mode):
+                value.__exit__(None, None, None)
+
+
+def tell_line(error: BaseException, trace: Trace) -> None:
+    """Add the user's line to an error that a bound symbol raised, beneath its message, if it has no line yet."""
+    source = user_line(error, trace)
+    if source is None:
+        return
+    if not isinstance(error, ThunderError):
+        error.add_note(f"  at: {source}")
+    elif error.where is None:
+        error.where = source
+
+
+def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
+    """The user's line behind the bound symbol that an error came from."""
+    lines = (bound_symbol_at(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
+    bsym = next(filter(None, lines), None)
+    return None if bsym is None else part_at_fault(bsym, error).source
+
+
+def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | None:
+    """The bound symbol behind a line of the text that the trace was printed as, each of whose lines is a statement."""
+    text = "".join(linecache.getlines(filename))
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
+    statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
+    for statement, bsym in zip(statements, trace.bound_symbols, strict=False):
+        if statement.lineno <= number <= (statement.end_lineno or 0):
+            return bsym
+    return None
+
+
+def operation_comment(place: int) -> str:
+    """The comment on a line of generated code that runs the operation at a place of a region."""
+    return f"{OPERATION}{place}"
+
+
+def part_at_fault(bsym: BoundSymbol, error: BaseException) -> BoundSymbol:
+    """The part of a region whose operation raised, where a line of generated code names it; else the whole."""
+    lines = (linecache.getline(frame.f_code.co_filename, number) for frame, number in generated_frames(error))
+    places = [int(place) for line in lines for place in line.partition(OPERATION)[2:] if place.strip().isdigit()]
+    parts = [part for part in bsym.subsymbols for _ in part.operations]
+    return parts[places[-1]] if places and places[-1] < len(parts) else bsym

@@ -1,0 +1,56 @@
+"""The graphs that Dynamo captured of a subject, each compiled by itself, and what it left to eager PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.foundation.errors import SourceLine
+
+
+@dataclass(frozen=True)
+class Split:
+    """A place at which Dynamo ended a graph: the `reason`, and the user's line, which runs in eager PyTorch.
+
+    With a `function`, Dynamo captured nothing of that function: all of it runs in eager PyTorch, but for functions that
+    it calls and of which there are graphs.
+    """
+
+    reason: str
+    where: SourceLine | None
+    function: str = ""
+
+    def __str__(self) -> str:
+        eager = f"all of `{self.function}`" if self.function else "the line"
+        at = "" if self.where is None else f" at {self.where}"
+        return f"{eager} runs in eager PyTorch{at}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedGraph:
+    """A graph that Dynamo captured, as Python `code`, and the programs that were compiled of it.
+
+    `last_traces` and its like take it as they take a compiled function. `where` is the line of its first operation.
+    """
+
+    code: str
+    where: SourceLine | None
+    _thunder: Specializations
+
+
+@dataclass(eq=False)
+class CapturedSubject:
+    """A subject as Dynamo has acquired it: the graphs that it captured, and the splits between them."""
+
+    graphs: list[CapturedGraph] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+
+    @property
+    def all_specializations(self) -> list[Specializations]:
+        """The programs of each graph."""
+        return [graph._thunder for graph in self.graphs]
+
+    def note(self, split: Split) -> None:
+        """Add a split; Dynamo meets one again where it captures a function for other inputs."""
+        if split not in self.splits:
+            self.splits.append(split)

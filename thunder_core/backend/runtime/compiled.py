@@ -1,0 +1,381 @@
+"""Compiled functions: a cache of programs, and a new trace when none of them takes the inputs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import RLock
+from typing import Any, Protocol
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
+from thunder_core.backend.runtime.observed_values import ObservedValues
+from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
+from thunder_core.backend.runtime.refusals import (
+    number_refused,
+    refusal_reason,
+    refused_sizes_of_one,
+    require_few_values,
+)
+from thunder_core.backend.runtime.retraces import Retraces
+from thunder_core.backend.runtime.selector import Selector
+from thunder_core.backend.runtime.tracers import require_no_tracer
+from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
+from thunder_core.foundation.errors import ArtifactError, Bug, CannotReplay, DataDependent, WrongInputs
+from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.tracing.capture.fakes.fake import Uninitialized
+from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.library import transformed_calls
+from thunder_core.tracing.library.draws import take_back_draws
+from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
+
+
+class ProgramCompiler(Protocol):
+    """Traces and compiles a call; numbers and sizes that were `observed` to change become symbolic where possible."""
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """Return the program for such a call."""
+
+    @property
+    def settings(self) -> Any:
+        """The settings that it compiles with: the transforms, the options and the device."""
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+
+
+# Held while a function is traced: tracing changes the user's objects and restores them, unseen by other traces.
+COMPILING = RLock()
+os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
+ATTEMPTS = 16  # to trace a call whose guarded values other threads change meanwhile
+MAX_REASONS = 100  # the latest ones are kept
+
+
+@dataclass(eq=False)
+class Specializations:
+    """The programs of one subject (a function or module), the most recently used first.
+
+    The `options` say when a program may be made. By what was `observed`, a number or a size that was another one at a
+    later call, such as a learning rate or a length, is symbolic from then on. With `uses_callers_settings` it was
+    compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
+    `derivative_of` is the compiled function that it is a derivative of, or None. `transformed` are those of what the
+    function is within transforms of torch.func, by their names. `of_forward` are those of a module's
+    `forward`, as its methods call it, and `inner` those of models within it that generate for it. `last` is the program
+    of the latest call, and `hits` and `misses` count the calls that found a program and those that were traced.
+    """
+
+    subject: Callable[..., Any]
+    compiler: ProgramCompiler
+    options: CompileOptions
+    programs: OrderedDict[Program, None] = field(default_factory=OrderedDict)
+    last: Program | None = None
+    hits: int = 0
+    misses: int = 0
+    observed: ObservedValues = field(default_factory=ObservedValues)
+    reasons: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REASONS))
+    raising: RaisingCalls = field(init=False)
+    retraces: Retraces = field(init=False)
+    index: ProgramIndex = field(default_factory=ProgramIndex)
+    selector: Selector = field(default_factory=Selector)
+    uses_callers_settings: bool = False
+    derivative_of: Any = None
+    transformed: dict[str, Specializations] = field(default_factory=dict)
+    of_forward: Specializations | None = None
+    inner: list[Specializations] = field(default_factory=list)
+
+    @property
+    def specializations(self) -> Specializations:
+        """The programs that a compiled function runs; a compiled method has this property, too."""
+        return self
+
+    def __post_init__(self) -> None:
+        self.raising = RaisingCalls(self.subject, is_eagers=not self.compiler.replaces_calls)
+        self.retraces = Retraces(self.subject)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a program that takes the arguments, or compile one.
+
+        The program that ran last is asked first, or, where there are several, the one that the selector chooses.
+        """
+        try:
+            first = next(iter(self.programs), None)
+        except RuntimeError:  # another thread has just kept or dropped a program
+            first = None
+        many = len(self.programs) > 1
+        program = self.selector.choose(self.subject, args, kwargs, first) if many else first
+        route: Route | None = None
+        try:
+            while program is not None:
+                try:
+                    inputs, outside = program.prepare(self.subject, args, kwargs)
+                except ArtifactError:  # the program was stored and is damaged, which no other one may hide
+                    raise
+                except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
+                    take_back_draws(self.subject)
+                    route = route or Route(self.programs, self.index)
+                    program = route.after(program, error)
+                    continue
+                try:
+                    result = program.run(inputs, outside)
+                except UnexpectedValue as error:
+                    if isinstance(error, CaughtError):
+                        self.observed.lines_that_raised |= error.lines
+                    take_back_draws(self.subject)
+                    route = route or Route(self.programs, self.index)
+                    program = route.after(program, error)
+                    continue
+                except ArtifactError:
+                    raise
+                except Exception as error:
+                    failure = error
+                else:
+                    if route is not None:
+                        self._learn_route(program, route, args, kwargs)
+                    elif program is not first:
+                        self._move_to_front(program)
+                    self.hits += 1
+                    self.last = program
+                    return result
+                try:
+                    return self.raising.call_after_failure(program, failure, args, kwargs)
+                finally:
+                    del failure  # its traceback holds this frame
+            return self._compile(args, kwargs, route or Route(self.programs, self.index))
+        finally:
+            del route  # what refused the call has tracebacks that hold this frame
+
+    def _learn_route(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note that a program took a call which those on the `route` refused: it is asked first for calls like it.
+
+        While another thread compiles, nothing is noted: all of it are hints, and no call waits for them.
+        """
+        if not COMPILING.acquire(blocking=False):
+            return
+        try:
+            self.index.add(program, route.features)
+            self.selector.learn(program, route.places, self.subject, args, kwargs)
+            self._move_to_front(program)
+        finally:
+            COMPILING.release()
+
+    def _move_to_front(self, program: Program) -> None:
+        """Ask a program before the others at the next call, unless another thread has dropped it."""
+        try:
+            self.programs.move_to_end(program, last=False)
+        except KeyError:
+            return
+
+    def add(self, program: Program) -> None:
+        """Add a program, to be asked before the others."""
+        self.programs[program] = None
+        self.programs.move_to_end(program, last=False)
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
+        """Make a call that every program has refused; one thread compiles at a time.
+
+        Programs and the user's own code run outside of that, since they may start threads and wait for them; but a
+        program that writes to the user's objects does so first while no thread traces, which would undo its writes.
+        """
+        if self.is_transformable and is_within_transforms():
+            return self._within_transforms(args, kwargs)
+        require_no_tracer((*args, *kwargs.values()))
+        with COMPILING:
+            finish = self._compile_for_call(args, kwargs, route)
+        try:
+            return finish()
+        finally:
+            del finish  # what was raised has a traceback that holds this frame
+
+    @property
+    def acts(self) -> bool:
+        """Whether the program of the latest call writes to objects of the user's."""
+        return self.last is not None and has_effects(self.last)
+
+    @property
+    def is_transformable(self) -> bool:
+        """Whether what it is within transforms of torch.func can be compiled as it is itself."""
+        return not (is_recording() or self.options.functional or self.options.symbolic)
+
+    def _within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call within transforms of torch.func, for which other functions are compiled.
+
+        The state of a module is an argument like all others where a transform has a part in it.
+        """
+        state = transformed_state(self.subject)
+        if state:
+            return self._transformed("of_state").call((state, args, kwargs), {})
+        leaves, structure = tree_flatten((args, kwargs))
+        return TransformedCall(self, self._transformed, leaves, structure).run()
+
+    def _transformed(self, name: str) -> Specializations:
+        if name not in self.transformed:
+            function = getattr(transformed_calls, name)(self.subject)
+            self.transformed[name] = Specializations(function, self.compiler, self.options)
+        return self.transformed[name]
+
+    def _compile_for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
+        """Compile a program for a call; return what is left to do for the call's result, such as running it.
+
+        The call of a module with lazy parameters, and one that is known to raise, runs in eager PyTorch; where another
+        thread has compiled a program meanwhile, that is asked. Raises `WrongInputs` with `cache="same input"`, and
+        `DataDependent` where there are too many values of tensors.
+        """
+        if route.has_more:
+            return partial(self.call, args, kwargs)
+        refusals = route.in_order()
+        reasons = [refusal_reason(*refusal) for refusal in refusals]
+        self._require_same_input(reasons)
+        raised_before = self.raising.find(args, kwargs)
+        if raised_before is not None:
+            self.hits += 1
+            return partial(self.raising.call_as_before, raised_before, args, kwargs)
+        self.misses += 1
+        if is_uninitialized(self.subject):
+            return self._initialization(args, kwargs)
+        self._note_refusals(refusals, reasons)
+        try:
+            program, inputs, outside = self._compile_and_prepare(args, kwargs)
+        except Uninitialized:
+            return self._initialization(args, kwargs)
+        except ProgramRaised as error:
+            self.observed.note_values(error.observed)
+            raised = error.with_traceback(None)
+        else:
+            self._keep(program, route, args, kwargs)
+            self.last = program
+            first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
+            return first_run() if has_effects(program) else partial(run_and_finish, first_run)
+        try:
+            return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
+        finally:
+            del raised  # what it was raised with has a traceback that holds this frame
+
+    def _initialization(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        """The call in eager PyTorch that gives lazy parameters their shapes; refused where that is another program."""
+        if self.compiler.replaces_calls:
+            raise CannotReplay(
+                "lazy parameters get their shapes from a call in eager PyTorch, to which lookasides do not apply",
+                fix="call the module once before you compile it",
+            )
+        return partial(self.subject, *args, **kwargs)
+
+    def _require_same_input(self, reasons: Sequence[str]) -> None:
+        """Raise `WrongInputs` for a call that was refused for these reasons, with `cache="same input"`."""
+        if self.options.cache == "same input" and self.programs:
+            raise WrongInputs(
+                f'cache="same input" was given, but the input differs: {"; ".join(reasons)}',
+                fix='pass inputs like the first ones, or use cache="constant values"',
+            )
+
+    def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
+        """Note why a call is traced again, and which numbers and sizes differ; raises `DataDependent`."""
+        self.reasons.extend(reasons)
+        if refusals:
+            self.retraces.note(*refusals[0], reasons[0])
+        numbers = (number_refused(*refusal) for refusal in refusals)
+        self.observed.changing.update(path for path in numbers if path is not None)
+        self.observed.refused_sizes_of_one = frozenset(
+            path for refusal in refusals for path in refused_sizes_of_one(*refusal)
+        )
+        if self.options.data_dependent != "retrace":
+            require_few_values(refusals)
+
+    def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
+        """Compile a program for a call and run its prologue; compile again if another thread changed what it guards.
+
+        Returns the program, with the inputs and the outside values that its prologue fetched.
+        """
+        for attempt in range(ATTEMPTS):
+            program = self.compiler(self.subject, args, kwargs, self.observed)
+            try:
+                return program, *program.prepare(self.subject, args, kwargs)
+            except GuardFailed as refused:
+                take_back_draws(self.subject)
+                if threading.active_count() == 1 or attempt == ATTEMPTS - 1:
+                    raise Bug(
+                        f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
+                        fix="this is a bug in Thunder: please report it with the program that was compiled",
+                    ) from None
+        raise AssertionError("a call was never tried")
+
+    def _run_first(
+        self, program: Program, inputs: Any, outside: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """Run a new program; return what gives its result, or raises its error.
+
+        One that finds another value than it was traced for is dropped, and `DataDependent` raised.
+        """
+        try:
+            result = program.run(inputs, outside)
+        except CaughtError as error:
+            if error.lines - self.observed.lines_that_raised:
+                take_back_draws(self.subject)
+                return partial(self.call, args, kwargs)
+            failure = error.error
+        except UnexpectedValue as error:
+            take_back_draws(self.subject)
+            with COMPILING:
+                self._drop(program)
+            raise DataDependent(
+                f"the program branches on the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch but "
+                f"{error.found!s:.40} in the compiled program",
+                fix="branch on a value that rounding does not change, keep the line out of the compiled program, or "
+                "leave out the executors and transforms that round differently",
+                where=program.line_of(error),
+            ) from None
+        except Exception as error:
+            failure = error
+        else:
+            return lambda: result
+        try:
+            return partial(self.raising.call_after_failure, program, failure, args, kwargs)
+        finally:
+            del failure
+
+    def _keep(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep a program, before the others, as far as programs are kept."""
+        if self.options.cache == "no caching":
+            return
+        self.add(program)
+        self.observed.note(program)
+        self.raising.another_compiled()
+        self.index.add(program, route.features)
+        self.selector.compiled(program, args, kwargs)
+        self.selector.learn(program, route.places, self.subject, args, kwargs)
+        if len(self.programs) > self.options.max_programs:
+            self.retraces.note_dropped(self.options.max_programs)
+        while len(self.programs) > self.options.max_programs:
+            self._drop(next(reversed(self.programs)))
+
+    def _drop(self, program: Program) -> None:
+        self.programs.pop(program, None)
+        self.index.discard(program)
+        self.selector.discard(program)
+
+
+def run_and_finish(first_run: Callable[[], Callable[[], Any]]) -> Any:
+    """Run a new program, and do what is left to do for the call's result."""
+    return first_run()()
+
+
+def is_uninitialized(subject: Callable[..., Any]) -> bool:
+    """Whether a module has lazy parameters or buffers, which its first call, in eager PyTorch, materializes."""
+    if not isinstance(subject, torch.nn.Module):
+        return False
+    tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
+    return any(map(torch.nn.parameter.is_lazy, tensors))

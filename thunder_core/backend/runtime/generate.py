@@ -1,0 +1,112 @@
+"""Generated Python: a printed trace, compiled by Python and visible in tracebacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import RLock
+from types import CodeType, FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from thunder_core.foundation.errors import Bug
+from thunder_core.tracing.ir.check import check_takes_numbers
+from thunder_core.tracing.ir.printer import Source, print_trace
+from thunder_core.tracing.ir.source_lines import executed_source
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.deferred import deferred
+
+Rewriting = Callable[[Trace], Trace]
+_traces: WeakKeyDictionary[FunctionType, Trace] = WeakKeyDictionary()
+_rewriting: list[Rewriting] = []  # the one that is in force, if one is
+_plain: dict[FunctionType, CodeType] = {}  # what the functions that it changed are to be again
+FIRST_REWRITTEN_CALL = "__first_rewritten_call__"  # what rewrites a function, among its globals
+_REWRITING_LOCK = RLock()
+os.register_at_fork(after_in_child=_REWRITING_LOCK._at_fork_reinit)  # type: ignore[attr-defined]
+
+
+def executable(source: Source, name: str) -> Callable[..., Any]:
+    """The function of that name that the source defines; tracebacks show its lines."""
+    function: Callable[..., Any] = _defined(source, name, dict(source.constants))
+    return function
+
+
+def executable_at_first_call(
+    source: Source, name: str, prepare: Callable[[], None] = lambda: None
+) -> Callable[..., Any]:
+    """The function of that name that the source defines; nothing of the source is executed before it is called.
+
+    At the first call `prepare` is called, and then the source is executed.
+    """
+    namespace = dict(source.constants)
+
+    def define() -> Callable[..., Any]:
+        prepare()
+        function: Callable[..., Any] = _defined(source, name, namespace)
+        return function
+
+    return deferred(name, namespace, define)
+
+
+def executable_trace(trace: Trace) -> Callable[..., Any]:
+    """A trace as a function, which runs as another one while traces are `rewritten`."""
+    function = executable(print_trace(check_takes_numbers(trace)), trace.name)
+    assert isinstance(function, FunctionType)
+    _traces[function] = trace
+    _rewrite(function, trace)
+    return function
+
+
+@contextmanager
+def rewritten(rewriting: Rewriting) -> Iterator[None]:
+    """While this lasts, the functions of traces run what is made of these; so do functions that are made meanwhile.
+
+    Nothing is made of the trace of a function that is not called: a process may have thousands of them. Raises `Bug`
+    within another one.
+    """
+    if _rewriting:
+        raise Bug(
+            "traces are already being rewritten", fix="leave the first block that rewrites traces before the second"
+        )
+    _rewriting.append(rewriting)
+    try:
+        for function, trace in list(_traces.items()):
+            _rewrite(function, trace)
+        yield
+    finally:
+        with _REWRITING_LOCK:
+            _rewriting.clear()
+            while _plain:
+                function, code = _plain.popitem()
+                function.__code__ = code
+                function.__globals__.pop(FIRST_REWRITTEN_CALL, None)
+
+
+def _rewrite(function: FunctionType, trace: Trace) -> None:
+    """Have a function run, from its next call on, what the rewriting in force makes of its trace."""
+    for rewriting in _rewriting:
+        _plain[function] = function.__code__
+        function.__globals__[FIRST_REWRITTEN_CALL] = partial(_first_rewritten_call, function, trace, rewriting)
+        function.__code__ = _until_rewritten.__code__
+
+
+def _first_rewritten_call(
+    function: FunctionType, trace: Trace, rewriting: Rewriting, /, *args: Any, **kwargs: Any
+) -> Any:
+    """Rewrite a function where nobody has meanwhile, and call it; it finds constants where it always did."""
+    with _REWRITING_LOCK:
+        if rewriting in _rewriting and function.__code__ is _until_rewritten.__code__:
+            source = print_trace(rewriting(trace))
+            function.__globals__.update(source.constants)
+            function.__code__ = _defined(source, trace.name, function.__globals__).__code__
+    return function(*args, **kwargs)
+
+
+def _until_rewritten(*args: Any, **kwargs: Any) -> Any:
+    return __first_rewritten_call__(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 (of the namespace)
+
+
+def _defined(source: Source, name: str, namespace: dict[str, Any]) -> Any:
+    return executed_source(name, source.text, namespace, name)

@@ -1,0 +1,41 @@
+"""Keys that tell values apart for the index of programs: hints, made without code of the user's."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.library.tensor_guards import PLAIN
+
+MOST_KEYS = 16  # of a mapping that is told from others by its keys
+VALUES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size)
+# Classes by their identities: to look for a class itself would ask its metaclass, which may be the user's.
+OF_VALUES = frozenset(map(id, VALUES))
+OF_TENSORS = frozenset(map(id, PLAIN))
+OF_SIZED = frozenset(map(id, (list, tuple, dict, set)))
+BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
+
+
+def key_of(value: Any) -> Hashable:
+    """A key that tells a value from most others (value, metadata or length), made without code of the user's."""
+    kind = type(value)
+    if id(kind) in OF_VALUES:
+        return kind, value
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    if id(kind) in OF_TENSORS and value.layout is torch.strided and not value.is_nested:
+        return kind, value.dtype, value.shape, value.stride(), value.device, value.requires_grad
+    if issubclass(kind, BY_IDENTITY):
+        return id(kind), id(value)
+    if kind is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):
+        return kind, tuple(value)
+    return id(kind), len(value) if id(kind) in OF_SIZED else 0
+
+
+def quick_key_of(value: Any) -> Hashable:
+    """A key that is made in half the time: tensors are told apart by shape, dtype and whether they need gradients."""
+    return (value.shape, value.dtype, value.requires_grad) if id(type(value)) in OF_TENSORS else key_of(value)

@@ -1,0 +1,203 @@
+"""Compiled modules: the user's module in every respect, except that calling it runs programs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.inner_generation import generating_method
+from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
+
+Method = Callable[..., Any]
+NO_METHODS: Mapping[str, Method] = {}
+Rejit = Callable[[torch.nn.Module], torch.nn.Module]
+
+
+def compiled_function(specializations: Specializations) -> Callable[..., Any]:
+    """A function that looks like the subject and runs its programs."""
+
+    @left_alone_by_dynamo
+    @functools.wraps(specializations.subject)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return specializations.call(args, kwargs)
+
+    compiled._thunder = specializations  # type: ignore[attr-defined]
+    compiled.__prepare_scriptable__ = refuse_scripting  # type: ignore[attr-defined]
+    return compiled
+
+
+def compiled_of(function: Any) -> Any:
+    """The programs of a compiled function, method or module; None for all else.
+
+    What wraps a compiled function by `functools.wraps`, as `torch.vmap` does, has its attributes, and is another one.
+    """
+    if type(function) is FunctionType and function.__globals__ is not globals():
+        return None
+    return getattr(function, "_thunder", None)
+
+
+def compiled_module(
+    call: Specializations,
+    forward: Specializations,
+    again: Rejit,
+    methods: Mapping[str, Method] = NO_METHODS,
+    compile_inner: Rejit | None = None,
+) -> torch.nn.Module:
+    """A module of a subclass of the subject's class that shares the subject's whole state.
+
+    Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
+    is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
+    which holds it. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have a state of their
+    own, for which no program is: they do what modules of the subject's class do. `methods` are those of the compiled
+    module that stand in the place of the class's own. `compile_inner` compiles a model within the subject that
+    generates for it.
+    """
+    module: Any = call.subject
+    kind = type(module)
+    call.of_forward = forward
+    members = {
+        **generating_method(call, compile_inner),
+        **own_methods(kind, methods, module.__dict__),
+        **calling_methods(call, forward),
+        **copying_methods(module, again),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__prepare_scriptable__": refuse_scripting,
+        "_thunder": OfOneModule(call, module.__dict__),
+    }
+    metaclass: Any = type(kind)
+    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled
+
+
+def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]) -> dict[str, Any]:
+    """The methods that the module with this state has in place of those of its class, where the class has them."""
+    replacements = {**COMPILED_CALLS, **methods}
+    class_methods = {name: getattr(kind, name) for name in replacements if hasattr(kind, name)}
+    return {name: of_one_module(replacements[name], method, state) for name, method in class_methods.items()}
+
+
+def calling_methods(call: Specializations, forward: Specializations) -> dict[str, Any]:
+    """The methods `__call__` and `forward`, which run programs for the subject's state, and the class's for others."""
+    module: Any = call.subject
+    kind, state = type(module), module.__dict__
+
+    @left_alone_by_dynamo
+    @functools.wraps(kind.forward)
+    def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward.call(args, kwargs) if self.__dict__ is state else kind.forward(self, *args, **kwargs)
+
+    @left_alone_by_dynamo
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call.call(args, kwargs) if self.__dict__ is state else kind.__call__(self, *args, **kwargs)
+
+    run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
+    run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
+    return {"__call__": run, "forward": run_forward}
+
+
+def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:
+    """The methods that copy and pickle: copies of the subject's state are compiled, others are of its class."""
+    kind, state = type(module), module.__dict__
+
+    def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
+        copied = copy.deepcopy(plain_twin(self, kind), memo)
+        return again(copied) if self.__dict__ is state else copied
+
+    def shallow_copy(self: Any) -> Any:
+        copied = copy.copy(plain_twin(self, kind))
+        return again(copied) if self.__dict__ is state else copied
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        if self.__dict__ is not state:
+            return itself, (plain_twin(self, kind),)
+        return uncompiled, (kind,), (module, again), None, None, become_compiled
+
+    return {"__deepcopy__": deep_copy, "__copy__": shallow_copy, "__reduce_ex__": reduce}
+
+
+def compiled_call(module: torch.nn.Module, *_: Any) -> Method:
+    """The call of a module that `generate` of transformers takes where it would compile one: it is compiled already.
+
+    Theirs is kept in the module's state, which the module that was compiled shares, so that either would take the
+    other's.
+    """
+    return module.__call__
+
+
+COMPILED_CALLS: Mapping[str, Method] = {"get_compiled_call": compiled_call}
+
+
+def of_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
+    """A method for the module with this state, and the class's own method for modules with another one."""
+
+    @functools.wraps(own)
+    def chosen(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return (method if self.__dict__ is state else own)(self, *args, **kwargs)
+
+    return chosen
+
+
+def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module of the subject's class with the state of a module of the compiled class."""
+    twin: torch.nn.Module = object.__new__(kind)
+    object.__setattr__(twin, "__dict__", module.__dict__)
+    return twin
+
+
+def itself(module: torch.nn.Module) -> torch.nn.Module:
+    """A module out of a pickle, in place of one of a compiled class with a state of its own."""
+    return module
+
+
+@dataclass(frozen=True)
+class OfOneModule:
+    """The attribute of a compiled class that has the programs, on the modules that have the compiled module's state."""
+
+    compiled: Specializations
+    state: dict[str, Any]
+
+    def __get__(self, module: Any, kind: type | None = None) -> Specializations:
+        """The programs; raises `AttributeError` for a module with another state."""
+        if module is not None and module.__dict__ is not self.state:
+            raise AttributeError(f"this {type(module).__name__} is not compiled")
+        return self.compiled
+
+
+@dataclass(frozen=True)
+class Original:
+    """The original of a method of a compiled module, where it is met inside a program that is traced as a whole.
+
+    `compiled` are the programs that the method runs otherwise, which hold for its module alone.
+    """
+
+    subject: Callable[..., Any]
+    compiled: Specializations
+
+    @property
+    def specializations(self) -> Specializations:
+        """The programs that the method runs."""
+        return self.compiled
+
+
+def uncompiled(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module without any state, which stands for a compiled one of that class while a pickle of it is read."""
+    metaclass: Any = type(kind)
+    blank: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), {}))
+    return blank
+
+
+def become_compiled(blank: torch.nn.Module, state: tuple[torch.nn.Module, Rejit]) -> None:
+    """Make of the module that stood for it the compiled module: `state` is its subject, and what compiles that."""
+    subject, again = state
+    object.__setattr__(blank, "__class__", type(again(subject)))
+    object.__setattr__(blank, "__dict__", subject.__dict__)

@@ -1,0 +1,67 @@
+"""The numbers and sizes that calls of one subject had: those that differ from call to call become symbolic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors import SourceLine
+
+Number = int | float
+MAX_FALLBACKS = 3  # programs in a row that fell back to constant sizes, after which none is tried with symbols
+
+
+@dataclass
+class ObservedValues:
+    """The numbers and sizes that programs of one subject were traced with, by their paths.
+
+    `first` has the first value of each; `changing` has the paths at which another value was found later, for good.
+    `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and of those equal to
+    them.
+    At `lines_that_raised` a program has raised an error by values that it may catch.
+    `fallbacks` counts the programs in a row that could not be compiled for symbolic sizes, up to `MAX_FALLBACKS`.
+    """
+
+    first: dict[str, Number] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)
+    refused_sizes_of_one: frozenset[str] = frozenset()
+    fallbacks: int = 0
+    lines_that_raised: frozenset[SourceLine] = frozenset()
+
+    @property
+    def any_there(self) -> bool:
+        """Whether any path has a first value or is known to change."""
+        return bool(self.first) or bool(self.changing)
+
+    @property
+    def sizes_may_be_symbolic(self) -> bool:
+        """Whether another attempt to compile for symbolic sizes is worth its time."""
+        return self.fallbacks < MAX_FALLBACKS
+
+    def differs(self, path: str, value: Number) -> bool:
+        """Whether a path is known to change, or has another value than the first one that was recorded."""
+        return path in self.changing or (path in self.first and not same(self.first[path], value))
+
+    def note(self, program: Program) -> None:
+        """Record the numbers and sizes of a new program, and whether it fell back to constant sizes."""
+        if self.sizes_may_be_symbolic:
+            self.fallbacks = self.fallbacks + 1 if program.constant_because else 0
+        self.note_values(program.observed)
+
+    def note_values(self, values: Mapping[str, Number]) -> None:
+        """Record the numbers and sizes of a call by their paths."""
+        for path, value in values.items():
+            if self.differs(path, value):
+                self.changing.add(path)
+            self.first.setdefault(path, value)
+
+
+def same(one: Number, other: Number) -> bool:
+    """Whether two numbers are equal to a guard: of one class and one `repr`, as two NaNs are."""
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
+    """The paths for which exactly one value was found, with it; two closures of one name may have two."""
+    return {path: next(iter(candidates)) for path, candidates in values.items() if len(candidates) == 1}

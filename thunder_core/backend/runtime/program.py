@@ -1,0 +1,240 @@
+"""A program: one specialization of a function, made of a prologue, a computation and an epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+
+from thunder_core.backend.runtime.autograd_signature import AutogradSignature
+from thunder_core.backend.runtime.blame import leave_inference_modes, tell_line, user_line
+from thunder_core.backend.runtime.constraint import StatedConstraint
+from thunder_core.backend.runtime.generate import executable, executable_trace
+from thunder_core.backend.runtime.randomness import RandomState
+from thunder_core.backend.runtime.retracing import draws, lines_caught
+from thunder_core.backend.runtime.tracers import blame_tracer
+from thunder_core.backend.runtime.undo import Undo, written_before_caught, written_before_last
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_state
+from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_of
+from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
+from thunder_core.tracing.ir.printer import Source, print_trace
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.objects import CaughtError, UnexpectedValue
+
+Step = tuple[str, Any]
+Place = tuple[Step, ...]  # a root, and the items of Python's own containers and entries of `__dict__` that lead on
+RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A trace as one step left it, and the seconds that the step took.
+
+    Of a backward, `given` says for which results it takes gradients; the stages of each one follow each other.
+    """
+
+    trace: Trace
+    seconds: float
+    given: tuple[bool, ...] = ()
+
+
+class Derivative(Protocol):
+    """The derivative of a program's computation."""
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The tail, and how the backwards that were compiled came about."""
+
+    @property
+    def signature(self) -> AutogradSignature:
+        """The results and inputs by which autograd knows the computation."""
+
+    @property
+    def body(self) -> Trace:
+        """The computation that is differentiated."""
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of the results, with `forward` for the computation, as one operation of autograd."""
+
+    def backward_trace(self) -> Trace:
+        """The backward for all results, as it was derived."""
+
+    def complete(self) -> None:
+        """Compile the backward for all results, if none was compiled yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Runs for the inputs that its prologue takes; `stages` tell how it came about.
+
+    With a `derivative`, the computation also returns what its backward reads; why there is none says `recorded`, for
+    then autograd records what it does if it is to be differentiated.
+
+    `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
+    epilogue need, or raises `GuardFailed`, or what a path raises. A program that expects values of tensors may find,
+    while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
+    the number of the guard; `observed` has by their paths the numbers and sizes that it was traced with. `places` are
+    the ways to what guards look at, for those that a selector may follow. Where sizes were to be symbolic and are not,
+    that is `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls`
+    say of which of those that were named not all values are served. At `caught_lines` an operation may raise an error
+    by values that the program catches: it was traced for values for which none is raised.
+    """
+
+    stages: tuple[Stage, ...]
+    guards: tuple[str, ...] = ()
+    sharp_edges: tuple[Any, ...] = ()
+    derivative: Derivative | None = None
+    recorded: str = ""
+    numbers: Mapping[int, str] = field(default_factory=dict)
+    places: Mapping[int, Place] = field(default_factory=dict)
+    observed: Mapping[str, int | float] = field(default_factory=dict)
+    constant_because: str = ""
+    constraints: tuple[StatedConstraint, ...] = ()
+    shortfalls: tuple[Any, ...] = ()
+    caught_lines: frozenset[SourceLine] = frozenset()
+    _written: tuple[int, ...] | None = field(init=False)
+    _written_before_caught: tuple[int, ...] | None = field(init=False)
+    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
+    _computation: Callable[..., Any] = field(init=False, repr=False)
+    _epilogue: Callable[..., Any] = field(init=False, repr=False)
+    _switches_autocast: bool = field(init=False, repr=False)
+    _restores_random: bool = field(init=False, repr=False)
+    _settings: tuple[Setting, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        computation = self.last("computation")
+        object.__setattr__(self, "_written", self.written_before_last())
+        object.__setattr__(self, "_written_before_caught", written_before_caught(computation, self.caught_lines))
+        for attribute, name in RUNS.items():
+            object.__setattr__(self, attribute, self.generated(name))
+        switches = any(map(switches_autocast, computation.bound_symbols))
+        object.__setattr__(self, "_switches_autocast", switches)
+        object.__setattr__(self, "_restores_random", bool(self.caught_lines) and draws(computation))
+        object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
+        if self.derivative is not None:
+            object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
+
+    def written_before_last(self) -> tuple[int, ...] | None:
+        """The inputs that may have been written to when it finds that a value is not what it expects, by place.
+
+        None for a program that expects none.
+        """
+        return written_before_last(self.last("computation"))
+
+    @cached_property
+    def guarded(self) -> tuple[str, ...]:
+        """The subject of each guard, a path or a question about the process, without what was found there."""
+        return tuple(guard.partition(": ")[0] for guard in self.guards)
+
+    def source(self, name: str) -> Source:
+        """The text that runs."""
+        return print_trace(self.last(name))
+
+    def generated(self, name: str) -> Callable[..., Any]:
+        """The function that runs."""
+        return executable_trace(self.last(name)) if name == "computation" else executable(self.source(name), name)
+
+    def stages_of(self, name: str) -> list[Stage]:
+        """The stages of the trace of that name; of backwards, one after the other, the latest last."""
+        parts = self.derivative.stages if self.derivative is not None else ()
+        stages = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
+        if name == "backward" and not stages and self.derivative is not None:
+            return [Stage(self.derivative.backward_trace(), 0.0)]
+        return stages
+
+    def traces(self, name: str) -> list[Trace]:
+        """Each stage of the trace of that name, the last one being what runs."""
+        return [stage.trace for stage in self.stages_of(name)]
+
+    def last(self, name: str) -> Trace:
+        """The stage that runs."""
+        return self.traces(name)[-1]
+
+    def compute(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The computation alone."""
+        outputs: tuple[Any, ...] = self._computation(*inputs)
+        return outputs
+
+    def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
+        """The computation and then the epilogue; the result is what the function returns.
+
+        Where the computation switches autograd, autocast or inference mode on or off, or changes a setting of
+        PyTorch's, an error on the way puts it back; it comes with a note of the user's line. Raises `UnexpectedValue`,
+        with everything as it was before the call, where a value is not the one that the program expects, and
+        `CaughtError` where an error is raised that the program may catch.
+        """
+        grad = torch.is_grad_enabled()
+        undo = self._undo(inputs)
+        random = RandomState.now(inputs) if self._restores_random else None
+        autocast = Autocast() if self._switches_autocast else None
+        restores = [setting.keep() for setting in self._settings]
+        try:
+            with torch._C.DisableTorchFunctionSubclass():  # what subclasses say was asked while tracing
+                results = self._computation(*inputs)
+            return self._epilogue(*outside, *results)
+        except BaseException as error:
+            leave_inference_modes(error)
+            blame_tracer(error)
+            torch.set_grad_enabled(grad)
+            if autocast is not None:
+                autocast.put_back()
+            for restore in restores:
+                restore()
+            if isinstance(error, UnexpectedValue) and undo is not None:
+                undo.put_back()
+                raise
+            tell_line(error, self.last("computation"))
+            self._require_uncaught(error, random, undo)
+            raise
+
+    def _undo(self, inputs: tuple[Any, ...]) -> Undo | None:
+        """The means to take back writes to inputs; None where no value is checked and no error is caught."""
+        if self._written is None and not self._written_before_caught:
+            return None
+        return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
+
+    def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
+        """Raise `CaughtError` for an error that the program may catch; inputs and generators are put back then."""
+        if not self.caught_lines or not isinstance(error, Exception):
+            return
+        lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
+        if lines:
+            if undo is not None:
+                undo.put_back()
+            if random is not None:
+                random.put_back()
+            raise CaughtError(error, lines) from None
+
+    def line_of(self, error: BaseException) -> SourceLine | None:
+        """The user's line behind the bound symbol of the computation that raised."""
+        return user_line(error, self.last("computation"))
+
+
+class Autocast:
+    """The state of autocast as it is now."""
+
+    def __init__(self) -> None:
+        self.state = autocast_state()
+        self.caches = torch.is_autocast_cache_enabled()
+        self.depth = depth()
+
+    def put_back(self) -> None:
+        """Make it so again."""
+        for device, (enabled, dtype) in zip(DEVICES, self.state, strict=True):
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.caches)
+        for _ in range(depth() - self.depth):
+            torch.autocast_decrement_nesting()
+        if not self.depth:
+            torch.clear_autocast_cache()
+
+
+def depth() -> int:
+    """The number of contexts of autocast that are open."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()

@@ -1,0 +1,162 @@
+"""Calls in which the program raises: they are made in eager Python, so that all that happens until then happens."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.retracing import changes_state, is_of_epilogue
+from thunder_core.foundation.errors import OperationFailed, SharpEdgeWarning, ThunderError
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.draws import settle_draws, take_back_draws
+
+KEPT = 8  # programs that raise, of one subject; asking them takes time in each call that is traced
+
+
+@dataclass(frozen=True, eq=False)
+class Raising:
+    """A program that raised when it was traced, known by the guards under which it did."""
+
+    prologue: Trace
+    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prepare", executable(print_trace(self.prologue), "prologue"))
+
+    def takes(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the guards hold."""
+        try:
+            self.prepare(subject, args, kwargs)
+        except Exception:  # a path may run the user's code: whatever it raises, it leads nowhere
+            return False
+        finally:
+            take_back_draws(subject)
+        return True
+
+
+@dataclass(eq=False)
+class RaisingCalls:
+    """The programs of one subject that raise, the latest first.
+
+    The `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, as
+    where the value of a tensor decides. Such a program is not kept again before another one is compiled: else calls
+    that raise and calls that do not, in turn, would all be made in eager. Only where the programs are those of eager
+    PyTorch (`is_eagers`), which no lookaside has changed, is a call made there.
+    """
+
+    subject: Callable[..., Any]
+    is_eagers: bool = True
+    programs: list[Raising] = field(default_factory=list)
+    value_dependent: set[str] = field(default_factory=set)
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising | None:
+        """The program that takes the arguments, if there is one."""
+        return next((program for program in self.programs if program.takes(self.subject, args, kwargs)), None)
+
+    def call_as_before(self, program: Raising, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call that such a program takes.
+
+        It does not raise where values of tensors decide, which the program does not guard. Then it is dropped, so that
+        another call of that kind is traced.
+        """
+        result = self.subject(*args, **kwargs)
+        self._drop(program)
+        self.value_dependent.add(str(program.prologue))
+        return result
+
+    def call_first_time(
+        self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool
+    ) -> Any:
+        """Make a call that raised when it was traced.
+
+        Where it does not raise, tracing was at fault, and `OperationFailed` says so; unless the program met a sharp
+        edge, which may have given it another value this time: then a `SharpEdgeWarning` does.
+        """
+        program = self._program_of(raised, args, kwargs)
+        if keep and str(program.prologue) not in self.value_dependent:
+            self.programs = [program, *self.programs[: KEPT - 1]]
+        self.value_dependent.discard(str(program.prologue))
+        result = self.subject(*args, **kwargs)
+        self._drop(program)
+        if not raised.sharp:
+            blame_tracing(raised)
+        tell_of_sharp_edges(raised)
+        return result
+
+    def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising:
+        """The program of a call that raised when it was traced, by the guards for most calls that take this one."""
+        *wider, last = map(Raising, raised.prologues)
+        return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
+
+    def another_compiled(self) -> None:
+        """Note that another program has been compiled, which takes the calls that do not raise."""
+        self.value_dependent.clear()
+
+    def call_after_failure(
+        self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Make a call in which a compiled program has failed once more, where it may be, for all that happens before.
+
+        Raises what eager Python raises, or else the failure itself.
+        """
+        if self.is_eagers and is_repeatable(program, failure):
+            take_back_draws(self.subject)
+            self.subject(*args, **kwargs)
+            failure.add_note("  eager PyTorch does not fail: this call has run in eager, with its side effects")
+        settle_draws(self.subject)
+        raise failure
+
+    def _drop(self, dropped: Raising) -> None:
+        self.programs = [program for program in self.programs if program is not dropped]
+
+
+def is_repeatable(program: Program, failure: Exception) -> bool:
+    """Whether a program that failed has effects for its epilogue or changes settings, and has left no mark yet.
+
+    It may have where it writes to its inputs, draws random numbers or was at its effects already.
+    """
+    if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
+        return False
+    computation = program.traces("computation")[0]
+    if not has_effects(program) and not settings_of(computation.bound_symbols):
+        return False
+    written = names_written_to(computation)
+    bsyms = computation.bound_symbols
+    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, bsyms))
+
+
+def has_effects(program: Program) -> bool:
+    """Whether a program's epilogue writes to the user's objects."""
+    return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
+
+
+def blame_tracing(raised: ProgramRaised) -> NoReturn:
+    """Raise `OperationFailed` for an error that came of tracing."""
+    raise OperationFailed(
+        f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
+        "PyTorch; the eager call has run, with its side effects",
+        fix="keep the line out of the compiled program, and report this",
+        where=raised.where,
+    ) from raised.error
+
+
+def tell_of_sharp_edges(raised: ProgramRaised) -> None:
+    """Warn of a call that was made in eager PyTorch because the program raised while it was traced, and only then."""
+    place = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
+    warnings.warn_explicit(
+        f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same "
+        "call in eager PyTorch; this result is eager's, and nothing was compiled. The program reads values that no "
+        'guard can check: sharp_edges="error" lists them',
+        SharpEdgeWarning,
+        *place,
+    )

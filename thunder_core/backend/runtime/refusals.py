@@ -1,0 +1,86 @@
+"""Refusals: why programs refused a call, in words, the numbers and sizes that differ, and the limit of retraces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.dispatch import Refusal
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors import DataDependent, SourceLine
+from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
+
+MOST_KEYS = 12  # of a dict that are named in a message
+MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
+MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
+
+
+def number_refused(program: Program, error: Exception) -> str | None:
+    """Return the path of the number whose guard refused a call; None if it was refused for another reason."""
+    return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
+
+
+def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
+    """Yield the path of a size of one that a constraint refused, and the paths of those that have to be equal to it.
+
+    Constraints are checked last, so that nothing else of the call was refused.
+    """
+    if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
+        return
+    place = error.number - (len(program.guards) - len(program.constraints))
+    if place >= 0:
+        refused = program.constraints[place].number
+        yield refused
+        pairs = ((constraint.number, constraint.equals) for constraint in program.constraints if constraint.equals)
+        yield from (path for pair in pairs if refused in pair for path in pair)
+
+
+def require_few_values(refusals: Iterable[Refusal]) -> None:
+    """Raise `DataDependent` for a call that programs refused for too many different values of tensors."""
+    errors_by_line: dict[SourceLine | None, list[UnexpectedValue]] = {}
+    for program, error in refusals:
+        if isinstance(error, UnexpectedValue):
+            errors_by_line.setdefault(program.line_of(error), []).append(error)
+    many = sum(map(len, errors_by_line.values())) >= MAX_VALUES
+    for line, errors in sorted(errors_by_line.items(), key=lambda item: -len(item[1])):
+        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
+        if many or len(values) >= MAX_VALUES_OF_A_LINE:
+            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
+            raise DataDependent(
+                f"the program was traced for {len(errors)} values of a tensor at this line, and this call has another "
+                f"value: {seen}",
+                fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
+                'compiled program, or trace for each value with data_dependent="retrace"',
+                where=line,
+            )
+
+
+def refusal_reason(program: Program, error: Exception) -> str:
+    """Return the reason why a program refused a call: the path, the value while tracing, and the value now."""
+    if isinstance(error, UnexpectedValue):
+        line = program.line_of(error)
+        place = "" if line is None else f" ({line})"
+        return f"a value that the program reads from a tensor{place}: was {error.wanted}, is {error.found}"
+    if not isinstance(error, GuardFailed):
+        return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
+    guard = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
+    return f"{guard}, is {describe_value(error.found)}"
+
+
+def describe_value(value: Any) -> str:
+    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
+    if isinstance(value, torch.Tensor):
+        grad = ", requires grad" if value.requires_grad else ""
+        return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
+    if isinstance(value, type):
+        return value.__name__
+    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+        return f"{value!r:.80}"
+    if isinstance(value, list | tuple | dict | set):
+        if type(value) is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):
+            return f"a dict with the keys {list(value)!r}"
+        return f"a {type(value).__name__} of {len(value)} items"
+    return f"a {type(value).__name__}"

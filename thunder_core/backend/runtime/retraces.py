@@ -1,0 +1,115 @@
+"""Retraces of a subject: where the reason is the same again and again, it is said once, with a way out."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.dispatch import place_of
+from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.tracers import LIBRARIES
+from thunder_core.foundation.errors import RecompileWarning
+from thunder_core.foundation.printable import printable
+from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+OFTEN = 3  # times for one reason
+VALUE_FIX = "branch on a comparison rather than on the value of a tensor, or use torch.where"
+# For what is found now, of one of these classes, what can be done.
+FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((torch.Tensor,), 'use jit(..., cache="symbolic values") for one program for many shapes, or pad to a few shapes'),
+    ((bool, str, type(None)), "use only a few different values, or branch on the value outside the compiled function"),
+    ((int, float), "pass it as a tensor, round it to a few values, or leave the code that needs its value uncompiled"),
+    ((object,), "keep it the same from call to call, or read it outside the compiled function"),
+)
+
+
+@dataclass(eq=False)
+class Retraces:
+    """Counts how often one subject was traced again, by the reason."""
+
+    subject: Callable[..., Any]
+    counts: Counter[str] = field(default_factory=Counter)
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)  # by the place, the last reason and its advice
+    dropped: bool = False
+
+    def note(self, program: Program, error: Exception, reason: str) -> None:
+        """A program did not take an input, which is traced: warn at the third time that it is for the same thing."""
+        place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
+        self.counts[place] += 1
+        fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
+        self.told[place] = (reason, fix)
+        if self.counts[place] == OFTEN:
+            self._warn(f"was traced again {OFTEN} times for the same reason ({reason}), which takes time", fix)
+
+    def note_dropped(self, limit: int) -> None:
+        """Warn, at the first time, that as many programs are kept as may be and one had to go."""
+        if not self.dropped:
+            self.dropped = True
+            what = f"has more than {limit} programs; the least recently used one was dropped"
+            place = max(self.counts, key=self.counts.__getitem__, default="")
+            reason, fix = self.told.get(place, ("", "use inputs that differ less"))
+            most = f"; {self.counts[place]} programs were made for the same reason ({reason})" if reason else ""
+            self._warn(f"{what}{most}", f"{fix}; or allow more programs: jit(..., max_programs=...)")
+
+    def _warn(self, what: str, fix: str) -> None:
+        warn_of(self.subject, what, fix)
+
+
+def warn_of(subject: Callable[..., Any], what: str, fix: str, category: type[UserWarning] = RecompileWarning) -> None:
+    """Warn of a subject, at the line that called what was compiled."""
+    name = getattr(subject, "__qualname__", type(subject).__name__)
+    warnings.warn(printable(f"{name} {what}; fix: {fix}"), category, stacklevel=callers_level())
+
+
+def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exception) -> str:
+    """The advice where a program refused a call by what it had decided by a number or a size; empty elsewhere."""
+    first = len(program.guards) - len(program.constraints)
+    if not isinstance(error, GuardFailed) or isinstance(error, UnexpectedValue) or error.number < first:
+        return ""
+    constraint = program.constraints[error.number - first]
+    name, is_asked = name_of(subject, constraint.number), "==" in constraint.condition
+    what = f"its value (`{constraint.condition}`)" if is_asked else f"`{constraint.condition}`"
+    fix = f"leave the code that needs {what} uncompiled, or use torch.where"
+    if type(error.found) is not int or not name:
+        return fix
+    return f"{fix}; symbolic={{{name!r}: (MINIMUM, MAXIMUM)}} makes one program for a whole range"
+
+
+def name_of(subject: Callable[..., Any], path: str) -> str:
+    """The name that `symbolic=` has for an argument's number or size, by its path; empty for what is no argument's."""
+    root, _, rest = path.partition("[")
+    key, _, steps = rest.partition("]")
+    if root == "kwargs":
+        return f"{key[1:-1]}{steps}"
+    if root != "args" or not key.isdigit():
+        return ""
+    try:
+        target = subject.forward if isinstance(subject, torch.nn.Module) else subject
+        names = [one.name for one in inspect.signature(target).parameters.values() if one.kind in POSITIONAL]
+    except (TypeError, ValueError):
+        return ""
+    return f"{names[int(key)]}{steps}" if int(key) < len(names) else ""
+
+
+def fix_for(error: Exception) -> str:
+    """The advice on what can be done against tracing again for this."""
+    if isinstance(error, UnexpectedValue):
+        return VALUE_FIX
+    value = error.found if isinstance(error, GuardFailed) else error
+    return next(fix for classes, fix in FIXES if isinstance(value, classes))
+
+
+def callers_level() -> int:
+    """The number of frames above the calling function to the nearest that is neither Thunder's nor PyTorch's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")):
+        level, frame = level + 1, frame.f_back
+    return level

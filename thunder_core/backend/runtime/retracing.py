@@ -1,0 +1,56 @@
+"""Whether a call in which a computation raised may be traced once more: what the computation has done until then."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.backend.runtime.blame import generated_frames, user_line
+from thunder_core.foundation.errors import SourceLine, ThunderError
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.tracing.capture.torch_facts.slices import is_drawing
+from thunder_core.tracing.capture.torch_facts.switches import switches_mode
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.checks import REQUIRE
+from thunder_core.tracing.library.objects import EXPECTATIONS
+
+
+def lines_caught(
+    computation: Trace, last: Trace, caught: frozenset[SourceLine], error: Exception
+) -> frozenset[SourceLine]:
+    """The lines, of those around which errors are caught, at which an error of the last stage may have come up.
+
+    None where the call cannot be traced once more, since the computation has changed a state that is not put back, or
+    may have written to its inputs behind the lines. (What it writes before the lines is put back.)
+    """
+    if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
+        return frozenset()
+    if is_of_epilogue(error) or any(changes_state(bsym) and not is_drawing(bsym) for bsym in computation.bound_symbols):
+        return frozenset()
+    line = user_line(error, last)
+    if line is None:
+        return frozenset() if writes_to_inputs(computation) else caught
+    return caught & {line}
+
+
+def writes_to_inputs(computation: Trace) -> bool:
+    """Whether a computation writes to its inputs."""
+    written = names_written_to(computation)
+    return any(proxy.name in written for proxy in computation.inputs)
+
+
+def draws(computation: Trace) -> bool:
+    """Whether a computation draws random numbers."""
+    return any(map(is_drawing, computation.bound_symbols))
+
+
+def is_of_epilogue(failure: Exception) -> bool:
+    """Whether an error was raised by a program's effects."""
+    return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
+
+
+def changes_state(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes a state of the process that a failing program does not put back."""
+    is_put_back = settings_of((bsym,)) or switches_mode(bsym)
+    return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back

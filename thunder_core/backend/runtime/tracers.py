@@ -1,0 +1,83 @@
+"""Compiled functions within PyTorch's own tracers: Dynamo leaves them alone, the others are refused."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+import torch
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+
+from thunder_core.foundation import package
+from thunder_core.foundation.errors import NotTraceable, SourceLine
+from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.library.objects import GuardFailed
+from thunder_core.tracing.library.tracers import Tracer, tracer_at_work
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FX = Tracer(
+    lambda: False,  # known by the arguments alone
+    "torch.fx.symbolic_trace",
+    "trace the function before compiling it",
+)
+OWN = Tracer(
+    is_recording,
+    "code that runs natively in a program that is being traced, such as the forward of a torch.autograd.Function",
+    "call it from the program itself, or call the function before compiling it",
+)
+LEFT_ALONE = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+LIBRARIES = (package.FOLDER, torch.__path__[0])
+REASON = "thunder_core has compiled this function; it runs between two graphs of torch.compile"
+
+
+def left_alone_by_dynamo(function: Function) -> Function:
+    """The function as one that Dynamo neither looks into nor replaces, nor anything that it calls.
+
+    The frames of its code are marked, which costs a call nothing; `torch.compiler.disable` costs one a microsecond.
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = REASON  # type: ignore[attr-defined]
+    set_code_exec_strategy(function.__code__, LEFT_ALONE)
+    return function
+
+
+def refuse_scripting(*_: object) -> NoReturn:
+    """Raise `NotTraceable`: what `torch.jit.script` asks for what it may compile, which this cannot be."""
+    raise NotTraceable(
+        "a compiled function was passed to torch.jit.script",
+        fix="pass the function before compiling it",
+        where=callers_line(),
+    )
+
+
+def require_no_tracer(arguments: Iterable[Any]) -> None:
+    """Raise `NotTraceable` where a tracer or transform of PyTorch's is at work, or the arguments are of one."""
+    tracer = (OWN if is_recording() else tracer_at_work()) or (FX if any(map(is_proxy, leaves([*arguments]))) else None)
+    if tracer is not None:
+        raise NotTraceable(f"a compiled function was called inside {tracer.name}", fix=tracer.fix, where=callers_line())
+
+
+def blame_tracer(error: BaseException) -> None:
+    """Raise `NotTraceable` for an error of a compiled program that ran within a tracer or transform of PyTorch's."""
+    if isinstance(error, Exception) and not isinstance(error, GuardFailed) and tracer_at_work() is not None:
+        require_no_tracer(())
+
+
+def is_proxy(value: object) -> bool:
+    """Whether a value stands for one of a graph that torch.fx traces."""
+    return isinstance(value, torch.fx.Proxy)
+
+
+def callers_line() -> SourceLine | None:
+    """The innermost line in this thread's stack that is neither Thunder's nor PyTorch's."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((*LIBRARIES, "<")):
+            return SourceLine(code.co_filename, frame.f_lineno, code.co_qualname)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,80 @@
+"""Taking back what a computation did before it found that a value is not the one that it was traced for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.randomness import RandomState
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.objects import EXPECTATIONS
+
+
+def written_before_last(computation: Trace) -> tuple[int, ...] | None:
+    """The inputs, by their places, that a computation may write to before it checks a value for the last time.
+
+    None for one that checks none.
+    """
+    bsyms = computation.bound_symbols
+    last = max((place for place, bsym in enumerate(bsyms) if expects(bsym)), default=None)
+    if last is None:
+        return None
+    written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
+    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
+    """The inputs, by their places, that a computation may write to before an error may come up at one of these lines.
+
+    None for a computation without such lines.
+    """
+    bsyms = computation.bound_symbols
+    last = max((place for place, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines)), default=None)
+    if last is None:
+        return None
+    written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
+    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
+    """The user's lines that a bound symbol comes from, with those of the operations that it consists of."""
+    lines = set() if bsym.source is None else {bsym.source}
+    return lines.union(*map(lines_of, bsym.subsymbols))
+
+
+def expects(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol may find that a value is not the one that the program was traced for."""
+    target = bsym.symbol.target
+    return bsym.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
+
+
+class Undo:
+    """The changes that a computation may make until it has checked all values: to inputs, and to random numbers."""
+
+    def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
+        tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
+        self._tensors = [(tensor, tensor.detach(), without_repetition(tensor.detach()).clone()) for tensor in tensors]
+        self._random = RandomState.now(inputs)
+
+    def put_back(self) -> None:
+        """Make everything what it was."""
+        with torch.no_grad():
+            for tensor, memory, contents in self._tensors:
+                if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
+                    tensor.data = memory
+                without_repetition(memory).copy_(contents)
+        self._random.put_back()
+
+
+def without_repetition(tensor: torch.Tensor) -> torch.Tensor:
+    """A view that has each element once that an expanded tensor has many times, so that it can be written to."""
+    for place, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[place] > 1:
+            tensor = tensor.narrow(place, 0, 1)
+    return tensor

@@ -1,0 +1,425 @@
+"""The compiler: it acquires traces, transforms and differentiates them, claims them for executors, makes a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.claim import claim
+from thunder_core.backend.claiming.executor import Executor, find_executor
+from thunder_core.backend.claiming.free import free_after_last_use
+from thunder_core.backend.claiming.withholding import withholding
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.module import compiled_function, compiled_module
+from thunder_core.backend.runtime.observed_values import ObservedValues
+from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.backend.runtime.retraces import warn_of
+from thunder_core.compilation.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
+from thunder_core.compilation.compiler.nested import CallsByLine
+from thunder_core.compilation.compiler.stage_log import StageLog
+from thunder_core.compilation.compiler.transformation import checked_trace
+from thunder_core.foundation.errors import (
+    Bug,
+    CannotReplay,
+    EnvironmentLacks,
+    SourceLine,
+    SpecializationWarning,
+    UnknownName,
+)
+from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.frontend.acquire.acquire import acquire, constrained
+from thunder_core.frontend.acquire.assembly import Acquired
+from thunder_core.frontend.acquire.named import NamedValue, named_values
+from thunder_core.frontend.acquire.numbers import NeedsValues
+from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
+from thunder_core.frontend.acquire.written.shortfall import shortfalls
+from thunder_core.passes.autodiff.program_derivative import (
+    ProgramDerivative,
+    Underivable,
+    claimed_forward,
+    differentiate_program,
+    is_differentiable,
+)
+from thunder_core.passes.autodiff.rules import with_rules
+from thunder_core.passes.recipe import Transform
+from thunder_core.passes.transforms.cse import ShareCommonExpressions
+from thunder_core.passes.transforms.dce import DropDeadCode
+from thunder_core.tracing.analysis.control_flow import transformed
+from thunder_core.tracing.analysis.copies import tells_copies_from_views
+from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_followed_call
+from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
+from thunder_core.tracing.extension.leaving_out import remaining
+from thunder_core.tracing.extension.lookaside import Lookaside
+from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, asked_dump
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace, with_number_inputs
+from thunder_core.tracing.library.collection import collection_paused
+from thunder_core.tracing.library.draws import take_back_draws
+from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
+
+AUTOGRAD_OFF = "autograd was off when it was traced"
+NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
+TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
+CLEANUP_TRANSFORMS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler of subjects: transforms in their order, executors in the user's, other options, and lookasides.
+
+    With a `device`, which need not be here, for that one, wherever the model and the arguments are now. A `dump` is
+    where the stages of what is compiled are written, which is no part of how: pickles leave it out.
+    """
+
+    transforms: tuple[Transform, ...]
+    executors: tuple[Executor, ...]
+    options: CompileOptions
+    device: torch.device | None = None
+    lookasides: tuple[Lookaside, ...] = ()
+    dump: Dump | None = field(default=None, compare=False)
+
+    @property
+    def settings(self) -> Compiler:
+        """The settings by which it compiles: these."""
+        return self
+
+    @property
+    def claimants(self) -> tuple[Executor, ...]:
+        """The executors, each kept from the modules that it is left out of."""
+        return withholding(self.executors, self.options.without)
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.lookasides)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has the executors by their names; raises `CannotReplay` for one whose name is another's."""
+        names = tuple(map(name_for_pickle, self.executors))
+        return compiler_by_names, (self.transforms, names, self.options, self.device, self.lookasides)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """Trace the subject on these arguments and compile its trace.
+
+        It is compiled for symbolic numbers and sizes where possible, as far as the options ask for it.
+        """
+        named, constant = self._named(subject, args, kwargs)
+        observed = observed or ObservedValues()
+        attempts = TracingAttempts(subject, self._attempts(observed, named, constant, args, kwargs))
+        while attempts.pending:
+            symbolic = attempts.take()
+            try:
+                reason = "" if symbolic.sizes else attempts.reason
+                program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
+                if symbolic.sizes:
+                    require_taken(program, subject, args, kwargs)
+            except (Exception, IsSymbolic, NeedsValues) as error:
+                if not attempts.react(symbolic, error):
+                    raise
+            else:
+                if symbolic.is_constant or not symbolic.probing:
+                    warn_of_shortfalls(subject, named, program)
+                    return program
+                attempts.drop_like(symbolic)
+        raise Bug("a call was not compiled", fix="report this with the program that was compiled")
+
+    def _named(
+        self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Mapping[str, SymbolicArgument], frozenset[str]]:
+        """The sizes and numbers of a call that are symbolic by name, by their paths, and paths that are constant.
+
+        Those out of their range are not symbolic by name, of which a warning tells; they are constant where the name is
+        a hint alone, and such a name counts where every executor takes symbolic sizes.
+        """
+        if self.device is not None:
+            return {}, frozenset()
+        hints_count = all(one.symbolic_sizes for one in self.executors)
+        arguments = [one for one in self.options.symbolic if hints_count or not one.is_conditional]
+        values = named_values(arguments, subject, args, kwargs)
+        outside = [value for value in values if not value.is_in_range]
+        if asked := [value for value in outside if not value.argument.is_conditional]:
+            warn_of(subject, *out_of_range(asked))
+        constant = frozenset(value.path for value in outside if value.argument.is_conditional)
+        return {value.path: value.argument for value in values if value.is_in_range}, constant
+
+    def _attempts(
+        self,
+        observed: ObservedValues,
+        named: Mapping[str, SymbolicArgument],
+        constant: frozenset[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> list[Symbolic]:
+        """List the attempts to trace a call, with symbolic numbers and without; the first that serves the call is used.
+
+        An attempt that only finds out whether anything is symbolic comes first, unless the arguments tell, or the user
+        asked.
+        """
+        arguments = self.options.cache == "symbolic values"
+        asked = arguments or bool(named)
+        if self.device is not None or not (asked or observed.any_there):
+            return [CONSTANT]
+        numbers = [] if asked else [Symbolic(observed)]
+        executors_take_sizes = all(executor.symbolic_sizes for executor in self.executors)
+        if not asked and not (observed.sizes_may_be_symbolic and executors_take_sizes):
+            return [*numbers, CONSTANT]
+        probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
+        general = Symbolic(observed, named, constant, arguments=arguments, sizes=True)
+        first = general.with_changes(avoid_one_hints=True, real_hints_for=observed.refused_sizes_of_one)
+        return [*probes, first, general, general.with_changes(oblivious=False), *numbers, CONSTANT]
+
+    def _compiled(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        symbolic: Symbolic,
+        constant_because: str,
+        lines_that_raised: frozenset[SourceLine],
+    ) -> Program:
+        """Return the program of a call; raises `NotForThisCall` where it would serve other calls alone."""
+        dump = self.dump or asked_dump(None)
+        sink: Sink = dump.program(subject) if dump else NoSink()
+        log = StageLog(sink)
+        oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
+        with without_saved_tensors_hooks(), oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
+            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log, lines_that_raised)
+            derivative, why_recorded, underivable = self._differentiated(trace, sink)
+            forward = self._claimed(trace, derivative, underivable, log)
+            if symbolic.sizes and not symbolic.is_asked:
+                require_all_kernels(log.stages)
+            if derivative and (body := derivative.take(forward.inputs)) is not None:
+                log.note(body)
+        if acquired.sizes is not None and (violated := acquired.sizes.violated()):
+            raise NotForThisCall(violated)
+        acquired = constrained(acquired, forward.inputs)
+        if acquired.sizes is not None:
+            acquired.sizes.environment.close()
+            log.add(acquired.prologue)
+        with collection_paused():
+            log.note(check_trace(free_after_last_use(forward)))
+        return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
+
+    def _acquired(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        symbolic: Symbolic,
+        log: StageLog,
+        lines_that_raised: frozenset[SourceLine],
+    ) -> tuple[Acquired, Trace]:
+        """Return the traces of a call as they were acquired, and its computation after the transforms."""
+        with collection_paused():
+            acquired = acquire(
+                subject,
+                args,
+                kwargs,
+                sharp_edges=self.options.sharp_edges,
+                functional=self.options.functional,
+                device=self.device,
+                evaluates=self.options.data_dependent != "error",
+                symbolic=symbolic,
+                nested=CallsByLine(self),
+                lookasides=self.lookasides,
+                lines_that_raised=lines_that_raised,
+            )
+            log.note(acquired.computation)
+            log.add(acquired.prologue)
+            log.add(acquired.epilogue)
+            trace = acquired.computation
+            if acquired.sizes is not None:
+                require_layouts_of_eager(trace, acquired.sizes, symbolic)
+            for transform in self.transforms:
+                changed = transformed(trace, transform)
+                if changed is not trace:  # a transform of the model alone leaves no stage, which would be kept twice
+                    trace = log.note(checked_trace(transform, changed))
+        return acquired, trace
+
+    def _claimed(
+        self, trace: Trace, derivative: ProgramDerivative | None, underivable: BoundSymbol | None, log: StageLog
+    ) -> Trace:
+        """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
+        if derivative is None:
+            return with_number_inputs(log.note(with_rules(claim(trace, self.claimants), underivable)))
+        for step in derivative.steps:
+            log.note(check_trace(step))
+        if derivative.tail:
+            log.sink.write(derivative.tail)
+        return with_number_inputs(log.note(claimed_forward(derivative)))
+
+    def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
+        """Return the derivative of a trace, or why it has none and which bound symbol lacks a derivative formula."""
+        if self.device is not None:
+            return None, TRACED_FOR_TARGET, None
+        if torch.is_grad_enabled() and any(map(is_followed_call, trace.bound_symbols)):
+            return None, WHY_RECORDED, None
+        if not is_differentiable(trace):
+            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
+        try:
+            budget, cleanup = self.options.memory_budget, remaining(CLEANUP_TRANSFORMS, self.options.without)
+            return differentiate_program(trace, self.claimants, cleanup, budget, sink), "", None
+        except Underivable as reason:
+            return None, str(reason), reason.missing_formula
+
+
+def program_of(
+    acquired: Acquired,
+    derivative: ProgramDerivative | None,
+    why_recorded: str,
+    symbolic: Symbolic,
+    stages: Iterable[Stage],
+    constant_because: str,
+) -> Program:
+    """Return the program of acquired and compiled traces."""
+    return Program(
+        stages=tuple(stages),
+        guards=acquired.guards,
+        sharp_edges=acquired.sharp_edges,
+        derivative=derivative,
+        recorded=why_recorded,
+        numbers=acquired.numbers,
+        places=acquired.places,
+        observed=acquired.observed,
+        constant_because=constant_because,
+        constraints=acquired.constraints,
+        caught_lines=acquired.caught_lines,
+        shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
+    )
+
+
+@dataclass(frozen=True)
+class CompilerLackingExecutor:
+    """Stands in for a pickled compiler while this process lacks one of its executors; its calls raise until then."""
+
+    transforms: tuple[Transform, ...]
+    executors: tuple[str, ...]
+    options: CompileOptions
+    device: torch.device | None
+    lookasides: tuple[Lookaside, ...] = ()
+
+    @property
+    def settings(self) -> Compiler:
+        """The compiler itself, now that its executors are there; raises the error of the executor that is not."""
+        executors = tuple(map(find_executor, self.executors))
+        return Compiler(self.transforms, executors, self.options, self.device, self.lookasides)
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.lookasides)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """Return the program for such a call, if the executor is there by now; raises as `settings` does."""
+        return self.settings(subject, args, kwargs, observed)
+
+
+def compiler_by_names(
+    transforms: tuple[Transform, ...],
+    names: tuple[str, ...],
+    options: CompileOptions,
+    device: torch.device | None,
+    lookasides: tuple[Lookaside, ...] = (),
+) -> Compiler | CompilerLackingExecutor:
+    """Return the compiler with the executors of these names; where one is missing, the first call raises."""
+    lacking_executor = CompilerLackingExecutor(transforms, names, options, device, lookasides)
+    try:
+        return lacking_executor.settings
+    except (UnknownName, EnvironmentLacks):
+        return lacking_executor
+
+
+def name_for_pickle(executor: Executor) -> str:
+    """Return an executor's name; raises `CannotReplay` if another executor is registered under it."""
+    try:
+        registered = find_executor(executor.name)
+    except (UnknownName, EnvironmentLacks):
+        return executor.name
+    if registered is not executor:
+        raise CannotReplay(
+            f"a program of the executor {executor.name} cannot be pickled: another executor has the same name",
+            fix="register the executor under a unique name with register_executor, or pickle the original module",
+        )
+    return executor.name
+
+
+def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
+    """Raise where a program could see that its layouts differ from eager's because sizes of one were not asked for.
+
+    Raises `AsksStrides` where each size has to be decided, and `NotForThisCall` where PyTorch itself has to ask.
+    """
+    if sizes.asks_strides and not symbolic.decides_ones:
+        raise AsksStrides
+    if symbolic.sizes and symbolic.oblivious and tells_copies_from_views(trace):
+        raise NotForThisCall
+
+
+def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
+    """Describe the values of a call that are not in the ranges of their names, and what to do about them."""
+    listed = ", ".join(
+        f"{value.argument.name} {value.value}, outside of {value.argument.range_text}" for value in values
+    )
+    what = f"was called with {listed}, the range in symbolic=; such calls are traced without this name"
+    return what, "give it a wider range, or do not make such calls to the compiled function"
+
+
+def require_all_kernels(stages: Iterable[Stage]) -> None:
+    """Raise `LosesKernels` where an executor took less because sizes are symbolic, which nobody asked for."""
+    refusals = (refusal for stage in stages for refusal in stage.trace.refused)
+    lost = next((refusal for refusal in refusals if refusal.by_sizes), None)
+    if lost is not None:
+        raise LosesKernels(f"{lost.executor}: {lost.reason}")
+
+
+def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
+    """Warn if a size or number that was named as symbolic is not, or not in all of its range, in a program.
+
+    Names that are only hints, as recipes give them to caches, need no warning.
+    """
+    asked = [argument for argument in named.values() if not argument.is_conditional]
+    if asked and program.constant_because:
+        names = ", ".join(argument.name for argument in asked)
+        what = f"is traced for the exact values of {names}, although symbolic= names them: {program.constant_because}"
+        warn_of(subject, what, "leave the code that needs the values uncompiled", SpecializationWarning)
+    for shortfall in program.shortfalls:
+        warn_of(subject, shortfall.what, shortfall.fix, SpecializationWarning)
+
+
+def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[..., Any]) -> Any:
+    """Return the subject, to be compiled by a compiler when it is called; copies of a module are compiled likewise."""
+    call = Specializations(subject, compiler, compiler.options)
+    if not isinstance(subject, torch.nn.Module):
+        return compiled_function(call)
+    forward = Specializations(subject.forward, compiler, compiler.options)
+    methods = {name: one for transform in compiler.transforms for name, one in transform.methods(subject).items()}
+    again = partial(compiled_by, compiler)
+    return compiled_module(call, forward, again, methods, again)
+
+
+def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the prologue of a program raises for a call; random numbers that it draws are not drawn."""
+    try:
+        program.prepare(subject, args, kwargs)
+    finally:
+        take_back_draws(subject)

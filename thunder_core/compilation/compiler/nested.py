@@ -1,0 +1,338 @@
+"""Compiled functions that a program calls: run through where they are compiled alike, else called as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.compilation.compiler.transformation import checked_trace
+from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.frontend.acquire.acquire import traced
+from thunder_core.frontend.acquire.assembly import Acquired
+from thunder_core.frontend.acquire.handover import Handover
+from thunder_core.frontend.acquire.lookasides.replaced import Replacements
+from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
+from thunder_core.frontend.acquire.outside.outside import TOGETHER
+from thunder_core.frontend.acquire.run import Run
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.grad_mode import grad_modes
+from thunder_core.tracing.capture.fakes.stand_ins import StandIns
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_call
+from thunder_core.tracing.capture.torch_facts.compiled_call import (
+    BESIDE,
+    CompiledCall,
+    Constant,
+    NumberOf,
+    Part,
+    Same,
+    acts_before,
+)
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
+from thunder_core.tracing.capture.values import Unknowable
+from thunder_core.tracing.extension.lookaside import Lookaside
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.literal import valid_name
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
+
+
+class Settings(Protocol):
+    """The settings that something was compiled with."""
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms, in their order."""
+
+    @property
+    def options(self) -> CompileOptions:
+        """The other options."""
+
+    @property
+    def lookasides(self) -> tuple[Lookaside, ...]:
+        """The functions that replace others."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device that it is compiled for, if that need not be here."""
+
+
+@dataclass(frozen=True)
+class CallsByLine:
+    """The way in which a program with these `settings` calls compiled functions.
+
+    One that was compiled alike is a part of the program. Another one is called by one bound symbol, with its own
+    guards, its own cache and its own backward; what it returns is learned by tracing it on tensors without data.
+    """
+
+    settings: Settings
+
+    def stays(self, compiled: Specializations) -> bool:
+        """Whether a compiled function is called as it is: its settings differ, or it may have bound constants.
+
+        One that was compiled without settings of its own never is.
+        """
+        if compiled.uses_callers_settings:
+            return False
+        options = compiled.options
+        if options.functional and options.sharp_edges != "error":
+            return True
+        return bool(without_device(compiled.compiler) != without_device(self.settings))
+
+    def __call__(
+        self, acquisition: Run, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record the call of a compiled function as one bound symbol, and return its result."""
+        try:
+            with without_our_functions():
+                call = Call(acquisition, self.settings, compiled, *concrete((args, kwargs)))
+                try:
+                    return call.recorded()
+                finally:
+                    call.release()
+        except ThunderError as error:
+            error.where = error.where or acquisition.place().source
+            acquisition.recorder.failure = error
+            raise
+
+
+def without_device(settings: Any) -> Any:
+    """Settings without their device, which does not decide whether two are alike."""
+    return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
+
+
+class Call:
+    """One call of a compiled function while a program is traced."""
+
+    def __init__(
+        self, acquisition: Run, settings: Settings, compiled: Specializations, args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        self.acquisition = acquisition
+        self.recorder = acquisition.recorder
+        self.compiled = compiled
+        self.device = settings.device
+        self.own: Settings = compiled.compiler.settings
+        self.name = valid_name(getattr(compiled.subject, "__name__", type(compiled.subject).__name__))
+        self.args, self.kwargs = args, kwargs
+        self.stand_ins = StandIns(self.recorder.tensors, self.device)
+        self.depends_on_values = False
+        self.line = acquisition.place().source
+        self._probes: list[Run] = []
+
+    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
+        """Raise the error for what cannot be kept as a call."""
+        raise CannotReplay(
+            f"the compiled function `{self.name}`, which the program calls as a whole, {what}",
+            fix=fix,
+            where=self.line,
+        )
+
+    def release(self) -> None:
+        """Let go of what was met while the function was traced."""
+        for probe in self._probes:
+            probe.release()
+
+    def recorded(self) -> Any:
+        """Trace the function, check what it reads and writes, write its bound symbol down, and return its result."""
+        if BESIDE in self.kwargs:
+            self.refuse(f"takes a keyword `{BESIDE}`, which is that of the line")
+        arguments = self._line_arguments((self.args, self.kwargs))
+        probe, acquired = self._probed()
+        handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
+        handover.check()
+        if not self.own.options.functional:
+            handover.guard()
+        trace = self._transformed(acquired)
+        beside, mutates = self._captured_and_mutated(probe, acquired.computation)
+        leaves, spec = tree_flatten(probe.output)
+        proxies = dict(zip((proxy.name for proxy in acquired.computation.output), trace.output, strict=True))
+        parts = [self._part(leaf, probe, proxies) for leaf in leaves]
+        call = CompiledCall(
+            name=self.name,
+            compiled=self.compiled,
+            spec=spec,
+            parts=tuple(part for part, _ in parts),
+            where=self.line,
+            valued=self.depends_on_values,
+            acts=bool(probe.outside.effects.effects),
+        )
+        self._require_repeatable(call)
+        kwargs = {**arguments[1], BESIDE: beside} if beside else arguments[1]
+        self.recorder.emit(
+            BoundSymbol(
+                Symbol("compiled.call", call), arguments[0], kwargs, call.output, (), mutates=mutates, ordered=True
+            )
+        )
+        return tree_unflatten([value for _, value in parts], spec)
+
+    # ---- what it is given -----------------------------------------------------------------------------------
+
+    def _line_arguments(self, tree: Any) -> Any:
+        """The arguments as the bound symbol holds them: proxies, constants, and containers of these."""
+        kind = type(tree)
+        if isinstance(tree, torch.Tensor):
+            return self.recorder.proxy_of(tree)
+        if is_constant(tree) or isinstance(tree, BY_IDENTITY):
+            return tree
+        if self.acquisition.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
+            return self.recorder.tensors.object(tree)
+        if kind in (tuple, list):
+            return kind(self._line_arguments(item) for item in tree)
+        if kind is dict and all(map(is_constant, tree)):
+            return {key: self._line_arguments(item) for key, item in tree.items()}
+        return self.refuse(f"gets a {kind.__name__} that the program makes")
+
+    def _with_stand_ins(self, tree: Any) -> Any:
+        """The arguments with a stand-in for each tensor."""
+        kind = type(tree)
+        if isinstance(tree, torch.Tensor):
+            return self.stand_ins.of(tree)
+        if self.acquisition.outside.path_of(tree) is not None:
+            return tree
+        if kind in (tuple, list):
+            return kind(self._with_stand_ins(item) for item in tree)
+        return {key: self._with_stand_ins(item) for key, item in tree.items()} if kind is dict else tree
+
+    # ---- what it does ---------------------------------------------------------------------------------------
+
+    def _probed(self) -> tuple[Run, Acquired]:
+        """Trace the function without data, and once more on the tensors of this call where it asks for their values."""
+        try:
+            return self._traced(evaluates=False)
+        except DataDependent:
+            if self.own.options.data_dependent == "error" or not self.recorder.data_dependent.allowed:
+                raise
+            self._give_values()
+            self.depends_on_values = True
+            return self._traced(evaluates=True)
+
+    def _give_values(self) -> None:
+        """Let the tensors of this call stand for those of the program."""
+        for tensor in tensors_of((self.args, self.kwargs), self.acquisition):
+            if isinstance(tensor, FakeTensor):
+                try:
+                    value = self.recorder.data_dependent.evaluation.value(self.recorder.proxy_of(tensor))
+                except Unknowable as reason:
+                    self.refuse(f"reads the value of a tensor, and {reason}")
+                self.stand_ins.give(tensor, value)
+
+    def _traced(self, *, evaluates: bool) -> tuple[Run, Acquired]:
+        args, kwargs = self._with_stand_ins((self.args, self.kwargs))
+        options = self.own.options
+        with without_recording():
+            probe = Run(self.compiled.subject, args, kwargs, self.device, evaluates)
+            probe.nested = CallsByLine(self.own)
+            probe.replacements = Replacements(self.own.lookasides)
+            self._probes.append(probe)
+            try:
+                acquired = traced(probe, "error" if options.sharp_edges == "error" else "allow", options.functional)
+            except ProgramRaised as raised:
+                error = raised.error
+            else:
+                return probe, acquired
+        handover = Handover(self.acquisition.outside, probe.outside, self.line, self.refuse)
+        handover.check()
+        handover.guard()
+        raise error
+
+    def _transformed(self, acquired: Acquired) -> Trace:
+        """Apply the function's own transforms to its computation."""
+        trace = acquired.computation
+        with without_recording():
+            for transform in self.own.transforms:
+                trace = checked_trace(transform, transform(trace))
+        self._require_modes_kept(trace)
+        return trace
+
+    def _require_modes_kept(self, trace: Trace) -> None:
+        enabled = torch.is_grad_enabled()
+        if [enabled, *grad_modes(trace.bound_symbols, enabled)][-1] is not enabled:
+            self.refuse("leaves autograd in another mode")
+
+    def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
+        """The tensors that the function reads past its arguments, and the names of all that it writes to."""
+        written = names_written_to(computation)
+        beside: list[Proxy] = []
+        mutates: list[str] = []
+        for tensor, proxy in probe.recorder.inputs.values():
+            behind = self.stand_ins.behind(tensor)
+            if behind is None:
+                if isinstance(tensor, FakeTensor):
+                    self.refuse("reads a tensor of the calling program that is not an argument")
+                if self.acquisition.outside.path_of(tensor) is None and not self.recorder.knows(tensor):
+                    self._require_unseen(tensor, proxy, written)
+                    continue
+                behind = tensor
+                beside.append(self.recorder.proxy_of(tensor))
+            self._require_shape_kept(probe, tensor, proxy)
+            if proxy.name in written:
+                mutates.append(self.recorder.proxy_of(behind).name)
+        return tuple(beside), tuple(mutates)
+
+    def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
+        """Refuse a tensor without a path that requires a gradient or is written to, which the caller would not see."""
+        if tensor.requires_grad and torch.is_grad_enabled():
+            self.refuse("contains a tensor that requires a gradient")
+        if proxy.name in written:
+            self.refuse("writes to a tensor that cannot be found again")
+
+    def _require_shape_kept(self, probe: Run, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        fake = probe.recorder.tensors.fake(tensor)
+        with torch._C.DisableTorchFunction():
+            now = replace(tensor_proxy(proxy.name, fake), device=proxy.device)
+        if now != proxy:
+            self.refuse(f"changes a tensor of shape {list(proxy.shape)} in place to one with other metadata")
+
+    # ---- what it returns ------------------------------------------------------------------------------------
+
+    def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+        """A part of the result as the bound symbol checks it, and as the program gets it."""
+        if isinstance(leaf, torch.Tensor):
+            return self._tensor(leaf, probe, proxies)
+        if isinstance(leaf, SymbolicNumber):
+            number = self.recorder.numbers.new(leaf.kind)
+            return NumberOf(number.proxy, number.kind), number
+        if is_constant(leaf) or isinstance(leaf, BY_IDENTITY):
+            return Constant(leaf), leaf
+        if self.acquisition.outside.path_of(leaf) is not None:
+            return Same(type(leaf)), leaf
+        return self.refuse(f"returns a {type(leaf).__name__}")
+
+    def _tensor(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+        real = self.stand_ins.behind(leaf)
+        if real is not None:
+            return Same(torch.Tensor), real
+        if id(leaf) in probe.recorder.inputs or not probe.recorder.knows(leaf):
+            if self.acquisition.outside.path_of(leaf) is None:
+                self.refuse("returns a tensor that cannot be found again")
+            return Same(type(leaf)), leaf
+        before = probe.recorder.proxy_of(leaf)
+        proxy = proxies[before.name]
+        if not isinstance(proxy, TensorProxy) or leaf.layout is not torch.strided:
+            self.refuse("returns a tensor that is not dense")
+        named = replace(proxy, name=self.recorder.tensors.next_name(), requires_grad=leaf.requires_grad)
+        with torch._C.DisableTorchFunction():
+            fake = self.recorder.tensors.made_tensor(named)
+            return named, followed_from_call(fake) if named.requires_grad else fake
+
+    def _require_repeatable(self, call: CompiledCall) -> None:
+        if call.valued and (before := acts_before(self.recorder.bound_symbols)):
+            self.refuse(f"branches on values, and is called after `{before}`, whose effects cannot be undone")
+
+
+def tensors_of(tree: Any, acquisition: Run) -> Iterator[torch.Tensor]:
+    """The tensors among arguments, as far as the program makes the containers that hold them."""
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif acquisition.outside.path_of(tree) is None and isinstance(tree, tuple | list | dict):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from tensors_of(item, acquisition)

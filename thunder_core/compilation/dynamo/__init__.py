@@ -1,0 +1,13 @@
+"""Acquisition through Dynamo: PyTorch's own tracer captures graphs of a program, and each is compiled as all else is.
+
+`entry.py` has `thunderfx`, and the function that `torch.compile(backend="thunder")` calls; `backend.py` compiles a
+graph, `graph_inputs.py` and `graph_places.py` say what Dynamo tells of it; `report.py` tells what was captured.
+"""
+
+from thunder_core.backend.runtime.captured import CapturedGraph, Split
+from thunder_core.compilation.dynamo.entry import register, thunderfx
+from thunder_core.compilation.dynamo.report import graphs, splits
+
+__all__ = ["CapturedGraph", "Split", "graphs", "splits", "thunderfx"]
+
+register()

@@ -1,0 +1,44 @@
+"""The backend that Dynamo gives the graphs that it captures: each is compiled when it is first called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.captured import CapturedGraph, CapturedSubject
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.compilation.compiler import Compiler
+from thunder_core.compilation.dynamo.graph_inputs import symbolic_inputs, with_inputs_read
+from thunder_core.compilation.dynamo.graph_operators import replace_operators
+from thunder_core.compilation.dynamo.graph_places import note_places
+
+
+@dataclass(eq=False)
+class Backend:
+    """A backend of `torch.compile`: it compiles graphs by one compiler, and keeps what was `captured`.
+
+    Dynamo calls what it returns with real tensors, so PyTorch's AOTAutograd has no part in it: a graph is traced at its
+    first call, and its backward is that of any other program of Thunder's. Sizes that Dynamo has as symbols are
+    symbols of the program, too; Dynamo's guards have been asked by then, and the program's own are asked behind them.
+    """
+
+    compiler: Compiler
+    captured: CapturedSubject = field(default_factory=CapturedSubject)
+    __name__ = "thunder"  # as Dynamo calls it in what it logs
+
+    def __call__(self, captured: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:  # noqa: ARG002
+        """Return what Dynamo calls in the place of a graph that it captured."""
+        module, places = with_inputs_read(captured)
+        replace_operators(module)
+        where = note_places(module)
+        options = replace(self.compiler.options, symbolic=symbolic_inputs(module))
+        compiled = Specializations(module.forward, replace(self.compiler, options=options), options)
+        self.captured.graphs.append(CapturedGraph(module.code.strip(), where, compiled))
+
+        def run_graph(*args: Any) -> Any:
+            return compiled.call(tuple(args[place] for place in places), {})
+
+        return run_graph

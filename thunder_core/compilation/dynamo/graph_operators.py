@@ -1,0 +1,75 @@
+"""Operators that Dynamo writes for checkpoints and functions with derivatives of their own: again what the user wrote.
+
+As operators they are for the compiler that PyTorch puts between Dynamo and backends; the tracer knows the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from thunder_core.tracing.library.captured_parts import CheckpointedBody, OwnDerivative
+
+SAVED = "saved_for_backward_idx"  # of the operator's arguments, in the form of it that is known here
+
+
+def checkpointed(module: torch.fx.GraphModule, node: torch.fx.Node) -> CheckpointedBody:
+    """Return the part of a graph that a node checkpoints."""
+    options = dict(node.kwargs)
+    if (context := node.meta.get("_checkpoint_context_fn")) is not None:
+        options["context_fn"] = context
+    body = getattr(module, node.args[0].target)  # type: ignore[union-attr, arg-type]
+    node.args = node.args[1:]
+    return CheckpointedBody(body, options)
+
+
+def with_own_derivative(module: torch.fx.GraphModule, node: torch.fx.Node) -> OwnDerivative | None:
+    """Return the function that a node applies; None for a form of the operator that is another version's."""
+    if SAVED not in node.kwargs:
+        return None
+    body, derivative = (getattr(module, part.target) for part in node.args[:2])  # type: ignore[union-attr, arg-type]
+    options = node.kwargs
+    node.args = node.args[2:]
+    return OwnDerivative(
+        within_autograds_mode(body),
+        within_autograds_mode(derivative),
+        options.get("dirty_idx") or [],  # type: ignore[arg-type]
+        options.get("non_differentiable_idx") or [],  # type: ignore[arg-type]
+    )
+
+
+def within_autograds_mode(body: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a body without the switches of autograd around it: autograd itself calls it in the mode that it has."""
+    operations = [node for node in body.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
+    for node in (*operations[:1], *operations[1:][-1:]):
+        if node.target is torch._C._set_grad_enabled:
+            body.graph.erase_node(node)
+    body.recompile()
+    return body
+
+
+Replacement = Callable[[torch.fx.GraphModule, torch.fx.Node], torch.nn.Module | None]
+REPLACEMENTS: dict[str, Replacement] = {
+    "tag_activation_checkpoint": checkpointed,
+    "autograd_function_apply": with_own_derivative,
+}
+
+
+def replace_operators(module: torch.fx.GraphModule) -> None:
+    """Put modules of what the user wrote in the place of Dynamo's operators, in a graph and all within it."""
+    for inner in list(module.modules()):
+        if isinstance(inner, torch.fx.GraphModule):
+            for node in list(inner.graph.nodes):
+                _replace(inner, node)
+            inner.graph.eliminate_dead_code(lambda node: node.op != "get_attr")
+            inner.recompile()
+
+
+def _replace(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    name = getattr(node.target, "_name", "") if node.op == "call_function" else ""
+    replacement = REPLACEMENTS[name](module, node) if name in REPLACEMENTS else None
+    if replacement is not None:
+        target = f"{name}_{node.name}"
+        module.add_submodule(target, replacement)
+        node.op, node.target, node.kwargs = "call_module", target, {}

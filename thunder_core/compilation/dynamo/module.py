@@ -1,0 +1,65 @@
+"""The result of `thunderfx`: the user's function or module in every respect, except that Dynamo acquires its calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.captured import CapturedSubject
+from thunder_core.backend.runtime.module import Rejit, copying_methods
+from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
+from thunder_core.compilation.dynamo.call import DynamoCall
+
+ORIGINAL = "_torchdynamo_orig_callable"  # of what Dynamo compiles: where a traced program calls it, it is run through
+
+
+def dynamo_function(call: DynamoCall, captured: CapturedSubject) -> Callable[..., Any]:
+    """A function that looks like the subject and runs the graphs that Dynamo captures."""
+
+    @left_alone_by_dynamo
+    @functools.wraps(call.subject)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return call.call(args, kwargs)
+
+    compiled._thunder = captured  # type: ignore[attr-defined]
+    setattr(compiled, ORIGINAL, call.subject)
+    compiled.__prepare_scriptable__ = refuse_scripting  # type: ignore[attr-defined]
+    return compiled
+
+
+def dynamo_module(call: DynamoCall, forward: DynamoCall, captured: CapturedSubject, again: Rejit) -> torch.nn.Module:
+    """A module of a subclass of the subject's class that shares the subject's whole state, as `jit` makes them.
+
+    `again` compiles a copy, or a module from a pickle, likewise.
+    """
+    module: Any = call.subject
+    kind = type(module)
+    members = {
+        "__call__": _method(kind.__call__, call, module.__dict__),
+        "forward": _method(kind.forward, forward, module.__dict__),
+        **copying_methods(module, again),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__prepare_scriptable__": refuse_scripting,
+        "_thunder": captured,
+    }
+    metaclass: Any = type(kind)
+    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled
+
+
+def _method(original: Callable[..., Any], call: DynamoCall, state: dict[str, Any]) -> Callable[..., Any]:
+    """The method that calls by Dynamo for the subject's state, and as the class does for others."""
+
+    @left_alone_by_dynamo
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call.call(args, kwargs) if self.__dict__ is state else original(self, *args, **kwargs)
+
+    setattr(run, ORIGINAL, original)
+    return run

@@ -1,0 +1,196 @@
+"""The functions: `grad`, `value_and_grad`, `vjp` and `jvp`, with the semantics of `torch.func`, compiled by `jit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from thunder_core.backend.claiming.executor import Executor, find_executor
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.module import compiled_of
+from thunder_core.compilation.compiler import Compiler, compiled_by, jit, last_program, specializations_of
+from thunder_core.compilation.gradients.subjects import Gradient, Product
+from thunder_core.compilation.gradients.trees import (
+    Argnums,
+    differentiable_leaves,
+    parted,
+    require_same,
+    require_tensors,
+)
+from thunder_core.foundation.errors import WrongInputs
+
+Executors = Sequence[str | Executor]
+KEPT = 128  # functions whose compiled derivatives are kept, so that asking for one anew costs nothing
+
+
+def grad(
+    function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, executors: Executors | None = None
+) -> Callable[..., Any]:
+    """A compiled function that computes the gradient of a function of scalar results; see `torch.func.grad`.
+
+    `argnums` says by which positional arguments, each a tensor or a tree of some; for a tuple of numbers a tuple of
+    gradients is returned. With `has_aux` the function returns a pair whose second part is returned beside the
+    gradient. Forward and backward are one program. It is compiled as a function that `jit` has compiled is, and by
+    PyTorch itself for others, unless `executors` are given.
+
+    Raises `WrongInputs` for arguments that cannot be differentiated by, and `NotDifferentiable`, with the line, where
+    the function is not one of scalar results or does something that has no derivative.
+
+    >>> import torch
+    >>> grad(lambda x: (x**3).sum())(torch.tensor([1.0, 2.0]))
+    tensor([ 3., 12.])
+    >>> grad(grad(torch.sin))(torch.tensor(0.0))
+    tensor(-0.)
+    """
+    return _gradient(function, argnums, has_aux, False, executors)
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, executors: Executors | None = None
+) -> Callable[..., Any]:
+    """A compiled function that returns `value, gradient` of a function of scalar results, in this order.
+
+    With `has_aux` it returns `(value, aux), gradient`.
+
+    >>> import torch
+    >>> value_and_grad(lambda x: (x**2).sum())(torch.tensor([1.0, 2.0]))
+    (tensor(5.), tensor([2., 4.]))
+    """
+    return _gradient(function, argnums, has_aux, True, executors)
+
+
+def jvp(
+    function: Callable[..., Any],
+    primals: tuple[Any, ...],
+    tangents: tuple[Any, ...],
+    *,
+    has_aux: bool = False,
+    executors: Executors | None = None,
+) -> Any:
+    """The results of a function and their tangents, for tangents of its arguments; see `torch.func.jvp`.
+
+    One program computes both, by PyTorch's forward-mode derivatives, or the derivative of the backward where an
+    operation has none. With `has_aux` the function returns a pair, whose second part is returned as the third.
+
+    >>> import torch
+    >>> jvp(lambda x: x**2, (torch.tensor(3.0),), (torch.tensor(1.0),))
+    (tensor(9.), tensor(6.))
+    """
+    if not (isinstance(primals, tuple) and isinstance(tangents, tuple)):
+        raise WrongInputs(
+            "jvp: the primals and the tangents must be tuples, one item for each argument", fix="write (x,), (t,)"
+        )
+    return _compiled(Product, function, (has_aux,), executors)(primals, tangents)
+
+
+def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Executors | None = None) -> Any:
+    """The results of a function, and a function from their cotangents to those of its arguments.
+
+    As `torch.func.vjp`: the second can be called more than once, and differentiated. The forward is one program, and
+    the backward another, which reads what the forward saved. With `has_aux` the function returns a pair, whose second
+    part is returned as the third.
+
+    >>> import torch
+    >>> output, pull = vjp(torch.sin, torch.tensor(0.0))
+    >>> pull(torch.tensor(2.0))
+    (tensor(2.),)
+    """
+    leaves, structure = differentiable_leaves(primals, "vjp")
+    outside = [torch.is_grad_enabled() and leaf.requires_grad for leaf in leaves]
+    with torch.inference_mode(False), torch.enable_grad():
+        pairs = zip(leaves, outside, strict=True)
+        starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
+        compiled = _compiled(None, function, (), executors)
+        output, aux = parted(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
+    outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
+    follows = any(outside) or _follows_more(compiled)
+
+    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
+        cotangents_taken = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
+        followed = follows or any(one.requires_grad for one in cotangents_taken)
+        create_graph = torch.is_grad_enabled() and followed if create_graph is None else create_graph
+        pairs = [pair for pair in zip(outputs, cotangents_taken, strict=True) if pair[0].requires_grad]
+        pulled: Sequence[torch.Tensor | None] = [None] * len(starts)
+        if pairs:
+            results, gradients = zip(*pairs, strict=True)
+            with torch.inference_mode(False):
+                pulled = torch.autograd.grad(results, starts, gradients, retain_graph, create_graph, allow_unused=True)
+        filled = [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(pulled, leaves, strict=True)]
+        answer: tuple[Any, ...] = tree_unflatten(filled, structure)
+        return answer
+
+    answer = (_shown(output, follows), pull)
+    return (*answer, _shown(aux, follows)) if has_aux else answer
+
+
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf of autograd's graph with these values; of a tensor made in inference mode, which cannot be one, a copy."""
+    return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
+
+
+def _shown(tree: Any, follows: bool) -> Any:
+    """Results as the caller sees them: autograd follows them only where it follows something of the caller's."""
+
+    def shown(leaf: Any) -> Any:
+        return leaf.detach() if isinstance(leaf, torch.Tensor) and not follows else leaf
+
+    return tree_map(shown, tree)
+
+
+def _follows_more(compiled: Any) -> bool:
+    """Whether the program that has just run reads a tensor that requires a gradient and is no argument."""
+    trace = last_program(compiled).last("computation")
+    inputs = (proxy for proxy in trace.inputs if getattr(proxy, "requires_grad", False))
+    return any(not trace.origins.get(proxy.name, "").startswith("args") for proxy in inputs)
+
+
+def _gradient(
+    function: Callable[..., Any], argnums: Argnums, has_aux: bool, with_value: bool, executors: Executors | None
+) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = _compiled(Gradient, function, (argnums, has_aux, with_value), executors)
+    return compiled
+
+
+def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
+    """The compiled subject of a kind (None for the function itself); the same for the same function and options."""
+    if not callable(function):
+        raise WrongInputs(
+            f"a derivative needs a function or a module, not a {type(function).__name__}",
+            fix="pass a function or a module",
+        )
+    wanted = None if executors is None else tuple(executors)
+    try:
+        return _kept(kind, function, options, wanted)
+    except TypeError:  # a function or option that cannot be hashed
+        return _kept.__wrapped__(kind, function, options, wanted)
+
+
+@lru_cache(maxsize=KEPT)
+def _kept(kind: Any, function: Any, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None) -> Any:
+    known = compiled_of(function)
+    if isinstance(known, Specializations):
+        compiled = compiled_by(_settings(known, executors), _subject(kind, known.subject, options))
+        specializations_of(compiled).derivative_of = function
+    else:
+        compiled = jit(_subject(kind, function, options), executors=executors or ("torch",))
+        specializations_of(compiled).uses_callers_settings = executors is None
+    return compiled
+
+
+def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
+    return function if kind is None else kind(function, *options).call
+
+
+def _settings(known: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
+    """The settings of a derivative: those of the function, if it is compiled, on other executors if some are given.
+
+    It takes the values that a functional one has bound as they are then, and guards them.
+    """
+    settings: Compiler = known.compiler.settings
+    settings = replace(settings, options=replace(settings.options, functional=False))
+    return settings if executors is None else replace(settings, executors=tuple(map(find_executor, executors)))

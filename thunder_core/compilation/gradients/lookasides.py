@@ -1,0 +1,130 @@
+"""Derivatives while a program is being traced: what stands in for each of them.
+
+What they make are bound symbols like any others, so one derivative can be taken of another, and a fuser sees them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder_core.backend.functionalization.local import functionalize_local
+from thunder_core.compilation.gradients import functions
+from thunder_core.compilation.gradients.reverse import ALIAS, Pullback, Reverse, refusing
+from thunder_core.compilation.gradients.subjects import Gradient, Product
+from thunder_core.compilation.gradients.trees import (
+    differentiable_leaves,
+    parted,
+    places_of,
+    require_same,
+    require_scalar,
+    require_tensors,
+)
+from thunder_core.frontend.acquire.lookasides import lookaside
+from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
+from thunder_core.passes.autodiff.forward_mode import forward_sweep
+from thunder_core.passes.autodiff.refusals import require_no_compiled_call
+from thunder_core.passes.autodiff.segment import Segment, aside
+
+Run = Callable[..., Any]
+
+
+@lookaside(Gradient.call)
+def gradient(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Record the function, and sweep back over its bound symbols."""
+
+    def run(self: Gradient, *args: Any, **kwargs: Any) -> Any:
+        differentiated = acquisition.machine.load_attr(self, "function")
+        places = places_of(self.argnums, len(args), self.name)
+        reverse = Reverse(acquisition, self.name, tuple(args[place] for place in places))
+        primals_by_place = dict(zip(places, reverse.primals, strict=True))
+        output = reverse.call(
+            differentiated, [primals_by_place.get(place, arg) for place, arg in enumerate(args)], kwargs
+        )
+        where = acquisition.place().source
+        value, aux = parted(output, self.has_aux, self.name, where)
+        scalar = require_scalar(value, self.name, where)
+        reverse.follow([scalar])
+        gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
+        return self.result(gradients if isinstance(self.argnums, tuple) else gradients[0], value, aux)
+
+    return run
+
+
+@lookaside(functions.vjp)
+def pull_back(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Record the function; the sweep begins when what is returned is called."""
+
+    def run(function: Run, *primals: Any, has_aux: bool = False, executors: Any = None) -> Any:
+        reverse = Reverse(acquisition, "vjp", primals)
+        output = reverse.call(function, reverse.primals, {})
+        where = acquisition.place().source
+        output, aux = parted(output, has_aux, "vjp", where)
+        reverse.follow(require_tensors(tree_flatten(output)[0], "vjp", where))
+        answer = (output, Pullback(reverse, output))
+        return (*answer, aux) if has_aux else answer
+
+    return run
+
+
+@lookaside(functions.jvp)
+def push_forward(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Record the function, and take the tangents along its bound symbols."""
+
+    def run(
+        function: Run,
+        primals: Any,
+        tangents: Any,
+        *,
+        has_aux: bool = False,
+        executors: Any = None,
+    ) -> Any:
+        return forward(acquisition, function, primals, tangents, has_aux)
+
+    return run
+
+
+@lookaside(Product.call)
+def product(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+    """Record the function and compute tangents beside it, of a function that is compiled for that."""
+
+    def run(self: Product, primals: Any, tangents: Any) -> Any:
+        return forward(acquisition, acquisition.machine.load_attr(self, "function"), primals, tangents, self.has_aux)
+
+    return run
+
+
+def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
+    """`jvp` of a function while a program is being traced."""
+    acquisition.outside.expand_whole((primals, tangents))
+    leaves, structure = differentiable_leaves(primals, "jvp")
+    directions = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
+    starts = [ALIAS(leaf) for leaf in leaves]
+    segment = Segment(acquisition.recorder)
+    output = acquisition.machine.call(function, *tree_unflatten(starts, structure))
+    segment.close()
+    where = acquisition.place().source
+    output, aux = parted(output, has_aux, "jvp", where)
+    results, shape = tree_flatten(output)
+    require_tensors(results, "jvp", where)
+    proxy = acquisition.recorder.proxy_of
+    names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
+    with refusing("jvp"), aside():
+        require_no_compiled_call(segment.bsyms)
+        under = runs_under_autocast(segment.bsyms)
+        if under:
+            segment.replace_with(decompose_autocast(segment.bsyms))
+        if segment.writes:
+            segment.replace_with(functionalize_local(segment.bsyms, segment.names()))
+        sweep = forward_sweep(segment.bsyms, names, segment.names())
+        segment.replace_with(with_autocast_off(sweep.bsyms) if under else sweep.bsyms)
+    tangents_out = [sweep.tangents.get(proxy(result).name) for result in results]
+    moved = [
+        torch.zeros_like(result) if one is None else segment.tensor(one)
+        for one, result in zip(tangents_out, results, strict=True)
+    ]
+    answer = (output, tree_unflatten(moved, shape))
+    return (*answer, aux) if has_aux else answer

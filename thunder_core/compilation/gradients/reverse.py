@@ -1,0 +1,135 @@
+"""Reverse mode while a program is being traced: a function is differentiated where it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_unflatten
+
+from thunder_core.backend.functionalization.local import functionalize_local
+from thunder_core.compilation.gradients.trees import differentiable_leaves, require_same
+from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
+from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_unwritten
+from thunder_core.passes.autodiff.reverse_mode import ReverseSweep
+from thunder_core.passes.autodiff.segment import Segment, aside
+from thunder_core.passes.autodiff.step import Step
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.tracing.ir.proxy import TensorProxy
+
+ALIAS = torch.ops.aten.alias.default
+FIX = "use operations that PyTorch can differentiate, or register a rule for this operation"
+
+
+@dataclass(eq=False)
+class Reverse:
+    """A function that is recorded to be differentiated; `primals` stand for what it is differentiated by.
+
+    They are tensors of their own: what the function reads in another way is not differentiated.
+    """
+
+    acquisition: Any
+    name: str
+    given: tuple[Any, ...]
+    primals: tuple[Any, ...] = field(init=False)
+    _starts: list[torch.Tensor] = field(init=False, repr=False)
+    _structure: TreeSpec = field(init=False, repr=False)
+    _segment: Segment = field(init=False, repr=False)
+    _results: tuple[TensorProxy, ...] = ()
+    _sweep: ReverseSweep | None = None
+    _read: set[str] = field(default_factory=set, repr=False)
+    _under: bool = False
+
+    def __post_init__(self) -> None:
+        self.acquisition.outside.expand_whole(self.given)
+        leaves, self._structure = differentiable_leaves(self.given, self.name)
+        self._starts = [ALIAS(leaf) for leaf in leaves]
+        self.primals = tree_unflatten(self._starts, self._structure)
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call the function and record it; whether autograd is off outside does not concern it."""
+        with torch.enable_grad():
+            self._segment = Segment(self.acquisition.recorder)
+            output = self.acquisition.machine.call(function, *args, **kwargs)
+            self._segment.close()
+        return output
+
+    def follow(self, results: Sequence[torch.Tensor]) -> None:
+        """Derive the bound symbols that lead to these results."""
+        proxy = self.acquisition.recorder.proxy_of
+        self._results = tuple(proxy(result) for result in results)
+        starts = tuple(tracked(proxy(start)) for start in self._starts)
+        with refusing(self.name), aside():
+            self._sweep = self._derived(starts)
+
+    def _derived(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
+        """The sweep over the bound symbols; where they write to what is followed, over others that make new tensors."""
+        segment = self._segment
+        require_no_compiled_call(segment.bsyms)
+        if runs_under_autocast(segment.bsyms):
+            self._under = True
+            segment.replace_with(decompose_autocast(segment.bsyms))
+        try:
+            return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
+        except Underivable:
+            if not segment.writes:
+                raise
+            segment.replace_with(functionalize_local(segment.bsyms, segment.names()))
+            return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
+
+    def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        """The gradients by the primals, for cotangents of the results; zeros where there is none."""
+        sweep, recorder = self._sweep, self.acquisition.recorder
+        assert sweep is not None
+        cotangents_taken: dict[str, torch.Tensor] = {}
+        for proxy, one in zip(self._results, cotangents, strict=True):
+            cotangents_taken[proxy.name] = cotangents_taken[proxy.name] + one if proxy.name in cotangents_taken else one
+        incoming = {
+            name: recorder.proxy_of(one) for name, one in cotangents_taken.items() if name in sweep.requires_grad_names
+        }
+        with refusing(self.name), aside():
+            bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
+            self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
+            steps = [*sweep.steps, *map(Step, self._segment.after)]
+            require_unwritten(steps, self._read, self._segment.aliases_before(step.bsym for step in steps))
+            exposed = list(sweep.exposing_intermediates(self._read))
+            self._segment.replace_with(with_autocast_off(exposed) if self._under else exposed)
+            self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
+        proxies = [cotangents_by_name.get(recorder.proxy_of(start).name) for start in self._starts]
+        leaves = [
+            torch.zeros_like(start) if one is None else self._segment.tensor(one)
+            for one, start in zip(proxies, self._starts, strict=True)
+        ]
+        answer: tuple[Any, ...] = tree_unflatten(leaves, self._structure)
+        return answer
+
+
+@dataclass(frozen=True, eq=False)
+class Pullback:
+    """The pullback that `vjp` returns while tracing: from cotangents of the results to those of the primals."""
+
+    reverse: Reverse
+    output: Any
+
+    def __call__(self, cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:  # noqa: ARG002
+        """The cotangents of the primals; the flags are for autograd's graph, which there is none of."""
+        cotangents_taken = require_same(cotangents, self.output, ("the cotangents", "the outputs"), "vjp")
+        return self.reverse.gradients(cotangents_taken)
+
+
+def tracked(proxy: TensorProxy) -> TensorProxy:
+    """The proxy of a tensor as one that autograd follows."""
+    return replace(proxy, requires_grad=True)
+
+
+@contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """A bound symbol without a derivative is an error of the program's, with its place."""
+    try:
+        yield
+    except Underivable as error:
+        raise NotDifferentiable(f"{name}: {error}", fix=FIX, where=error.where) from error

@@ -1,0 +1,49 @@
+"""The subjects of derivatives: functions that compute a derivative, by what it means in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.compilation.gradients.trees import Argnums
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """The gradient of a function of scalar results."""
+
+    function: Callable[..., Any]
+    argnums: Argnums
+    has_aux: bool
+    with_value: bool
+
+    @property
+    def name(self) -> str:
+        """The name by which the user asked for it."""
+        return "value_and_grad" if self.with_value else "grad"
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The gradient, and what else was asked for."""
+        gradient, value = torch.func.grad_and_value(self.function, self.argnums, self.has_aux)(*args, **kwargs)
+        return self.result(gradient, *(value if self.has_aux else (value, None)))
+
+    def result(self, gradient: Any, value: Any, aux: Any) -> Any:
+        """The result in the form that the user asked for."""
+        if self.with_value:
+            return (value, aux) if self.has_aux else value, gradient
+        return (gradient, aux) if self.has_aux else gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A function that computes the tangents of its results too."""
+
+    function: Callable[..., Any]
+    has_aux: bool
+
+    def call(self, primals: Any, tangents: Any) -> Any:
+        """The results and their tangents, and what else the function returns."""
+        return torch.func.jvp(self.function, primals, tangents, has_aux=self.has_aux)

@@ -1,0 +1,112 @@
+"""Arguments and results as pytrees: which of their tensors are differentiated, and that they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten
+
+from thunder_core.foundation.errors import NotDifferentiable, SourceLine, WrongInputs
+
+Argnums = int | tuple[int, ...]
+
+
+def places_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
+    """The places of the arguments that are differentiated, from 0 on; raises `WrongInputs` where there is none."""
+    numbers = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not numbers or not all(type(place) is int for place in numbers):
+        raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of numbers", fix="write argnums=0")
+    outside = [place for place in numbers if not -count <= place < count]
+    if outside:
+        raise WrongInputs(
+            f"{name}: argnums={argnums!r} names argument {outside[0]}, but the call has {count} positional arguments",
+            fix="count from 0, and pass the arguments to differentiate by position",
+        )
+    places = tuple(place % count for place in numbers)
+    if len(set(places)) < len(places):
+        raise WrongInputs(f"{name}: argnums={argnums!r} names an argument twice", fix="name each argument once")
+    return places
+
+
+def differentiable_leaves(tree: Any, name: str) -> tuple[list[torch.Tensor], TreeSpec]:
+    """The tensors of what is differentiated, and the structure; raises `WrongInputs` where there is anything else."""
+    leaves, structure = tree_flatten(tree)
+    if not leaves:
+        raise WrongInputs(f"{name}: there is no tensor to differentiate", fix="pass a tensor, or a tree of tensors")
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise WrongInputs(
+                f"{name} needs tensors to differentiate, but got a {type(leaf).__name__}",
+                fix="convert the argument to a tensor, or leave it out of argnums",
+            )
+        if not (leaf.is_floating_point() or leaf.is_complex()):
+            raise WrongInputs(
+                f"{name} needs floating-point or complex tensors to differentiate, but got one of {leaf.dtype}",
+                fix="convert the argument with .to(torch.float32), or leave it out of argnums",
+            )
+    return leaves, structure
+
+
+def parted(output: Any, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
+    """The result of the function, and what it returns beside it; raises `NotDifferentiable` if it is not a pair."""
+    if not has_aux:
+        return output, None
+    if not (isinstance(output, tuple) and len(output) == 2):
+        raise NotDifferentiable(
+            f"{name}: with has_aux=True the function returns a pair (output, aux), not a {type(output).__name__}",
+            fix="return output, aux",
+            where=where,
+        )
+    return output
+
+
+def require_scalar(output: Any, name: str, where: SourceLine | None) -> torch.Tensor:
+    """The result, if it is one real number; raises `NotDifferentiable` otherwise."""
+    if not isinstance(output, torch.Tensor):
+        what = f"a {type(output).__name__}"
+    elif output.dim() != 0:
+        what = f"one of shape {list(output.shape)}"
+    elif not output.is_floating_point():
+        what = f"one of {output.dtype}"
+    else:
+        return output
+    raise NotDifferentiable(
+        f"{name}: the function has to return a real tensor without dimensions, but returned {what}",
+        fix="reduce the result (.sum(), .mean()), or use thunder_core.vjp",
+        where=where,
+    )
+
+
+def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) -> list[torch.Tensor]:
+    """The results, if all are tensors; raises `NotDifferentiable` otherwise."""
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise NotDifferentiable(
+                f"{name}: the function has to return tensors, but returned a {type(leaf).__name__}",
+                fix="return other values as aux, with has_aux=True",
+                where=where,
+            )
+    if not leaves:
+        raise NotDifferentiable(f"{name}: the function returns no tensor", fix="return a tensor", where=where)
+    return list(leaves)
+
+
+def require_same(found: Any, wanted: Any, what: tuple[str, str], name: str) -> list[torch.Tensor]:
+    """The tensors of a tree that has to have the structure, shapes and dtypes of another; `WrongInputs` otherwise."""
+    leaves, structure = tree_flatten(found)
+    others, other = tree_flatten(wanted)
+    if structure != other:
+        raise WrongInputs(
+            f"{name}: {what[0]} have the structure {structure}, but {what[1]} have {other}",
+            fix=f"pass one for each of {what[1]}",
+        )
+    for leaf, like in zip(leaves, others, strict=True):
+        if not isinstance(leaf, torch.Tensor) or leaf.shape != like.shape or leaf.dtype != like.dtype:
+            received = f"{list(leaf.shape)} and {leaf.dtype}" if isinstance(leaf, torch.Tensor) else repr(leaf)
+            raise WrongInputs(
+                f"{name}: one of {what[0]} is {received}, but that of {what[1]} is {list(like.shape)} and {like.dtype}",
+                fix="pass tensors of the same shape and dtype",
+            )
+    return leaves

@@ -1,0 +1,152 @@
+"""The memory of a compiled region while it runs, told from the text that calls its kernels."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from thunder_core.backend.fusion.conditions import size_of as expression_value
+from thunder_core.tracing.analysis.storages import Storages, births, length_of, size_of
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+ALLOCATES = "empty_strided_cpu"
+SHOWS = "reinterpret_tensor"
+OPERATORS = "torch.ops."
+INSIDE = "in a region: "  # what its own names begin with, among those of who calls it
+
+
+def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
+    """Enter what a call of the region makes; the most bytes that are held on the way.
+
+    `alone` names the inputs that nobody but the region holds, which are freed where it drops them. A function that ends
+    by raising an error is for calls that fail, and does not count.
+    """
+    run = _Run(bsym, storages, alone)
+    for function in ast.parse(text).body:
+        if isinstance(function, ast.FunctionDef) and not isinstance(function.body[-1], ast.Raise):
+            run.takes = [argument.arg for argument in function.args.args]
+            for statement in function.body:
+                run.statement(statement)
+    run.leave()
+    return run.peak
+
+
+@dataclass
+class _Run:
+    """The statements of a region, one after the other."""
+
+    bsym: BoundSymbol
+    storages: Storages
+    alone: Sequence[str]
+    takes: list[str] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    peak: int = 0
+    called: dict[str, Iterator[BoundSymbol]] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        operations: dict[str, list[BoundSymbol]] = defaultdict(list)
+        for operation in self.bsym.at_level("aten"):
+            operations[operation.symbol.name].append(operation)
+        self.called = {name: iter(found) for name, found in operations.items()}
+
+    def statement(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Delete):
+            for target in statement.targets:
+                self._drop(ast.unparse(target))
+        elif isinstance(statement, ast.Assign) and ast.unparse(statement.value) in self.takes:
+            self._unpack(statement.targets[0])
+        elif isinstance(statement, ast.Assign):
+            self._assign(ast.unparse(statement.targets[0]), statement.value)
+        elif isinstance(statement, ast.Return) and statement.value is not None:
+            self._return(statement.value)
+        elif ast.unparse(statement) in [f"{name}.clear()" for name in self.takes]:
+            self._let_go()
+        self.peak = max(self.peak, self.storages.held)
+
+    def leave(self) -> None:
+        """Its own names go; what it made that is not known by then is as PyTorch makes it."""
+        for proxy, base in births(self.bsym):
+            if not self.storages.knows(proxy.name) and base is not None:
+                self.storages.share(proxy.name, base)
+            elif not self.storages.knows(proxy.name):
+                self.storages.make(proxy.name, size_of(proxy))
+        for name in self.names:
+            self.storages.drop(name)
+        self.peak = max(self.peak, self.storages.held)
+
+    def _unpack(self, targets: ast.expr) -> None:
+        """`arg0_1, arg1_1 = args`: the inputs, one by one."""
+        if isinstance(targets, ast.Tuple | ast.List):
+            for name, proxy in zip(targets.elts, self.bsym.inputs, strict=True):
+                if isinstance(proxy, NumberProxy):
+                    self.numbers[ast.unparse(name)] = hint_of(proxy.value)
+                self._share(ast.unparse(name), proxy.name)
+
+    def _let_go(self) -> None:
+        """`args.clear()`: the region's names are the last ones of what it alone was given."""
+        for name in self.alone:
+            self.storages.drop(name)
+
+    def _drop(self, name: str) -> None:
+        for known in [known for known in self.names if known == INSIDE + name or known.startswith(f"{INSIDE}{name}[")]:
+            self.storages.drop(known)
+            self.names.discard(known)
+
+    def _make(self, name: str, size: int) -> None:
+        self.names.add(INSIDE + name)
+        self.storages.make(INSIDE + name, size)
+
+    def _share(self, name: str, base: str) -> None:
+        self.names.add(INSIDE + name)
+        self.storages.share(INSIDE + name, base)
+
+    def _assign(self, name: str, value: ast.expr) -> None:
+        called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+        if called == ALLOCATES and isinstance(value, ast.Call):
+            self._make(name, _allocated(value, self.numbers))
+        elif ast.unparse(value) in self.numbers:
+            self.numbers[name] = self.numbers[ast.unparse(value)]
+        elif called.startswith(OPERATORS):
+            self._returned(name, next(self.called.get(called, iter(())), None))
+        elif base := _shown(value):
+            self._share(name, INSIDE + base)
+
+    def _returned(self, name: str, operation: BoundSymbol | None) -> None:
+        """Take in what an operation of PyTorch returns: one tensor, or several by their places."""
+        output = None if operation is None else operation.output
+        if isinstance(output, TensorProxy):
+            self._make(name, size_of(output))
+        elif isinstance(output, tuple | list):
+            for place, proxy in enumerate(output):
+                if isinstance(proxy, TensorProxy):
+                    self._make(f"{name}[{place}]", size_of(proxy))
+
+    def _return(self, value: ast.expr) -> None:
+        """Give what the region returns the names that it has outside."""
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        if len(values) == len(self.bsym.outputs):
+            for proxy, one in zip(self.bsym.outputs, values, strict=True):
+                self.storages.share(proxy.name, INSIDE + _shown(one))
+
+
+def _shown(value: ast.expr) -> str:
+    """The name whose memory an expression shows; empty for any other."""
+    if isinstance(value, ast.Name | ast.Subscript):
+        return ast.unparse(value)
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == SHOWS:
+        return ast.unparse(value.args[0])
+    return ""
+
+
+def _allocated(call: ast.Call, numbers: Mapping[str, int]) -> int:
+    """The bytes that `empty_strided_cpu(shape, stride, dtype)` takes, with these values for symbols."""
+    shape, stride = (expression_value(ast.unparse(argument), numbers) for argument in call.args[:2])
+    dtype: torch.dtype = getattr(torch, ast.unparse(call.args[2]).rpartition(".")[2])
+    return length_of(shape, stride) * dtype.itemsize

@@ -1,0 +1,72 @@
+"""Errors of exit status 6: an artifact was rejected, and no part of it was used."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import ArtifactError
+
+
+class NotAnArtifact(ArtifactError):
+    """The folder has no readable Thunder manifest (`manifest.json`)."""
+
+    code = "TH0601"
+
+
+class ArtifactDamaged(ArtifactError):
+    """A file of the artifact is missing, lies outside the folder, or does not match its digest in the manifest.
+
+    `thunder verify` also refuses an artifact whose folder has a file that the manifest does not list.
+    """
+
+    code = "TH0602"
+
+
+class ArtifactTooNew(ArtifactError):
+    """The artifact's schema is newer than this version of Thunder can read."""
+
+    code = "TH0603"
+
+
+class ArtifactForeign(ArtifactError):
+    """The artifact was made for another model, other code, another version of PyTorch, or another machine.
+
+    For the machine, Thunder checks the device, the operating system, the processor family, the Python version that
+    compiled regions need, and the CPU instruction sets that they use. The message names what does not match.
+    """
+
+    code = "TH0604"
+
+
+class ImportRefused(ArtifactError):
+    """The artifact refers to an object in a module that is not trusted, so Thunder did not import the module.
+
+    Importing a module runs its code. While an artifact is loaded, Thunder imports only these modules, from where they
+    were installed or from `PYTHONPATH`:
+
+    - PyTorch, transformers and the packages that they import;
+    - Thunder and its plug-ins;
+    - the packages of the classes of the model (or of the function) that is being loaded;
+    - modules that the user names: `load(..., trusted_modules=("package",))`, or `--trust-module package`.
+    """
+
+    code = "TH0605"
+
+
+class BadSignature(ArtifactError):
+    """A signature of the artifact is not valid: it was made for other contents, or it is damaged.
+
+    A signature signs the last line of the manifest, the digest that covers all files. Any change to the artifact
+    removes its signatures, so sign the artifact again. `thunder validate` changes an artifact whose validation was
+    pending.
+    """
+
+    code = "TH0606"
+
+
+class NotSigned(ArtifactError):
+    """A signature was required, and no trusted key has signed the artifact.
+
+    `trusted_keys` or `--key` name the trusted keys. Without them, the keys in the user's list are trusted: `thunder
+    keys trust FILE` adds a key to this list, and `thunder keys list` shows it.
+    """
+
+    code = "TH0607"

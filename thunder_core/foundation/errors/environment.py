@@ -1,0 +1,54 @@
+"""Errors of exit status 3: the machine or the environment lacks a requirement."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import MissingRequirement
+
+
+class EnvironmentLacks(MissingRequirement):
+    """The recipe needs hardware or a package that this machine lacks, and `--strict` was given.
+
+    Without `--strict`, the recipe skips the parts that need it, and the report is marked as degraded.
+    """
+
+    code = "TH0301"
+
+
+class DeviceNotAvailable(MissingRequirement):
+    """The requested device does not exist, or this build of PyTorch cannot use it."""
+
+    code = "TH0302"
+
+
+class PackageMissing(MissingRequirement):
+    """The model needs a package that is not installed; the message names the package."""
+
+    code = "TH0303"
+
+
+class CompilerFailed(MissingRequirement):
+    """The C++ compiler that Inductor's kernels need is missing or fails; the message quotes its first error."""
+
+    code = "TH0304"
+
+
+class PythonNotSupported(MissingRequirement):
+    """Thunder does not support this version or build of Python.
+
+    Thunder traces programs by interpreting CPython bytecode, which changes with every minor version. Thunder therefore
+    refuses versions that are newer than those in the message. It also refuses PyPy, 32-bit builds and free-threaded
+    builds (without the global interpreter lock), because they lay out objects differently.
+    """
+
+    code = "TH0305"
+
+
+class TorchNotTested(MissingRequirement):
+    """The tests of Thunder were never run on the installed release of PyTorch.
+
+    Thunder uses private names of PyTorch, which each release may change. Thunder therefore
+    refuses a release that was never tested: its programs were never compared with eager PyTorch. The environment
+    variable `THUNDER_ALLOW_UNTESTED_TORCH=1` and the option `--allow-untested-torch` lift the refusal.
+    """
+
+    code = "TH0306"

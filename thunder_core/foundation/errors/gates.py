@@ -1,0 +1,35 @@
+"""Errors of exit statuses 1 and 5: a requested check failed, or a measurement is worse than allowed."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import BaselineError, Finding
+
+
+class CacheDamaged(Finding):
+    """`thunder cache verify` found damaged entries: their contents have changed since they were written.
+
+    Thunder has removed the damaged entries and builds them again when they are next needed. A rare flipped bit is a
+    hardware error. If many entries are damaged, check the disk and the memory.
+    """
+
+    code = "TH0101"
+    rows: tuple[object, ...] = ()  # the records of the damaged entries, for code that catches the error
+
+
+class SlowerThanBaseline(BaselineError):
+    """`thunder bench --baseline FILE --fail-above P%` found a configuration that is slower than allowed."""
+
+    code = "TH0501"
+    rows: tuple[object, ...] = ()  # all comparisons, for code that catches the error
+
+
+class SpeedupMissed(BaselineError):
+    """`--require-speedup X` was given, and the benchmark does not show this speed-up over the first contender.
+
+    The speed-up counts as shown if its whole 95% confidence interval is at or above X, after at least six rounds, and
+    the measurement is stable. Otherwise `thunder optimize` writes no artifact. `thunder bench` still writes the files
+    of `--out` and `--plot`.
+    """
+
+    code = "TH0502"
+    report: object = None  # the BenchmarkSuite or BenchmarkReport, for code that catches the error

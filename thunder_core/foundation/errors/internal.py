@@ -1,0 +1,18 @@
+"""Errors of exit statuses 70 and 130: a bug in Thunder, and Ctrl-C."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import InternalError, ThunderError
+
+
+class Bug(InternalError):
+    """An internal error of Thunder. Please report it with the output of `thunder doctor --json`."""
+
+    code = "TH7001"
+
+
+class Interrupted(ThunderError):
+    """The user pressed Ctrl-C. No file was left half-written."""
+
+    code = "TH1301"
+    status = 130

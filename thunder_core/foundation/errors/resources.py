@@ -1,0 +1,28 @@
+"""Errors of exit status 7: out of memory, disk or time."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import ResourceError
+
+
+class OutOfDisk(ResourceError):
+    """The disk is full, or a file would be larger than `ulimit -f` allows.
+
+    Thunder has removed the unfinished artifact. If an artifact includes weights, Thunder compares their size with the
+    free space before it writes anything. If the disk of the kernel cache is full, Thunder does not cache the kernels,
+    and that is not an error. `thunder cache prune` frees space if the cache fills the disk.
+    """
+
+    code = "TH0701"
+
+
+class OutOfMemory(ResourceError):
+    """The model, the optimized model, or a call of one of them does not fit into the device's memory.
+
+    Before Thunder loads anything, it plans the memory of each stage from the config and compares the plan with the free
+    memory. Free memory takes control groups and process limits (`prlimit --as`) into account. `--dry-run` prints the
+    plan. Before a call, Thunder estimates its memory again with fake tensors. A limit on the private memory of the
+    process catches what cannot be estimated, so that the kernel does not kill the process.
+    """
+
+    code = "TH0702"

@@ -1,0 +1,133 @@
+"""Errors of exit status 8: Thunder cannot compile the model or one of its operations."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import UnsupportedError
+
+
+class UnknownArchitecture(UnsupportedError):
+    """The config names an architecture that the installed transformers library does not have."""
+
+    code = "TH0801"
+
+
+class DataDependent(UnsupportedError):
+    """The program reads the value of a tensor while it is being traced (`if x.sum() > 0`, `x.item()`, ...).
+
+    A trace holds one path through the program. `jit` traces the program again for each new value, up to eight values
+    for one source line. Recipes also have to serve inputs that were not traced, so they refuse the first value, as
+    `data_dependent="error"` does. Thunder cannot know some values before the call.
+
+    Alternatives:
+
+    - `torch.where` instead of the branch;
+    - a comparison instead of the value (`if x.sum() > 0`, not `int(x.sum())`), because then only its outcome is
+      guarded;
+    - a decision that is made outside and passed in as a Python value;
+    - a compiled part that leaves out the function with the branch;
+    - `jit(..., data_dependent="retrace")`, which traces for every value.
+    """
+
+    code = "TH0802"
+
+
+class OperationFailed(UnsupportedError):
+    """An operation cannot be recorded without data, or fails on its inputs.
+
+    The message quotes PyTorch's message and names the source line that called the operation.
+    """
+
+    code = "TH0803"
+
+
+class CannotReplay(UnsupportedError):
+    """The program returns, or stores outside, an object that Thunder cannot rebuild on the next call."""
+
+    code = "TH0804"
+
+
+class CannotInterpret(UnsupportedError):
+    """The program uses a feature of Python that the interpreter does not support."""
+
+    code = "TH0805"
+
+
+class NoExampleInputs(UnsupportedError):
+    """Thunder does not know which inputs this kind of model takes, so it cannot trace or validate the model by itself.
+
+    `thunder_core.jit(model)` compiles the model for the inputs of its first call.
+    """
+
+    code = "TH0806"
+
+
+class KernelRefuses(UnsupportedError):
+    """One of Thunder's own kernels was called with shapes or dtypes that it does not support.
+
+    The kernels compute in float32 on float32, bfloat16 and float16 tensors. An executor claims only operations that its
+    kernels support, so this error comes from calling a kernel directly.
+    """
+
+    code = "TH0807"
+
+
+class NotDifferentiable(UnsupportedError, NotImplementedError):
+    """A compiled program cannot compute this derivative.
+
+    These derivatives are not supported:
+
+    - a second derivative, or one for some of the results alone, of a program that writes to its inputs: the program
+      cannot run again on their former values;
+    - a derivative of an artifact that was loaded with `strict=True` and has no backward;
+    - `grad`, `value_and_grad`, `vjp` or `jvp` of a function that returns something that they do not take;
+    - a derivative through an operation that PyTorch cannot differentiate (the message names the line);
+    - a hook on the `grad_fn` of a program's result, because this `grad_fn` represents the whole program;
+    - a hook on a result of an artifact, if the hook would miss a part of the gradient.
+    """
+
+    code = "TH0808"
+
+
+class NotTraceable(UnsupportedError):
+    """A compiled function was called inside a tracer or transform of PyTorch that cannot look into it.
+
+    `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx`, `torch.fx` and `torch.autograd.forward_ad`
+    run a function on tensors without data, or on stand-ins. A derivative of `torch.func` runs a function more than
+    once, which is wrong for a function that draws random numbers or writes to its arguments. Pass the function that was
+    not compiled, or compile the function that calls them. `torch.compile` does not trace a compiled function: it calls
+    the function between two of its own graphs.
+    """
+
+    code = "TH0809"
+
+
+class RangeNotServed(UnsupportedError):
+    """A few programs do not cover the whole range of `--dynamic`. Nothing was written.
+
+    The model branches on the size itself, again and again. The message names the size, the source line that fixed it,
+    and the sizes that the programs cover. A narrower range may need fewer programs. So may a model that compares the
+    size with a bound instead of using its exact value.
+    """
+
+    code = "TH0810"
+
+
+class CannotGenerate(UnsupportedError):
+    """The model or the artifact cannot generate text.
+
+    A model can if its task is `causal-lm`, `seq2seq-lm` or `image-text-to-text`, and it has the `generate` method of
+    the transformers library. An artifact needs programs for generation: `thunder optimize --task generate` makes them.
+    """
+
+    code = "TH0811"
+
+
+class DynamoRefuses(UnsupportedError):
+    """Dynamo cannot trace the program as requested, so a part of it would run in eager PyTorch.
+
+    With `fullgraph=True`, this is a program that Dynamo splits. Without it, it is a function that Dynamo would have to
+    capture for more kinds of inputs than `max_programs` allows. `thunder_core.splits(compiled)` lists the splits that
+    are allowed.
+    """
+
+    code = "TH0812"

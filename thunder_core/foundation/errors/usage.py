@@ -1,0 +1,233 @@
+"""Errors of exit status 2: the command, its options or the configuration are wrong."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import UsageError
+
+
+class BadOption(UsageError):
+    """An option has an invalid value, or two options contradict each other.
+
+    The message names the option, its value and the accepted values.
+    """
+
+    code = "TH0201"
+
+
+class UnknownName(UsageError):
+    """No recipe, executor, transform, stage, dtype, device, task or error code has this name.
+
+    The message suggests the nearest names. `thunder recipes` and `thunder executors` list all names.
+    """
+
+    code = "TH0202"
+
+
+class BadConfigFile(UsageError):
+    """The file of `--config` is not valid TOML, or has an unknown key.
+
+    The keys are the long options without their dashes (`recipe`, `batch`, `seq`, ...), and a table `set` with the
+    recipe's own options.
+    """
+
+    code = "TH0203"
+
+
+class ModelNotFound(UsageError):
+    """MODEL is neither a folder in Hugging Face layout nor the name of a Hub model in the local cache.
+
+    While `HF_HUB_OFFLINE=1` is set, Thunder downloads nothing. On a machine with network access, `hf download NAME`
+    puts the model into the cache set by `HF_HOME`.
+    """
+
+    code = "TH0204"
+
+
+class BadModelFolder(UsageError):
+    """The model's folder lacks a file, or a file in it is damaged.
+
+    Examples: a truncated safetensors file, a missing shard, a config that is not JSON. Thunder reads weights from
+    safetensors files only, because pickled weights (`pytorch_model.bin`) can run code when they are read. With
+    `--random-weights`, a config alone is enough.
+
+    The weights must be those of the model. By default, it is an error if the checkpoint lacks weights, which would be
+    random, or has weights that the model does not use. `--allow-random-weights NAME` and `--allow-unused-weights NAME`
+    name weights or modules for which this is intended, and every verdict names them. With `--task`, the head of the
+    checkpoint may be unused.
+    """
+
+    code = "TH0205"
+
+
+class OutputExists(UsageError):
+    """The output folder or file exists. An artifact is replaced only if `--force` is given, and only at the end.
+
+    `--force` replaces an empty folder, or a folder that holds an artifact and nothing else. Thunder must have written
+    the manifest, its digest must match, and the manifest must list every file. The message names the other files.
+    """
+
+    code = "TH0206"
+
+
+class OutputNotWritable(UsageError):
+    """The output folder, or its parent folder, is not writable."""
+
+    code = "TH0207"
+
+
+class RecipeMismatch(UsageError):
+    """The recipe is for another family of models.
+
+    Each recipe's `validate(model)` decides which models it takes. `hf-transformers` takes every model of the
+    transformers library, `default` every `torch.nn.Module`.
+    """
+
+    code = "TH0208"
+
+
+class SequenceTooLong(UsageError):
+    """The sequence length exceeds the number of positions that the model supports."""
+
+    code = "TH0209"
+
+
+class RemoteCodeRefused(UsageError):
+    """The model's folder asks to run its own Python code. Thunder refuses unless `--trust-remote-code` is given."""
+
+    code = "TH0210"
+
+
+class RecipeConflict(UsageError):
+    """The parts of the combined recipe contradict each other.
+
+    Two transforms exclude each other, or each must run before the other, or two executors have the same name.
+    """
+
+    code = "TH0211"
+
+
+class NoSuchTrace(UsageError):
+    """The requested trace or stage does not exist; `thunder inspect-trace --list` lists the available ones."""
+
+    code = "TH0212"
+
+
+class WrongInputs(UsageError):
+    """A compiled program was called with inputs that it does not accept."""
+
+    code = "TH0213"
+
+
+class SharpEdgeError(UsageError):
+    """The program does something that Thunder can neither guard nor replay, and `sharp_edges="error"` was given."""
+
+    code = "TH0214"
+
+
+class CacheNotUsable(UsageError):
+    """The cache folder cannot be read or written, or other users can write to it.
+
+    The cache holds machine code, so any user with write access can run code as the owner of the folder. The folder has
+    to belong to you, and nobody else may be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR` sets another folder.
+    """
+
+    code = "TH0216"
+
+
+class BadPattern(UsageError):
+    """A function cannot be used as a pattern, or as the replacement of a pattern.
+
+    A pattern is an ordinary function of tensors and numbers that computes new tensors with PyTorch. It reads each of
+    its parameters, writes to no tensor, uses no random numbers, and does not read tensor values. Its replacement takes
+    the same arguments and returns tensors of the same shape, strides, dtype and device.
+    """
+
+    code = "TH0215"
+
+
+class NoLoss(UsageError):
+    """`--train` was given for a model that computes no loss: its task has no labels, or its forward ignores them.
+
+    A training step is a forward, its loss and the backward of this loss. `--task` names the task to train for, if the
+    config does not. In Python, `thunder_core.jit` can compile a function that calls the model and computes its own
+    loss.
+    """
+
+    code = "TH0217"
+
+
+class NothingToTrain(UsageError):
+    """`--train` was given for a model whose parameters are all frozen: none has `requires_grad`."""
+
+    code = "TH0218"
+
+
+class BadRecipe(UsageError):
+    """A recipe, plug-in or transform has an unknown attribute, or a value of the wrong type.
+
+    Without this error, each of these mistakes would silently do nothing, or do something unintended:
+
+    - a method `setup_...` that is never called, or a misspelled attribute;
+    - a string instead of a tuple, or a class instead of an instance;
+    - a recipe that is added to something else than a recipe.
+
+    It is also the error for an exception in the code of a recipe, a transform or an executor, for a return value of the
+    wrong type, and for `sys.exit`. The message names the part, the file and the line.
+    """
+
+    code = "TH0219"
+
+
+class BadKey(UsageError):
+    """A key file, or the list of trusted keys, cannot be read or used.
+
+    Artifacts are signed with Ed25519 keys. `thunder keys new FILE` makes them, and keys of `ssh-keygen -t ed25519` work
+    as well. Only its user may be able to read a private key, and only the user may be able to write the list of trusted
+    keys. A private key may have a passphrase, which Thunder reads from `THUNDER_KEY_PASSPHRASE`.
+    """
+
+    code = "TH0220"
+
+
+class BadData(UsageError):
+    """A data file of `--input` or `--eval` cannot be read, or does not fit the model.
+
+    `.safetensors` and `.npz` files hold arrays whose first dimension is the batch, named like the parameters of the
+    model's forward. `.jsonl` files hold one object for each sample: `input_ids` and other parameters of the forward, or
+    `text` if the model's folder has a tokenizer. The message names the line or the sample, the problem, and the inputs
+    that the model takes.
+    """
+
+    code = "TH0221"
+
+
+class BadSymbolicArgument(UsageError):
+    """A name or a range of `symbolic=` or `--dynamic` is invalid, or the call has no such argument.
+
+    A name is a parameter for a number (`scale`), or a dimension of a tensor (`input_ids.size(1)`). Items of lists,
+    tuples and dicts are allowed (`batch['input_ids'].size(1)`). A range is a minimum and a maximum, both included: two
+    different integers, or None for no bound. The minimum of a size is at least 1. Only `int` and `float` values can be
+    symbolic, and only integers have a range.
+    """
+
+    code = "TH0222"
+
+
+class AmbiguousName(UsageError):
+    """Two installed packages have an executor, a recipe or a transform of the same name.
+
+    Thunder does not choose one silently, even if one of them is Thunder's own. Use one of the full names in the message
+    instead of the short name.
+    """
+
+    code = "TH0223"
+
+
+class BadQuantization(UsageError):
+    """The model cannot be quantized as requested: the layers, the groups or the calibration data do not fit.
+
+    The message names the problem. Examples: a pattern that matches no layer, a group size that does not divide the
+    columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
+    """
+
+    code = "TH0224"

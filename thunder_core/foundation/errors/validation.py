@@ -1,0 +1,94 @@
+"""Errors of exit status 4: the optimized model differs from eager PyTorch."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors.tree import ValidationError
+
+
+class OutOfTolerance(ValidationError):
+    """An output differs from eager PyTorch by more than the recipe's tolerance. Nothing was written.
+
+    `thunder optimize` makes no artifact, and `thunder validate` leaves the artifact unchanged. The message names the
+    output, its error compared with eager's own error, and the smallest tolerance at which the output would pass.
+    """
+
+    code = "TH0401"
+    report: object = None  # the ValidationReport, for code that catches the error
+
+
+class NotComparable(ValidationError):
+    """The optimized model's outputs differ from eager's in structure, shape or dtype. Nothing was written."""
+
+    code = "TH0402"
+
+
+class NotFinite(ValidationError):
+    """An output, the loss or a gradient is infinite or NaN in eager PyTorch, or in the reference. Nothing was written.
+
+    Comparing NaN with NaN does not validate anything. The most frequent cause is a narrow range: float16 ends at
+    65,504, while bfloat16 has the range of float32. Other causes are diverged weights and inputs that are not finite.
+
+    Some models return such values on purpose, such as a mask of minus infinities. `--allow-non-finite` accepts them.
+    The values that are not finite must then have the same positions and signs in both models. All other values are
+    compared as usual. The report lists these outputs and the share of their values that is not finite.
+    """
+
+    code = "TH0403"
+    report: object = None  # the ValidationReport, for code that catches the error
+
+
+class OtherRandomNumbers(ValidationError):
+    """The optimized model draws other random numbers than eager PyTorch from the same seed. Nothing was written.
+
+    The optimized model uses the random number generator differently from eager, so results with dropout cannot be
+    compared.
+    """
+
+    code = "TH0404"
+
+
+class AllZero(ValidationError):
+    """Every output of eager PyTorch (in training, every gradient) is zero on every input. Nothing was written.
+
+    A program that computes nothing would pass such a comparison. Possible causes are weights that were never loaded,
+    and initializations that put zeros at the end of each block. `--allow-non-finite` accepts zeros, and the report
+    records it. If only some outputs are zero, the report names them, and that is not an error.
+    """
+
+    code = "TH0405"
+    report: object = None  # the ValidationReport, for code that catches the error
+
+
+class WrongResult(ValidationError):
+    """An executor or a transform computes a different result from eager PyTorch.
+
+    Two checks find it. The `debug` executor compares every operation: results must agree within rounding and have the
+    same dtype, shape and strides, and inputs must be written to only if eager PyTorch writes to them. Validation also
+    checks the inside of the program on one input: every operation that an executor runs (forward and backward), every
+    transform and the derivatives, in float64 where possible. It rejects a wrong operation even if the outputs agree,
+    because random weights can hide errors. If an executor
+    of another package returns a wrong result, or none, the message also has the file and the line of its function.
+
+    The message names the first wrong bound symbol, its executor, the result that differs, and the difference. Leave the
+    executor out, or its claim to the operation, and report it to its author. `thunder debug` finds out more.
+    """
+
+    code = "TH0406"
+    report: object = None  # the report of the validation, for code that catches the error
+
+
+class QualityLost(ValidationError):
+    """The quantized model differs from the float model by more than the recipe's bound. Nothing was written.
+
+    Thunder compares the two models in eager PyTorch before it compiles, so the quantization itself loses too much
+    quality. The message names the metric, and the layers whose outputs differ most.
+
+    To lose less quality:
+
+    - `--skip-layers auto` leaves such layers in float until the bound holds;
+    - `--set skip=PATTERN` leaves the matching layers in float;
+    - smaller groups (`--set group_size=32`), calibration (`--calibrate`) and more bits.
+    """
+
+    code = "TH0407"
+    report: object = None  # the QuantizationReport, for code that catches the error

@@ -1,0 +1,85 @@
+"""The options of `jit` as plain data, without torch: the manifests of artifacts hold them as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options.left_out import left_out_texts
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+
+CacheMode = Literal["constant values", "symbolic values", "same input", "no caching"]
+SharpEdges = Literal["allow", "warn", "error"]
+DataDependence = Literal["guard", "retrace", "error"]
+
+MAX_PROGRAMS = 64  # of one subject, where `jit` is not told otherwise
+
+CHOICES: Mapping[str, tuple[object, ...]] = {
+    "cache": get_args(CacheMode),
+    "sharp_edges": get_args(SharpEdges),
+    "functional": (False, True),
+    "data_dependent": get_args(DataDependence),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """All that `jit` is told but the subject, the transforms and the executors; `jit` says what each of it means.
+
+    Nothing has a default here, so whoever makes one names every option, and no option is left out of a manifest.
+
+    Raises `BadOption` for a value that an option does not take.
+    """
+
+    cache: CacheMode
+    sharp_edges: SharpEdges
+    functional: bool
+    data_dependent: DataDependence
+    memory_budget: int | float
+    max_programs: int
+    symbolic: tuple[SymbolicArgument, ...]
+    without: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            require_choice(name, getattr(self, name), choices)
+        require_budget(self.memory_budget)
+        require_limit(self.max_programs)
+        require_names(self.symbolic)
+        require_texts(self.without)
+
+
+def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise `BadOption` for a value that is none of those that an option takes."""
+    if not any(value == choice and type(value) is type(choice) for choice in choices):
+        raise BadOption(f"{name}={value!r:.80} is not known", fix=f"use one of: {', '.join(map(repr, choices))}")
+
+
+def require_budget(budget: float) -> None:
+    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
+        raise BadOption(
+            f"memory_budget={budget!r} is neither a fraction nor a number of bytes",
+            fix="use a fraction of the saved bytes from 0.0 to 1.0, or an integer number of bytes above 1",
+        )
+
+
+def require_limit(limit: int) -> None:
+    """Raise `BadOption` for what is no number of programs."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise BadOption(f"max_programs={limit!r:.80} is not a number of programs", fix="use an integer of 1 or more")
+
+
+def require_names(symbolic: object) -> None:
+    """Raise `BadOption` for what are no symbolic arguments; `symbolic_arguments` makes them of names and ranges."""
+    if not isinstance(symbolic, tuple) or not all(isinstance(one, SymbolicArgument) for one in symbolic):
+        raise BadOption(f"symbolic={symbolic!r:.80} are not symbolic arguments", fix="use symbolic_arguments(names)")
+
+
+def require_texts(without: object) -> None:
+    """Raise `BadOption` for what does not name, in order and once each, what is left out."""
+    if not isinstance(without, tuple) or left_out_texts(without) != without:
+        raise BadOption(f"without={without!r:.80} is not normalized", fix="use left_out_texts(without)")

@@ -1,0 +1,74 @@
+"""The distance that an optimized output may have from the reference; plain data, for recipes and reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+
+from thunder_core.foundation.errors import BadOption
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The distance that an optimized output may have from the reference, the same model in higher precision.
+
+    `times_eager`: its error may be this many times eager PyTorch's own, plus `floor` times the reference's largest
+    magnitude. `kl`: mean Kullback-Leibler divergence of the logits over positions, in nats. `top1`: share of the
+    positions at which the most probable token agrees. The last two are for language models.
+    """
+
+    times_eager: float = 2.0
+    floor: float = 1e-6
+    kl: float = 1e-3
+    top1: float = 0.99
+
+    def or_looser(self, other: Tolerance) -> Tolerance:
+        """The tolerance that lets pass whatever one of the two does."""
+        return Tolerance(
+            times_eager=max(self.times_eager, other.times_eager),
+            floor=max(self.floor, other.floor),
+            kl=max(self.kl, other.kl),
+            top1=min(self.top1, other.top1),
+        )
+
+    def or_stricter(self, other: Tolerance) -> Tolerance:
+        """The tolerance that lets nothing pass which one of the two does not."""
+        return Tolerance(
+            times_eager=min(self.times_eager, other.times_eager),
+            floor=min(self.floor, other.floor),
+            kl=min(self.kl, other.kl),
+            top1=max(self.top1, other.top1),
+        )
+
+    @property
+    def in_words(self) -> str:
+        """The bounds, as a validation shows them."""
+        return f"times_eager={self.times_eager:g} floor={self.floor:g} kl={self.kl:g} top1={self.top1:g}"
+
+
+def asked_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> Tolerance:
+    """A tolerance with the bounds that texts such as `times_eager=4` give; raises `BadOption` for what is none.
+
+    A number alone is `times_eager`.
+    """
+    names = [field.name for field in fields(Tolerance)]
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        number = finite(value)
+        if (equals and name.strip() not in names) or number is None or number < 0:
+            raise BadOption(
+                f"{option} {text!r:.80} is not a tolerance",
+                fix=f"give a number, or one of {', '.join(names)} with its value",
+            )
+        base = replace(base, **{name.strip() or names[0]: number})
+    return base
+
+
+def finite(text: str) -> float | None:
+    """The finite number that a text is; None for any other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,82 @@
+"""Sealed manifests: what a folder holds, the size and digest of every file, and a digest of the manifest itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from thunder_core.foundation.storage.digest import digest_of, digest_of_file
+
+MANIFEST = "manifest.json"
+SEAL = re.compile(rb',\n "digest": "([0-9a-f]{64})"\n}\n\Z')
+
+
+class StoredFacts(BaseModel):
+    """Frozen data that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FileFacts(StoredFacts):
+    """A file's size in bytes and its BLAKE3 digest in hexadecimal."""
+
+    size: int = Field(ge=0)
+    digest: str
+
+
+class SealedManifest(StoredFacts):
+    """A manifest whose last field, `digest`, is that of the manifest without it.
+
+    `leaves_out_defaults` says whether fields that have their defaults are written.
+    """
+
+    leaves_out_defaults: ClassVar[bool] = False
+
+    def sealed(self) -> Self:
+        """The manifest with its own digest."""
+        return self.model_copy(update={"digest": self._own_digest()})
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the digest is that of the content."""
+        return getattr(self, "digest", None) == self._own_digest()
+
+    def to_bytes(self) -> bytes:
+        """The one form in which this manifest is written."""
+        return text_of(self.model_dump(mode="json", exclude_defaults=self.leaves_out_defaults))
+
+    def _own_digest(self) -> str:
+        return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
+
+
+def text_of(content: Mapping[str, object]) -> bytes:
+    """Plain data in the one form in which manifests are written."""
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def ends_with_seal(content: bytes) -> bool:
+    """Whether the last line of a manifest is the digest of the others; nothing of it is understood for that."""
+    found = SEAL.search(content)
+    return found is not None and digest_of(content[: found.start()] + b"\n}\n") == found[1].decode()
+
+
+def facts_of_content(content: bytes) -> FileFacts:
+    """The size and digest of some bytes."""
+    return FileFacts(size=len(content), digest=digest_of(content))
+
+
+def facts_of_file(path: Path) -> FileFacts:
+    """The size and digest of a file."""
+    return FileFacts(size=path.stat().st_size, digest=digest_of_file(path))
+
+
+def files_of(folder: Path) -> dict[str, FileFacts]:
+    """The size and digest of every file below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): facts_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }

@@ -1,0 +1,98 @@
+"""The versions of PyTorch, Python and the libraries beside them that the tests have been run on.
+
+Importing this module imports no library: versions are read from the metadata of the installed packages.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from thunder_core.foundation.errors import TorchNotTested
+
+Release = tuple[int, int]
+
+ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # in the environment; the command line sets it for --allow-untested-torch
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The oldest and the newest release of a package that the tests have been run on, as docs/versions.md lists."""
+
+    oldest: Release
+    newest: Release
+
+    def __contains__(self, release: Release) -> bool:
+        return self.oldest <= release <= self.newest
+
+    def __str__(self) -> str:
+        return f"{text_of(self.oldest)} to {text_of(self.newest)}"
+
+
+# `tests/versions/record.py` runs the tests on another version and adds the counts to docs/versions.json.
+TESTED: Mapping[str, Tested] = MappingProxyType(
+    {
+        "torch": Tested((2, 11), (2, 14)),
+        "triton": Tested((3, 6), (3, 8)),
+        "transformers": Tested((5, 17), (5, 23)),
+    }
+)
+
+
+def text_of(release: Release) -> str:
+    """A release as text: `2.14`."""
+    return ".".join(map(str, release))
+
+
+def release_of(version: str) -> Release | None:
+    """The major and the minor number of a version (`2.14.1+cu130`), or None for a version without them."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package, or None where the package is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def is_tested(package: str, version: str) -> bool:
+    """Whether the tests have been run on the release of a package's version."""
+    release = release_of(version)
+    return release is not None and release in TESTED[package]
+
+
+def is_allowed() -> bool:
+    """Whether the user allows versions of PyTorch that were never tried."""
+    return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
+
+
+def torch_version() -> str | None:
+    """The version of PyTorch: of the imported module, or of the installed package where PyTorch is not imported."""
+    imported = getattr(sys.modules.get("torch"), "__version__", None)
+    return installed_version("torch") if imported is None else str(imported)
+
+
+def require_tested_torch() -> None:
+    """Raise `TorchNotTested` for a release of PyTorch that the tests were never run on, unless the user allows it."""
+    version = torch_version()
+    if version is not None and not is_tested("torch", version) and not is_allowed():
+        raise refusal(version)
+
+
+def refusal(version: str) -> TorchNotTested:
+    """The error for a version of PyTorch that the tests were never run on."""
+    tested = TESTED["torch"]
+    after = text_of((tested.newest[0], tested.newest[1] + 1))
+    return TorchNotTested(
+        f"Thunder was tested with PyTorch {tested}, and never with PyTorch {version}, which is installed",
+        fix=f"install a tested release (pip install 'torch>={text_of(tested.oldest)},<{after}'), or try this release "
+        f"with {ALLOW}=1 in the environment or --allow-untested-torch behind the command",
+    )

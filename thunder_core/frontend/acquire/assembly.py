@@ -1,0 +1,237 @@
+"""The assembly of a run's traces: the prologue from its reads, the computation, and the epilogue from its writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.constraint import StatedConstraint
+from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.frontend.acquire.gradients import expose_intermediates, without_autograd
+from thunder_core.frontend.acquire.observed import observed_values
+from thunder_core.frontend.acquire.outside.guards import Guard
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.sharp import SharpEdge
+from thunder_core.frontend.acquire.run import Run
+from thunder_core.frontend.acquire.settings import with_chosen_attention
+from thunder_core.frontend.acquire.written.ahead import checked_ahead
+from thunder_core.frontend.acquire.written.constraints import (
+    with_constraint_checks,
+    with_number_outputs,
+    with_numbers_passed,
+)
+from thunder_core.frontend.acquire.written.epilogue import Epilogue
+from thunder_core.frontend.acquire.written.prologue import Prologue
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.overlap import overlaps
+
+
+@dataclass(frozen=True)
+class Acquired:
+    """The three traces of a program; `guards[n]` describes in words what check number n of the prologue requires.
+
+    By the number of a check, `numbers` has the path of a number that must stay equal, and `places` the steps to a value
+    that can be looked up without running the user's code. `observed` has the numbers and sizes from outside in this
+    call by their paths, symbolic ones among them. `sizes` are the symbols, if there are any, and `constraints` what is
+    checked of them. The last `number_counting` statements of the prologue compute those that are counts. At
+    `caught_lines` operations may raise by values, which the program may catch.
+    """
+
+    prologue: Trace
+    computation: Trace
+    epilogue: Trace
+    guards: tuple[str, ...]
+    sharp_edges: tuple[SharpEdge, ...]
+    numbers: Mapping[int, str]
+    places: Mapping[int, tuple[tuple[str, Any], ...]]
+    observed: Mapping[str, int | float]
+    sizes: SymbolicSizes | None = None
+    number_counting: int = 0
+    constraints: tuple[StatedConstraint, ...] = ()
+    caught_lines: frozenset[SourceLine] = frozenset()
+
+
+def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
+    """Return the tensors from outside that operations used, each with its proxy and its path, if it has one."""
+    return [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
+
+
+def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
+    """Return the traces of a run that has ended with this output, in this state of the process."""
+    run.outside.effects.require_kept()
+    inputs = inputs_of(run)
+    results = results_of(run)
+    run.recorder.data.require_unwritten()
+    epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
+    epilogue_trace = epilogue.trace(run.outside.effects.effects, output, settles=bool(run.draws.paths))
+    overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
+    aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
+    next_name = run.recorder.tensors.next_name
+    bsyms = checked_ahead(computed(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
+    require_defined(run, bsyms)
+    guard_tensors(run, inputs)
+    run.classes.guard_special()
+    computation, paths = computation_of(run, bsyms, inputs, aliases, tuple(epilogue.computed_inputs.values()))
+    sizes = run.recorder.sizes
+    symbols = paths_of_symbols(sizes)
+    names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
+    prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
+    prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)), run.roots)
+    computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
+    return Acquired(
+        prologue_trace,
+        computation,
+        epilogue_trace,
+        guards=tuple(prologue.descriptions),
+        sharp_edges=edges,
+        numbers={number: str(path) for number, path in prologue.numbers.items()},
+        places=prologue.places,
+        observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
+        sizes=sizes if symbols else None,
+        number_counting=prologue.number_counting,
+        caught_lines=frozenset(run.recorder.caught_errors.lines),
+    )
+
+
+def computation_of(
+    run: Run,
+    bsyms: Sequence[BoundSymbol],
+    inputs: Sequence[tuple[torch.Tensor, TensorProxy, Path | None]],
+    aliases: tuple[tuple[str, ...], ...],
+    output: tuple[Proxy, ...],
+) -> tuple[Trace, list[Path]]:
+    """Return the trace of a run's operations, and the paths to its inputs: tensors, other objects, and numbers.
+
+    Tensors and objects without a path are constants of the trace.
+    """
+    objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
+    sources: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
+    names_read = {proxy.name for bsym in bsyms for proxy in bsym.inputs}
+    numbers = run.recorder.numbers.from_outside
+    sources += [(number.proxy, number.source) for name, number in numbers.items() if name in names_read]
+    computation = Trace(
+        name="computation",
+        inputs=tuple(proxy for proxy, _ in sources),
+        bound_symbols=tuple(bsyms),
+        output=output,
+        origins={proxy.name: str(path) for proxy, path in sources},
+        constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
+        aliases=aliases,
+        blocks=blocks_of(run),
+        kept_operations=run.kept_operations,
+        attentions=run.attentions,
+    )
+    return computation, [path for _, path in sources]
+
+
+def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
+    """Return the traces for a computation with these inputs, with checks of all constraints in the prologue.
+
+    Passes after acquisition may have added symbolic numbers to the inputs, and constraints to those of the program.
+    """
+    if acquired.sizes is None:
+        return acquired
+    prologue = with_number_outputs(acquired.prologue, inputs[len(acquired.computation.inputs) :])
+    numbers = len(acquired.guards), acquired.number_counting
+    prologue, constraints = with_constraint_checks(prologue, *numbers, acquired.sizes)
+    guards = (*acquired.guards, *map(str, constraints))
+    return replace(acquired, prologue=prologue, guards=guards, constraints=constraints)
+
+
+def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
+    """Return a prologue that fetches nothing, with the guards and the constraints under which a program has raised."""
+    guard_tensors(run, inputs_of(run))
+    run.classes.guard_special()
+    sizes = run.recorder.sizes
+    prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
+    trace = prologue.trace(list(lasting_guards(run)), ((), ()), run.roots)
+    numbers = len(prologue.descriptions), prologue.number_counting
+    return trace if sizes is None else with_constraint_checks(trace, *numbers, sizes)[0]
+
+
+def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
+    """Return the paths to the values of a recording's symbols, by the symbols' names."""
+    return {} if sizes is None else {str(symbol): path for symbol, path in sizes.sources.items()}
+
+
+def blocks_of(run: Run) -> dict[str, int]:
+    """Map each name that a checkpointed function makes to the number of its call; of nested calls, the outer one."""
+    blocks: dict[str, int] = {}
+    for number, places in enumerate(run.checkpointed_ranges):
+        bsyms = run.recorder.bound_symbols[places.start : places.stop]
+        blocks |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
+    return blocks
+
+
+def writes_inputs(computation: Trace) -> bool:
+    """Whether a bound symbol may write to the memory of an input, so that it matters which inputs overlap."""
+    written = names_written_to(computation)
+    return any(proxy.name in written for proxy in computation.inputs)
+
+
+def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
+    """Return the bound symbols of the computation.
+
+    Autograd records none of them where the program runs its backward passes itself, and no tensor that outlives it
+    could run another one.
+    """
+    bsyms = expose_intermediates(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
+    kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
+    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.with_grad_fn))):
+        return bsyms
+    return without_autograd(bsyms, torch.is_grad_enabled())
+
+
+def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `OperationFailed` where a bound symbol reads a hidden tensor, which no recorded operation made.
+
+    Higher-order operators do that: they run the functions that they are given under modes of their own.
+    """
+    defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
+    defined |= run.recorder.numbers.from_outside.keys()
+    for bsym in bsyms:
+        if not all(proxy.name in defined or isinstance(proxy, NumberProxy) for proxy in bsym.inputs):
+            raise OperationFailed(
+                "the program uses an operation that cannot be traced (a higher-order operator, or code that is already "
+                "compiled)",
+                fix="leave this part uncompiled, or write it with ordinary operations",
+                where=bsym.source,
+            )
+        defined |= {proxy.name for proxy in bsym.outputs}
+
+
+def lasting_guards(run: Run) -> Iterator[Guard]:
+    """Yield the guards that are checked at each call; of a functional program, only those on its arguments."""
+    for guard in run.outside.guards.values():
+        if run.outside.surprises is None or guard.path.lineage()[0] in run.roots[1:]:
+            yield guard
+
+
+def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
+    """Return a function of a tensor: its proxy if the computation returns it, None if the prologue fetches it."""
+
+    def result(tensor: torch.Tensor) -> TensorProxy | None:
+        if id(tensor) in run.recorder.inputs:
+            return None if run.outside.path_of(tensor) is not None else run.recorder.inputs[id(tensor)][1]
+        return run.recorder.proxy_of(tensor) if run.recorder.knows(tensor) else None
+
+    return result
+
+
+def guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path | None]]) -> None:
+    """Guard the tensors that operations used by their metadata, and the others by their class."""
+    used: Mapping[int, Any] = run.recorder.inputs
+    for tensor, proxy, path in inputs:
+        if path is not None:
+            kind = "tensor" if tensor.layout is torch.strided else "sparse tensor"
+            run.outside.guard(kind, path, (type(tensor), proxy, tensor.layout))
+    for path in list(run.outside.paths.values()):
+        if issubclass(type(path.value), torch.Tensor) and id(path.value) not in used:
+            run.outside.guard("type", path, type(path.value))

@@ -1,0 +1,107 @@
+"""The backward hooks that a program registers: lines of the trace, whose functions are effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node, register_multi_grad_hook
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.backward_hooks import (
+    Hook,
+    node_at,
+    register_hook_of_node,
+    register_hook_of_several,
+    register_hook_of_tensor,
+    remove_hook,
+    set_function,
+)
+
+
+class BackwardHooks:
+    """Registers hooks on tensors without data and on their nodes, for backward passes of the program itself.
+
+    Each is a line of the trace as well, which registers a hook for backward passes behind the program. The function of
+    that hook is made by the epilogue, as it may close over what the program computes.
+    """
+
+    def __init__(self, acquisition: Any) -> None:
+        self._acquisition = acquisition
+        self._kept: list[Any] = []  # handles and hooks, which are known by their identities
+
+    def on_tensor(self, method: str, tensor: torch.Tensor, function: Callable[..., Any]) -> Any:
+        """Register a hook of a tensor by a method of its; return the handle."""
+        fake = self._recorder.tensors.fake(tensor)
+        with torch._C.DisableTorchFunction():
+            hook = Hook(function)
+            handle = getattr(fake, method)(hook)
+        self._record(register_hook_of_tensor, (self._recorder.tensors.proxy(fake), method), handle, hook)
+        return handle
+
+    def on_node(self, method: str, node: Node, function: Callable[..., Any]) -> Any:
+        """Register a hook of a node of autograd's graph by a method of its; return the handle."""
+        proxy = self._proxy_of(node)
+        hook = Hook(function)
+        handle = getattr(node, method)(hook)
+        self._record(register_hook_of_node, (proxy, method), handle, hook, node)
+        return handle
+
+    def on_several(self, tensors: Any, function: Callable[..., Any], mode: Any = "all") -> Any:
+        """Register a hook for the gradients of several tensors; return the handle."""
+        fakes = tuple(self._recorder.tensors.fake(tensor) for tensor in tensors)
+        with torch._C.DisableTorchFunction():
+            hook = Hook(function)
+            handle = register_multi_grad_hook(fakes, hook, mode=mode)
+        self._record(register_hook_of_several, (tuple(map(self._recorder.tensors.proxy, fakes)), mode), handle, hook)
+        return handle
+
+    def knows(self, handle: Any) -> bool:
+        """Whether a handle is that of a hook which the program has registered."""
+        return any(kept is handle for kept in self._kept)
+
+    def remove(self, handle: Any) -> None:
+        """Remove a hook of the program."""
+        handle.remove()
+        proxy = self._recorder.tensors.object(handle)
+        self._recorder.emit(self._line(remove_hook, (proxy,), None))
+
+    @property
+    def _recorder(self) -> Any:
+        return self._acquisition.recorder
+
+    def _record(
+        self, register: Callable[..., Any], args: tuple[Any, ...], handle: Any, hook: Hook, *owners: Any
+    ) -> None:
+        """Record the line that registers a hook, and the effect that gives the hook its function."""
+        self._kept += [handle, hook]
+        self._recorder.gradients.hooks.append(hook.function)
+        made = (self._recorder.tensors.made_object(handle), self._recorder.tensors.made_object(hook))
+        self._recorder.emit(self._line(register, args, made))
+        self._acquisition.outside.effects.calls(set_function, (hook, hook.function, *owners))
+
+    def _line(self, function: Callable[..., Any], args: tuple[Any, ...], output: Any) -> BoundSymbol:
+        place = self._acquisition.place()
+        return BoundSymbol(symbol_of(function), args, {}, output, (), place.source, place.module, ordered=True)
+
+    def _proxy_of(self, node: Node) -> Proxy:
+        """The proxy of a node; a line of the trace finds the node when it is met for the first time."""
+        known: Proxy | None = self._recorder.tensors.made(node)
+        if known is not None:
+            return known
+        found = place_of_node(node, self._recorder.tensors.latest)
+        if found is None:
+            raise OperationFailed(
+                f"a hook is registered on {type(node).__name__}, a node of the autograd graph that no tensor of the "
+                "program leads to",
+                fix="register the hook outside the compiled program, or on the `grad_fn` of a tensor that it computes",
+                where=self._acquisition.place().source,
+            )
+        proxy: Proxy = self._recorder.tensors.made_object(node)
+        self._recorder.emit(self._line(node_at, (self._recorder.tensors.proxy(found[0]), found[1]), proxy))
+        return proxy

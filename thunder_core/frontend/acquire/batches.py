@@ -1,0 +1,77 @@
+"""Logical and physical tensors of a program within `torch.vmap`, as functorch calls them.
+
+A level of `vmap` hides one dimension of a tensor: the program sees a logical tensor. The physical one has the batch
+dimensions of all levels first, that of the outermost level before the others, and can be an operand of a sub-trace.
+Outside of `vmap` they are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.transform_levels import Level, is_wrapped
+
+functorch: Any = torch._C._functorch
+
+
+class Batches:
+    """The levels of `vmap` that the program is in, the outermost first, and the tensors that they batch.
+
+    `dimensions` is the number of batch dimensions of a physical tensor.
+    """
+
+    def __init__(self, acquisition: Any, levels: Sequence[Level]) -> None:
+        self._call = acquisition.machine.call
+        self._call_functorch = acquisition.recorder.levels.call
+        self._levels = levels
+        self.dimensions = len(levels)
+
+    def unwrapped(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that the levels wrap, with batch dimensions wherever they are, or without."""
+        while is_wrapped(tensor):
+            tensor = functorch.get_unwrapped(tensor)
+        return tensor
+
+    def physical(self, logical: torch.Tensor) -> torch.Tensor:
+        """Return the physical tensor, contiguous; one that a level does not batch is expanded along its dimension."""
+        tensor = logical
+        for level in reversed(self._levels):
+            value, dimension = self._call_functorch(functorch._unwrap_batched, (tensor, level.number), {})
+            if dimension is None:
+                row = self._call(torch.unsqueeze, value, 0)
+                tensor = self._call(torch.Tensor.expand, row, level.batch_size, *[-1] * value.dim())
+            else:
+                tensor = self._moved(value, dimension, 0)
+        return self._call(torch.Tensor.contiguous, tensor) if self._levels else tensor
+
+    def logical(self, physical: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that the program sees of a physical one."""
+        tensor = physical
+        for level in self._levels:
+            tensor = self._call_functorch(functorch._add_batch_dim, (tensor, 0, level.number), {})
+        return tensor
+
+    def physical_predicate(self, predicate: torch.Tensor) -> torch.Tensor:
+        """Return the physical tensor of one with a single element; it has batch dimensions alone."""
+        return self.physical(self._call(torch.reshape, predicate, ()))
+
+    def where(self, predicate: torch.Tensor, result: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Return `torch.where` of physical tensors, of which the predicate has batch dimensions alone."""
+        ones = [None] * (result.dim() - self.dimensions)
+        widened = self._call(torch.Tensor.__getitem__, predicate, (..., *ones))
+        selected: torch.Tensor = self._call(torch.where, widened, result, other)
+        return selected
+
+    def with_slices_first(self, physical: torch.Tensor) -> torch.Tensor:
+        """Return a physical tensor with the first logical dimension before the batch dimensions."""
+        return self._moved(physical, self.dimensions, 0)
+
+    def with_batches_first(self, stacked: torch.Tensor) -> torch.Tensor:
+        """Return the physical tensor of one whose first logical dimension is before the batch dimensions."""
+        return self._moved(stacked, 0, self.dimensions)
+
+    def _moved(self, tensor: torch.Tensor, source: int, destination: int) -> torch.Tensor:
+        return tensor if source == destination else self._call(torch.movedim, tensor, source, destination)

@@ -1,0 +1,54 @@
+"""The origins of code: PyTorch's own, a context manager's, or the program's, whose lines errors and traces tell."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.frontend.acquire.lookasides import is_native_code
+from thunder_core.tracing.capture.place import Place, generated_place
+
+CONTEXTS = contextlib.__file__
+TORCH_FOLDER = torch.__path__[0]
+CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items
+
+
+class CodeOrigins:
+    """Tells PyTorch's own code from the program's; each code object is looked at once."""
+
+    def __init__(self) -> None:
+        self._library_code: dict[types.CodeType, bool] = {}
+        self._interpreted: dict[types.CodeType, bool] = {}
+
+    def users_line(self, frame: Any) -> SourceLine | None:
+        """The innermost line, from a frame outward, that is neither PyTorch's own nor a context manager's."""
+        while frame is not None and (self._is_library(frame.code) or frame.filename == CONTEXTS):
+            frame = frame.back
+        if frame is None:
+            return None
+        generated = generated_place(frame.filename, frame.lineno)
+        return generated.source if generated else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
+
+    def users_place(self, frame: Any, module: str) -> Place:
+        """The user's line and the innermost module, which code that was generated from a program tells of by itself."""
+        generated = generated_place(frame.filename, frame.lineno) if frame is not None else None
+        return generated or Place(self.users_line(frame), module)
+
+    def interprets(self, function: types.FunctionType) -> bool:
+        """Whether a function is interpreted where C code calls it: PyTorch's own, but for its containers, is not."""
+        code = function.__code__
+        interpreted = self._interpreted.get(code)
+        if interpreted is None:
+            runs_natively = (self._is_library(code) and code.co_filename != CONTAINERS) or is_native_code(function)
+            interpreted = self._interpreted[code] = not runs_natively
+        return interpreted
+
+    def _is_library(self, code: types.CodeType) -> bool:
+        is_library = self._library_code.get(code)
+        if is_library is None:
+            is_library = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
+        return is_library

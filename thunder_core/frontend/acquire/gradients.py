@@ -1,0 +1,125 @@
+"""Gradients of outside tensors: `.grad` and hooks that are read are guarded, and changes of `.grad` are effects."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.recording import Recording
+from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
+from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
+from thunder_core.tracing.capture.gradients import Hooks, Outside
+from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
+from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, as_bound_symbol, symbol_of
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+# Symbols that ask autograd to do something in a backward pass; that of the program has done it while tracing.
+REQUESTS = frozenset(
+    {
+        "torch.Tensor.retain_grad",
+        "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook",
+    }
+)
+
+
+class OutsideGradients(Outside):
+    """Gradients and hooks of tensors from outside, which an acquisition guards as it reads them."""
+
+    def __init__(self, acquisition: Recording) -> None:
+        self.acquisition = acquisition
+
+    def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return a tensor's `.grad`, and guard that it is None, or its metadata."""
+        grad: torch.Tensor | None = tensor.grad
+        self._read(tensor, "grad", grad)
+        return grad
+
+    def require_leaf(self, tensor: torch.Tensor) -> None:
+        """Refuse a tensor that was computed outside, and guard that it is a leaf, as a Parameter always is."""
+        with torch._C.DisableTorchFunction():
+            if tensor.grad_fn is not None:
+                raise OperationFailed(
+                    "backward() would have to continue outside the program, where an input was computed",
+                    fix="compile that part too, or call backward() outside the program",
+                    where=self.acquisition.place().source,
+                )
+            if not isinstance(tensor, torch.nn.Parameter):
+                self._read(tensor, "grad_fn", None)
+
+    def hooks(self, tensor: torch.Tensor) -> Hooks:
+        """Return functions that interpret a tensor's hooks, and guard which hooks it has."""
+        with torch._C.DisableTorchFunction():
+            return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
+
+    def _hooks(self, tensor: torch.Tensor, name: str) -> list[Any]:
+        hooks = getattr(tensor, name)
+        self._read(tensor, name, hooks)
+        self.acquisition.outside.expand(hooks)
+        return [functools.partial(self.acquisition.machine.call, hook) for hook in (hooks or {}).values()]
+
+    def _read(self, tensor: torch.Tensor, name: str, value: Any) -> None:
+        path = self.acquisition.outside.path_of(tensor)
+        if path is not None:
+            self.acquisition.outside.read(path.attribute(name, value), value)
+
+
+def log_gradients(acquisition: Recording) -> None:
+    """Log each change of a `.grad` as an effect."""
+    for tensor, grad in acquisition.recorder.gradients.changed():
+        if acquisition.outside.path_of(tensor) is None:
+            raise OperationFailed(
+                f"the program changes the gradient of a tensor of shape {list(tensor.shape)}, which it cannot find "
+                "again in the next call",
+                fix="pass the tensor as an argument, or keep it in a module or a variable that the program reads",
+            )
+        acquisition.writes.set_attribute(tensor, "grad", grad)
+
+
+def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
+    """Decompose each bound symbol whose intermediates other bound symbols read, or the computation returns.
+
+    A backward pass reads the tensors that the forward operations saved for it, and autocast those that it cast before.
+    """
+    bsyms = tuple(bsyms)
+    autocast_devices = under_autocast(bsyms)
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.outputs}
+    read = {proxy.name for proxy in outputs}
+    decomposed: list[BoundSymbol] = []
+    for bsym in reversed(bsyms):
+        intermediates = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - defined
+        parts = [bsym]
+        if intermediates & read:
+            parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
+            if has_derivative_rule(bsym):  # it may have switched autocast off for itself
+                parts = [*with_autocast_off(parts, autocast_devices.get(id(bsym), ()))]
+        read |= {proxy.name for part in parts for proxy in part.inputs}
+        decomposed += reversed(parts)
+    return tuple(reversed(decomposed))
+
+
+def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
+    """Map each bound symbol with a derivative rule, by its identity, to the devices for which autocast is on there."""
+    on = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
+    devices: dict[int, tuple[str, ...]] = {}
+    for bsym in bsyms:
+        if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
+            on[bsym.args[0]] = bsym.args[1]
+        elif has_derivative_rule(bsym):
+            devices[id(bsym)] = tuple(device for device, enabled in on.items() if enabled)
+    return devices
+
+
+def without_autograd(bsyms: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
+    """Have autograd record none of the bound symbols, for a program that has computed its gradients itself."""
+    kept = (bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in REQUESTS)
+    return (_switch(False), *kept, _switch(True)) if ambient else tuple(kept)
+
+
+def _switch(enabled: bool) -> BoundSymbol:
+    return BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True)

@@ -1,0 +1,54 @@
+"""The program's own objects that a function holds, and whether they are what they were."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.interpreter.reach import PARTS
+
+# Types whose parts the interpreter knows, which holds for derived ones.
+HOLDING = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
+LEAVES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor)
+
+
+class HeldObjects:
+    """The objects that a function holds, by its closure, defaults or partial arguments, and what these hold in turn.
+
+    `is_outside` tells which objects were there before the program: changes of these are told otherwise.
+    """
+
+    def __init__(self, function: Any, is_outside: Callable[[Any], bool]) -> None:
+        self._contents: list[tuple[Any, tuple[Any, ...]]] = []
+        waiting, seen = [function], set[int]()
+        while waiting:
+            value = waiting.pop()
+            if id(value) in seen or isinstance(value, LEAVES) or is_outside(value):
+                continue
+            seen.add(id(value))
+            contents = tuple(contents_of(value))
+            self._contents.append((value, contents))
+            waiting += contents
+
+    def have_changed(self) -> bool:
+        """Whether one of the objects holds other objects than it did."""
+        return any(list(map(id, contents_of(value))) != list(map(id, contents)) for value, contents in self._contents)
+
+
+def contents_of(value: Any) -> Iterator[Any]:
+    """The objects that an object holds directly."""
+    if isinstance(value, types.FunctionType):
+        yield from (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    elif isinstance(value, types.CellType):
+        with suppress(ValueError):  # an empty cell
+            yield value.cell_contents
+    else:
+        kind = next((kind for kind in HOLDING if isinstance(value, kind)), None)
+        yield from () if kind is None else PARTS[kind](value)
+    yield from getattr(value, "__dict__", {}).values()

@@ -1,0 +1,107 @@
+"""Lookasides: what runs in place of a function while a program is being traced.
+
+A lookaside is asked with (acquisition, function, args, kwargs) before its function is called, and answers with the
+callable to run natively instead, or with None to let the call go its way. Each module of this folder is imported.
+"""
+
+from __future__ import annotations
+
+from thunder_core.frontend.acquire.lookasides import compiled
+from thunder_core.frontend.acquire.lookasides.functions import (
+    autograd,
+    checkpoint,
+    coroutines,
+    function,
+    function_transforms,
+    generators,
+    linearize,
+    modules,
+    selective_checkpoint,
+    tensors,
+    wrappers,
+)
+from thunder_core.frontend.acquire.lookasides.operators import (
+    control_flow,
+    element_functions,
+    flex_attention,
+    foreign,
+    higher_order,
+    inlined_operators,
+    transformers_attention,
+    triton_kernels,
+    while_loop,
+)
+from thunder_core.frontend.acquire.lookasides.state import (
+    checks,
+    classes,
+    compiling,
+    containers,
+    context_variables,
+    copies,
+    drawn_arrays,
+    draws,
+    finalizers,
+    identity,
+    imports,
+    numbers,
+    output,
+    state,
+    storages,
+    warned,
+    world,
+)
+from thunder_core.frontend.acquire.lookasides.table import (
+    LOOKASIDES,
+    Lookaside,
+    is_native_code,
+    lookaside,
+    runs_alone,
+    runs_natively,
+)
+
+__all__ = [
+    "LOOKASIDES",
+    "Lookaside",
+    "autograd",
+    "checkpoint",
+    "checks",
+    "classes",
+    "compiled",
+    "compiling",
+    "containers",
+    "context_variables",
+    "control_flow",
+    "copies",
+    "coroutines",
+    "drawn_arrays",
+    "draws",
+    "element_functions",
+    "finalizers",
+    "flex_attention",
+    "foreign",
+    "function",
+    "function_transforms",
+    "generators",
+    "higher_order",
+    "identity",
+    "imports",
+    "inlined_operators",
+    "is_native_code",
+    "linearize",
+    "lookaside",
+    "modules",
+    "numbers",
+    "output",
+    "runs_alone",
+    "runs_natively",
+    "selective_checkpoint",
+    "state",
+    "storages",
+    "tensors",
+    "transformers_attention",
+    "triton_kernels",
+    "warned",
+    "while_loop",
+    "world",
+    "wrappers",
+]

@@ -1,0 +1,1 @@
+"""Lookasides of functions, generators, modules and autograd."""

@@ -1,0 +1,93 @@
+"""torch.utils.checkpoint: the function is traced like any other, and what it makes is marked to be made once more."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint, noop_context_fn
+
+from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint import (
+    call_within,
+    policy_of,
+    saved_operations,
+)
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+
+CHECKS = ("default", "none")  # of whether recomputation is deterministic, which a trace is
+
+UNSAID = (
+    "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; "
+    "use_reentrant=False is recommended."
+)
+
+
+@lookaside(checkpoint)
+def call_checkpointed(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Note which bound symbols belong to the call; PyTorch's own code is left to run for what it refuses."""
+
+    def run(
+        function: Callable[..., Any],
+        *args: Any,
+        use_reentrant: bool | None = None,
+        preserve_rng_state: bool = True,
+        context_fn: Callable[[], Any] = noop_context_fn,
+        determinism_check: str = "default",
+        debug: bool = False,
+        early_stop: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        if use_reentrant is None:
+            warnings.warn(UNSAID, stacklevel=2)
+        contexts = None
+        if context_fn is not noop_context_fn:
+            contexts, _ = acquisition.machine.call(context_fn)
+        cut = use_reentrant is not False and not any(_requires_grad(arg) for arg in args)
+        with torch.no_grad() if cut else nullcontext():
+            return _checkpointed(acquisition, contexts, function, args, kwargs)
+
+    return None if is_refused(kwargs) else run
+
+
+def _checkpointed(
+    acquisition: Any, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a function and mark what it makes; a selective context says what of it is saved all the same."""
+    recorder = acquisition.recorder
+    policy = policy_of(context)
+    start = len(recorder.bound_symbols)
+    try:
+        if context is None or policy is not None:
+            return acquisition.machine.call(function, *args, **kwargs)
+        return call_within(acquisition, context, function, args, kwargs)
+    finally:
+        places = range(start, len(recorder.bound_symbols))
+        bsyms = recorder.bound_symbols[places.start : places.stop]
+        acquisition.checkpointed_ranges.append(places)
+        for proxy in (proxy for bsym in bsyms for proxy in bsym.defines):
+            acquisition.kept_operations.pop(proxy.name, None)
+        if policy is not None and torch.is_grad_enabled():
+            acquisition.kept_operations |= saved_operations(acquisition, policy, bsyms)
+
+
+KNOWN = ("use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop")
+
+
+def is_refused(kwargs: dict[str, Any]) -> bool:
+    """Whether PyTorch refuses a call of `checkpoint`, by its keyword arguments."""
+    contexts = kwargs.get("context_fn", noop_context_fn) is not noop_context_fn
+    if kwargs.get("determinism_check", "default") not in CHECKS:
+        return True
+    if kwargs.get("use_reentrant") is False:
+        return contexts and bool(kwargs.get("debug"))
+    return contexts or bool(kwargs.keys() - set(KNOWN)) or bool(kwargs.get("debug"))
+
+
+def _requires_grad(value: object) -> bool:
+    """Whether autograd follows an argument: if it follows none, the reentrant variant leaves autograd off."""
+    return isinstance(value, torch.Tensor) and value.requires_grad

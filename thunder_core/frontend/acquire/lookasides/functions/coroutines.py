@@ -1,0 +1,96 @@
+"""asyncio: a coroutine that only computes is run where it stands, without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.sharp import is_users_code
+
+ASKING = ("get_running_loop", "get_event_loop", "_get_event_loop")
+
+
+@lookaside(asyncio.run)
+def run_coroutine(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """`asyncio.run` of a coroutine in a context of its own; what else it is given is refused by asyncio."""
+    if not args or not inspect.iscoroutine(args[0]) or asyncio._get_running_loop() is not None:
+        return function
+    context = contextvars.copy_context()
+    return lambda main, **options: context.run(drive_all, acquisition, main)
+
+
+def drive_all(acquisition: Any, main: Any) -> Any:
+    """Run a coroutine to its end, and then close the asynchronous generators that it left, as a loop does."""
+    begun: list[Any] = []
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=begun.append, finalizer=lambda generator: None)
+    acquisition.asyncio_run_depth += 1
+    try:
+        try:
+            return drive(acquisition, main)
+        finally:
+            for generator in begun:
+                drive(acquisition, generator.aclose())
+    finally:
+        acquisition.asyncio_run_depth -= 1
+        sys.set_asyncgen_hooks(*hooks)
+
+
+def drive(acquisition: Any, coroutine: Any) -> Any:
+    """Run a coroutine to its end; one that steps aside for others goes on at once, as there are none."""
+    while True:
+        try:
+            awaited = acquisition.machine.natively(coroutine.send, (None,), {})
+        except StopIteration as stop:
+            return stop.value
+        if awaited is not None:
+            coroutine.close()
+            raise refusal(acquisition, f"a coroutine waits for a {type(awaited).__name__}")
+
+
+@lookaside(*(getattr(asyncio.events, name) for name in ASKING if hasattr(asyncio.events, name)), asyncio.current_task)
+def ask_for_loop(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """There is no loop while a program is traced: what needs one to wait, or to run tasks, is refused."""
+    return partial(refuse, acquisition) if acquisition.asyncio_run_depth else None
+
+
+@lookaside(asyncio.new_event_loop)
+def make_loop(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Nor can the program make one."""
+    return partial(refuse, acquisition)
+
+
+def refuse(acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse what needs an event loop."""
+    raise refusal(acquisition, "the program needs an event loop, to wait or to run tasks")
+
+
+def users_line(frame: Any) -> SourceLine | None:
+    """The innermost line that is the user's, and not asyncio's."""
+    while frame is not None and not is_users_code(frame.code):
+        frame = frame.back
+    return None if frame is None else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
+
+
+def refusal(acquisition: Any, what: str) -> OperationFailed:
+    """The error, kept in case the program swallows it."""
+    acquisition.recorder.failure = OperationFailed(
+        f"{what}, which a trace cannot do",
+        fix="await coroutines that only compute, or compile the function that they call instead of its event loop",
+        where=users_line(acquisition.machine.frame),
+    )
+    error: OperationFailed = acquisition.recorder.failure
+    return error

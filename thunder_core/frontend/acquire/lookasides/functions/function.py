@@ -1,0 +1,122 @@
+"""torch.autograd.Function: an operation with its own backward is one bound symbol, whatever it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch._functorch.autograd_function import (
+    VmapInfo,
+    has_overridden_vmap_rule,
+    unpack_outputs,
+    vmapify_autograd_function,
+)
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.utils.checkpoint import CheckpointFunction
+
+from thunder_core.frontend.acquire.applied_functions import own_methods
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.tracing.capture.fakes.tensors import tensors_in
+from thunder_core.tracing.capture.torch_facts.modes import without_functions
+from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
+from thunder_core.tracing.capture.transform_levels import wrapped_in
+from thunder_core.tracing.library.backward_hooks import pass_gradients
+
+FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program
+
+
+@lookaside(APPLY)
+def apply(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Record it as one operation where autograd follows it, and else as those that its forward consists of.
+
+    What the forward of the first kind reads runs with the program, natively.
+    """
+    kind, levels = args[0], acquisition.recorder.levels
+    if levels.depth or wrapped_in(args[1:]):
+        return lambda kind, *args, **kwargs: levels.call(within_levels(acquisition, kind).apply, args, kwargs)
+    if kind is BackwardHookFunction and _is_followed(acquisition.recorder, args[1:]):
+        return lambda kind, *tensors: _as_one_operation(acquisition, pass_gradients, tensors)
+    is_foreign = acquisition.runs_through_functions or issubclass(kind, FOREIGN)
+    if is_foreign or not tensors_in(args[1:]) or not _is_followed(acquisition.recorder, args[1:]):
+        return None
+    return lambda kind, *args, **kwargs: acquisition.functions.apply(kind, args, kwargs)
+
+
+def call_from_c(
+    acquisition: Any, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The function to call where C code applies a `torch.autograd.Function`.
+
+    Where Python code leads to that C code, the lookaside has been asked about the Python code.
+    """
+    replacement = apply(acquisition, function, (kind, *args), kwargs) if IS_APPLIED_IN_C else None
+    return partial(_apply_to_fakes, acquisition, function) if replacement is None else partial(replacement, kind)
+
+
+def _apply_to_fakes(acquisition: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Apply a function to fakes: its node in autograd's graph then leads to where theirs do."""
+    acquisition.before_native(function, args, kwargs)
+    tensors = acquisition.recorder.tensors
+    positional, by_name = with_defaults(function.__self__, args, kwargs)
+    fakes = tuple(tensors.fake(one) if isinstance(one, torch.Tensor) else one for one in positional)
+    named = {name: tensors.fake(one) if isinstance(one, torch.Tensor) else one for name, one in by_name.items()}
+    with acquisition.functions.unfollowed((*fakes, *named.values())):
+        return tensors.to_real(acquisition.machine.natively(function, fakes, named))
+
+
+def _as_one_operation(acquisition: Any, function: Callable[..., Any], args: Any) -> Any:
+    with without_functions():
+        return acquisition.recorder.function(function, args, {})
+
+
+def within_levels(acquisition: Any, kind: Any) -> Any:
+    """The function as a class that PyTorch's function transforms take apart; what comes out beneath them is recorded.
+
+    Its methods are interpreted. Where autograd follows what comes out, that is one operation with the function's own
+    backward, and else the operations that it consists of.
+    """
+
+    class Lowered(kind):  # type: ignore[misc]
+        generate_vmap_rule = False
+
+        @classmethod
+        def apply(cls, *args: Any, **kwargs: Any) -> Any:
+            if torch._C._are_functorch_transforms_active() or not _is_followed(acquisition.recorder, args):
+                return super().apply(*args, **kwargs)
+            return acquisition.functions.apply(kind, args, kwargs)
+
+    if kind.generate_vmap_rule and not has_overridden_vmap_rule(kind):
+        Lowered.vmap = staticmethod(partial(_vmap_of_element, acquisition, kind))
+    else:
+        Lowered.generate_vmap_rule = kind.generate_vmap_rule
+    for name in own_methods(kind):
+        setattr(Lowered, name, staticmethod(partial(_interpreted, acquisition, getattr(kind, name))))
+    return _called_like(Lowered, kind)
+
+
+def _is_followed(recorder: Any, args: Any) -> bool:
+    """Whether autograd follows what is done to these tensors, or a derivative is being taken of what is recorded."""
+    tensors = (recorder.tensors.fake(one) if recorder.knows(one) else one for one in tensors_in(args))
+    with torch._C.DisableTorchFunction():
+        follows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return follows or recorder.derivatives_in_progress > 0
+
+
+def _interpreted(acquisition: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with torch._C._EnableTorchFunction():
+        return acquisition.machine.call(method, *args, **kwargs)
+
+
+def _vmap_of_element(acquisition: Any, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
+    """The rule for batches that PyTorch generates of what a function does to one element."""
+    batched = _called_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
+    return unpack_outputs(within_levels(acquisition, batched).apply(*operands))
+
+
+def _called_like(kind: Any, other: Any) -> Any:
+    kind.__name__, kind.__qualname__, kind.__module__ = other.__name__, other.__qualname__, other.__module__
+    return kind

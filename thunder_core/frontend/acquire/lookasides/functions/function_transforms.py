@@ -1,0 +1,125 @@
+"""torch.vmap and torch.func: their own Python code is interpreted, and operations inside are taken apart by PyTorch.
+
+The functions here are functorch's in C, by which that code enters and leaves levels, wraps tensors and unwraps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch._dynamo import compiled_autograd
+from torch._functorch import predispatch
+from torch._functorch.eager_transforms import (
+    enable_inplace_requires_grad,
+    enter_jvp_nesting,
+    exit_jvp_nesting,
+    grad_increment_nesting,
+    jvp_increment_nesting,
+)
+from torch._functorch.vmap import vmap_increment_nesting
+from torch.autograd import forward_ad
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.tracing.capture.transform_levels import Context, TransformLevels
+
+functorch: Any = torch._C._functorch
+# Modules whose globals are not guarded: PyTorch's own code, which counts the levels that it is in by some of them.
+FUNCTION_TRANSFORMS = frozenset(f"torch._functorch.{name}" for name in ("apis", "eager_transforms", "utils", "vmap"))
+BATCHES = {
+    predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
+    functorch._vmap_increment_nesting: functorch._vmap_decrement_nesting,
+}
+# PyTorch 2.11 has these functions in C alone.
+JVP_LEVELS = getattr(predispatch, "_jvp_increment_nesting", None), getattr(predispatch, "_jvp_decrement_nesting", None)
+UNWRAP_FOR_GRAD = getattr(predispatch, "_unwrap_for_grad", None)
+DERIVATIVES = {
+    functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
+    **dict([JVP_LEVELS] if None not in JVP_LEVELS else []),
+    functorch._jvp_increment_nesting: functorch._jvp_decrement_nesting,
+    enter_jvp_nesting: exit_jvp_nesting,
+}
+LEAVES = {**BATCHES, **DERIVATIVES}  # what leaves a level, by what enters it
+CONTEXTS: dict[Callable[..., Any], Any] = {
+    grad_increment_nesting: functorch._grad_increment_nesting,
+    jvp_increment_nesting: enter_jvp_nesting,
+    vmap_increment_nesting: functorch._vmap_increment_nesting,
+}
+WRAPPING = (
+    predispatch._add_batch_dim,
+    functorch._add_batch_dim,
+    predispatch._remove_batch_dim,
+    functorch._remove_batch_dim,
+    functorch._wrap_for_grad,
+    *([UNWRAP_FOR_GRAD] if UNWRAP_FOR_GRAD is not None else []),
+    functorch._unwrap_for_grad,
+    functorch._unwrap_batched,
+    forward_ad.make_dual,
+    forward_ad.unpack_dual,
+)
+
+
+@lookaside(*LEAVES)
+def enter_level(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The program enters a level, inside which tensors are wrapped."""
+    differentiates = function in DERIVATIVES
+    leave = LEAVES[function]
+    return lambda *args: acquisition.recorder.levels.enter(function, args, leave, differentiates=differentiates)
+
+
+@lookaside(*LEAVES.values())
+def leave_level(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The program leaves a level."""
+    return partial(TransformLevels.leave, acquisition.recorder.levels)
+
+
+@lookaside(*CONTEXTS)
+def enter_level_for_a_while(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The program is in a level while a context manager of PyTorch's lasts."""
+    levels, enter = acquisition.recorder.levels, CONTEXTS[function]
+
+    def run(*args: Any) -> Context:
+        differentiates = enter in DERIVATIVES
+        entered = partial(levels.enter, enter, args, LEAVES[enter], differentiates=differentiates)
+        return Context(entered, levels.leave)
+
+    return run
+
+
+@lookaside(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad, compiled_autograd._disable)
+def run_context_natively(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """PyTorch's transforms switch off what they cannot do with, while they last."""
+    if function is torch.autograd.graph.disable_saved_tensors_hooks and not str(args[:1]).startswith("('torch.func"):
+        return None
+
+    def run(*args: Any) -> Context:
+        context = function(*args)
+        return Context(context.__enter__, partial(context.__exit__, None, None, None))
+
+    return run
+
+
+@lookaside(*WRAPPING)
+def wrap(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A tensor from outside of the level is wrapped, or unwrapped: its fake is."""
+    return lambda *args, **kwargs: acquisition.recorder.levels.call(function, args, kwargs)
+
+
+@lookaside(predispatch.lazy_load_decompositions, forward_ad.exit_dual_level)
+def run_natively(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """PyTorch keeps its own state of derivatives, which is no state of the program's."""
+    return partial(function)  # which is no function that is interpreted

@@ -1,0 +1,53 @@
+"""torch.func.linearize: the derivative at a place, as the transpose of the transpose that `vjp` gives.
+
+Eager PyTorch runs the function twice and traces it with `make_fx`. Here it runs once, and what the derivative reads of
+it is computed before the derivative is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.func import linearize, vjp
+from torch.utils._pytree import tree_flatten, tree_map
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+
+PROPERTIES = ("shape", "device", "dtype")  # of tangents, which are those of the primals
+
+
+@lookaside(linearize)
+def call_linearized(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Give the value of a function and its derivative there."""
+    call = acquisition.machine.call
+
+    def run(linearized: Callable[..., Any], *primals: Any) -> Any:
+        output, transposed = call(vjp, linearized, *primals)
+        zeros = tree_map(torch.zeros_like, output)
+        _, derivative = call(vjp, transposed, zeros)
+        return output, partial(_apply, call, derivative, primals)
+
+    return run
+
+
+def _apply(call: Callable[..., Any], derivative: Callable[..., Any], primals: Sequence[Any], *tangents: Any) -> Any:
+    """Apply the derivative to tangents, which PyTorch checks like this."""
+    flat_primals, primals_structure = tree_flatten(tuple(primals))
+    flat_tangents, structure = tree_flatten(tangents)
+    if structure != primals_structure:
+        raise RuntimeError(
+            f"Expected the tangents {structure} to have the same argspec as the primals {primals_structure}"
+        )
+    for place, (primal, tangent) in enumerate(zip(flat_primals, flat_tangents, strict=True)):
+        for name in PROPERTIES:
+            if getattr(tangent, name) != getattr(primal, name):
+                raise RuntimeError(
+                    f"tangent:{place} with {name} {getattr(tangent, name)} in flattened pytree doesn't match the "
+                    f"{name} {getattr(primal, name)} of the corresponding primal."
+                )
+    return call(derivative, tangents)[0]

@@ -1,0 +1,73 @@
+"""Contexts of checkpoints: PyTorch's selective ones say which operations are saved, others surround the function."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, SelectiveCheckpointContext
+from torch.utils.checkpoint import _CachingTorchDispatchMode as SavingMode
+
+from thunder_core.tracing.capture.fakes.fake import fake_like
+from thunder_core.tracing.capture.torch_facts.modes import without_functions
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+Policy = Callable[..., Any]  # of a context, an aten operation and its arguments: a CheckpointPolicy, or whether to save
+SAVING = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+TELLS_OUTPUT = "op_output" in inspect.signature(SelectiveCheckpointContext).parameters
+UNENTERED = (
+    "the second context of torch.utils.checkpoint is not entered, because the backward runs the traced operations"
+)
+
+
+def policy_of(context: object) -> Policy | None:
+    """The policy of one of PyTorch's selective contexts; None for a context of another kind."""
+    return context.policy_fn if type(context) is SavingMode else None
+
+
+def call_within(acquisition: Any, context: object, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function within a context manager, whose methods are interpreted like the function."""
+    machine = acquisition.machine
+    acquisition.note_edge(UNENTERED)
+    stack = machine.call(ExitStack)
+    machine.call(stack.enter_context, context)
+    try:
+        result = machine.call(function, *args, **kwargs)
+    except BaseException:
+        if not machine.call(stack.__exit__, *sys.exc_info()):
+            raise
+        return None
+    machine.call(stack.__exit__, None, None, None)
+    return result
+
+
+def saved_operations(acquisition: Any, policy: Policy, bsyms: Iterable[BoundSymbol]) -> dict[str, frozenset[str]]:
+    """The names of the aten operations whose results a policy saves, by the names that their bound symbols define."""
+    saved: dict[str, frozenset[str]] = {}
+    end = len(acquisition.recorder.bound_symbols)
+    for bsym in bsyms:
+        names = frozenset(one.symbol.name for one in bsym.operations if _is_saved(acquisition, policy, one))
+        saved |= dict.fromkeys((proxy.name for proxy in bsym.defines), names) if names else {}
+    acquisition.recorder.replace_from(end, ())  # a policy may look at tensors, which computes nothing of the program's
+    return saved
+
+
+def _is_saved(acquisition: Any, policy: Policy, operation: BoundSymbol) -> bool:
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload) or target in SAC_IGNORED_OPS:
+        return False
+
+    def fake(leaf: Any) -> Any:
+        return fake_like(leaf, acquisition.recorder.tensors.mode) if isinstance(leaf, TensorProxy) else leaf
+
+    with without_functions():
+        args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), fake)
+    told = {"is_recompute": False, **({"op_output": output} if TELLS_OUTPUT else {})}
+    answer = acquisition.machine.call(policy, SelectiveCheckpointContext(**told), target, *args, **kwargs)
+    return answer if isinstance(answer, bool) else answer in SAVING

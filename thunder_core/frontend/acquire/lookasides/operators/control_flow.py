@@ -1,0 +1,226 @@
+"""`torch.cond`, `scan` and `map`: the functions that they take become sub-traces of one bound symbol.
+
+What a function reads besides its arguments is an operand of the call. PyTorch's entry functions have checked the
+arguments by then, and its rules hold for the functions: they change nothing that they have not made, and return memory
+of their own. Branches whose results differ in shape or in numbers are told apart by the value of the predicate, which
+is guarded.
+
+Within `torch.vmap` the functions are called with logical tensors, and the operator once with physical ones (`batches`).
+A predicate that is batched itself chooses between the results of both branches, element by element of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch._higher_order_ops.utils import check_meta_consistency
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
+from thunder_core.frontend.acquire.subtraces import Subtraces
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.capture.transform_levels import is_wrapped
+from thunder_core.tracing.ir.proxy import TensorProxy, slice_proxy
+from thunder_core.tracing.library.control_flow import cond, map_slices, scan
+
+PAIR = 2
+SAME_NUMBERS = "let both branches return tensors, or the same numbers"
+
+
+@higher_order("cond")
+def branch(
+    acquisition: Any, predicate: Any, true_branch: Callable[..., Any], false_branch: Callable[..., Any], operands: Any
+) -> Any:
+    """Record both branches, and a call of one of them by the value that the predicate has at each call."""
+    call = acquisition.machine.call
+    if not isinstance(predicate, torch.Tensor):
+        return call(true_branch if predicate else false_branch, *operands)
+    subtraces = Subtraces(acquisition, "torch.cond")
+    batches = subtraces.batches
+    given = [batches.unwrapped(leaf) for leaf in tree_flatten(operands)[0] if isinstance(leaf, torch.Tensor)]
+    outputs: list[tuple[list[Any], Any]] = []
+
+    def run(function: Callable[..., Any]) -> list[torch.Tensor]:
+        leaves, structure = tree_flatten(call(function, *operands))
+        leaves = [batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        outputs.append((leaves, structure))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    branches = {
+        name: subtraces.record(function, partial(run, function), given)
+        for name, function in (("true_branch", true_branch), ("false_branch", false_branch))
+    }
+    (leaves, structure), (others, other_structure) = outputs
+    if structure != other_structure:
+        raise RuntimeError(
+            f"Unmatched output spec from torch.cond branches: true branch tree_spec {structure} vs "
+            f"false branch tree_spec {other_structure}."
+        )
+    if is_wrapped(predicate):
+        subtraces.inline(branches.values())
+        return tree_unflatten(select_by_predicate(subtraces, predicate, leaves, others), structure)
+    if not are_alike(subtraces, leaves, others):
+        return call(true_branch if call(bool, predicate) else false_branch, *operands)
+    read = subtraces.operands(branches.values(), ())
+    followed = are_followed(subtraces, read)
+    results = [subtraces.like(result, requires_grad=followed) for result in branches["true_branch"].results]
+    traces = [subtraces.trace(recording, name, (), read) for name, recording in branches.items()]
+    subtraces.emit(cond, (subtraces.recorder.proxy_of(predicate), *traces, read), results)
+    remaining = iter(subtraces.to_program(results))
+    return tree_unflatten([next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], structure)
+
+
+def select_by_predicate(
+    subtraces: Subtraces, predicate: torch.Tensor, leaves: Sequence[Any], others: Sequence[Any]
+) -> list[Any]:
+    """Select between the results of two branches, given as physical tensors, by a batched predicate."""
+    call, batches = subtraces.acquisition.machine.call, subtraces.batches
+    predicate = call(torch.reshape, predicate, ())
+    results: list[Any] = []
+    for one, other in zip(leaves, others, strict=True):
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            results.append(call(torch.where, predicate, batches.logical(one), batches.logical(other)))
+        elif is_same_number(one, other):
+            results.append(one)
+        else:
+            raise subtraces.refuse("returns other numbers than the other branch, inside `vmap`", SAME_NUMBERS)
+    return results
+
+
+def is_same_number(one: Any, other: Any) -> bool:
+    """Whether two results that are no tensors are of one type and equal: 1, 1.0 and True are not the same."""
+    return type(one) is type(other) and (one is other or one == other)
+
+
+def are_alike(subtraces: Subtraces, leaves: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether the results of two branches are of one kind, so that a name may stand for either.
+
+    Raises as PyTorch does for tensors that differ in more than their sizes.
+    """
+    pairs = list(zip(leaves, others, strict=True))
+    if any(isinstance(one, torch.Tensor) is not isinstance(other, torch.Tensor) for one, other in pairs):
+        return False
+    if any(not isinstance(one, torch.Tensor) and not is_same_number(one, other) for one, other in pairs):
+        return False
+    tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
+    fakes = [tuple(map(subtraces.recorder.tensors.fake, pair)) for pair in tensors]
+    if any(one.shape != other.shape for one, other in fakes):
+        return False
+    require_alike([one for one, _ in fakes], [other for _, other in fakes], "true_fn_output", "false_fn_output")
+    return all(one.stride() == other.stride() for one, other in fakes)
+
+
+def are_followed(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
+    """Whether autograd is on and some input requires a gradient: then all floating-point results require one."""
+    tensors = (subtraces.recorder.tensors.named(one.name) for one in inputs if isinstance(one, TensorProxy))
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
+
+
+def check_carried(subtraces: Subtraces, results: Sequence[Any], given: Sequence[Any], name: str, of: str) -> None:
+    """Raise as PyTorch does for carried values with other types or metadata than those that the function was given."""
+    fakes, others = ([subtraces.fake(value) for value in values] for values in (results, given))
+    require_alike(fakes, others, name, of)
+    pairs = [pair for pair in zip(fakes, others, strict=True) if isinstance(pair[0], torch.Tensor)]
+    if any(one.stride() != other.stride() for one, other in pairs):
+        raise subtraces.refuse("returns a carried tensor with other strides than its input", "return `x.contiguous()`")
+
+
+def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name_of_others: str) -> None:
+    """Raise as PyTorch does for values that differ in number, type, shape, dtype or device."""
+    with without_our_functions():
+        check_meta_consistency(list(results), list(others), name, name_of_others, include_contiguity=False)
+
+
+@higher_order("scan")
+def scanned(
+    acquisition: Any,
+    combine: Callable[..., Any],
+    initial: Sequence[Any],
+    slices: Sequence[Any],
+    additional_inputs: Sequence[Any],
+) -> Any:
+    """Record the function that combines, and a loop over the slices of tensors."""
+    flat = Flattened(acquisition, combine)
+
+    def checked(*args: Any) -> list[Any]:
+        leaves = flat(*args)
+        require_carry(flat.results, len(initial))
+        return leaves
+
+    results = over_slices(Subtraces(acquisition, "scan"), scan, combine, checked, initial, slices, additional_inputs)
+    return tree_unflatten(list(results), flat.structure)
+
+
+def require_carry(results: Any, count: int) -> None:
+    """Raise `RuntimeError`, as PyTorch does, unless `results` are a pair whose first element has `count` tensors."""
+    if not isinstance(results, tuple | list) or len(results) != PAIR:
+        raise RuntimeError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(results).__name__}")
+    if len(tree_flatten(results[0])[0]) != count:
+        raise RuntimeError("Expected init and carry to have same number of outputs")
+
+
+@higher_order("map_impl")
+def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
+    """Record the function that is mapped, and a loop over the slices of tensors; None is not stacked."""
+    flat = Flattened(acquisition, body)
+
+    def tensors(*args: Any) -> list[Any]:
+        return [leaf for leaf in flat(*args) if leaf is not None]
+
+    results = iter(over_slices(Subtraces(acquisition, "map"), map_slices, body, tensors, (), slices, additional))
+    leaves = [None if leaf is None else next(results) for leaf in tree_flatten(flat.results)[0]]
+    return tree_unflatten(leaves, flat.structure)
+
+
+class Flattened:
+    """Interprets a function of the program and gives the leaves of its `results`, whose `structure` is kept."""
+
+    def __init__(self, acquisition: Any, function: Callable[..., Any]) -> None:
+        self._call = partial(acquisition.machine.call, function)
+        self.results: Any = None
+        self.structure: Any = None
+
+    def __call__(self, *args: Any) -> list[Any]:
+        """Call the function, and give the leaves of its results."""
+        self.results = self._call(*args)
+        leaves, self.structure = tree_flatten(self.results)
+        return leaves
+
+
+def over_slices(
+    subtraces: Subtraces,
+    operator: Callable[..., Any],
+    function: Callable[..., Any],
+    call: Callable[..., Sequence[Any]],
+    initial: Sequence[Any],
+    slices: Sequence[Any],
+    additional: Sequence[Any],
+) -> tuple[torch.Tensor, ...]:
+    """Record a function of carried tensors and slices, and the operator that calls it for one slice after another.
+
+    `call` interprets the function and returns its results in a row.
+    """
+    recorder, batches = subtraces.recorder, subtraces.batches
+    starts = [recorder.proxy_of(batches.physical(tensor)) for tensor in initial]
+    stacks = [batches.with_slices_first(batches.physical(tensor)) for tensor in slices]
+    sliced = [recorder.proxy_of(tensor) for tensor in stacks]
+    given = [subtraces.placeholder(proxy) for proxy in (*starts, *map(slice_proxy, sliced))]
+    inputs = subtraces.to_program(given)
+    recording = subtraces.record(function, lambda: [*map(batches.physical, call(*inputs, *additional))], given)
+    carried, rows = recording.results[: len(starts)], recording.results[len(starts) :]
+    check_carried(subtraces, carried, given[: len(starts)], "carry", "init")
+    read = subtraces.operands((recording,), given)
+    trace = subtraces.trace(recording, "combine", [recorder.proxy_of(tensor) for tensor in given], read)
+    length = recorder.tensors.fake(stacks[0]).shape[0]
+    followed = are_followed(subtraces, (*starts, *sliced, *read))
+    results = [
+        *(subtraces.like(one, requires_grad=followed) for one in carried),
+        *(subtraces.stacked(one, length, requires_grad=followed) for one in rows),
+    ]
+    args = (trace, tuple(starts), tuple(sliced), read) if starts else (trace, tuple(sliced), read)
+    subtraces.emit(operator, args, results)
+    stacked = map(batches.with_batches_first, results[len(starts) :])
+    return subtraces.to_program((*results[: len(starts)], *stacked))

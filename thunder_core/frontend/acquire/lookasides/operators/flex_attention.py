@@ -1,0 +1,72 @@
+"""Flex attention: the score and mask functions of a program are traced for all scores at once.
+
+PyTorch's own definition of the operator batches them by `torch.vmap` and makes ordinary operations of all, which eager
+PyTorch runs too; so its results are eager's to the bit, and its derivative is that of these operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch._higher_order_ops.flex_attention import sdpa_dense
+from torch._higher_order_ops.utils import setup_compilation_env
+from torch.nn.attention import flex_attention
+
+from thunder_core.frontend.acquire.lookasides.operators.element_functions import Call, attention_of
+from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+
+ADVICE = "flex_attention_performance"  # the warning that says to use torch.compile
+
+
+@higher_order("flex_attention")
+def attend(
+    acquisition: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """Interpret PyTorch's definition, on tensors of autocast's type where it is on, and without autocast."""
+    device = query.device.type
+    if not torch.is_autocast_enabled(device):
+        return _attended(acquisition, query, key, value, *args, **kwargs)
+    dtype = torch.get_autocast_dtype(device)
+    with torch.autocast(device, enabled=False):
+        cast = (_cast(tensor, dtype) for tensor in (query, key, value))
+        return _attended(acquisition, *cast, *args, **kwargs)
+
+
+def _attended(acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+    """Interpret PyTorch's definition, and note what its lines compute, for executors that have one kernel for it."""
+    effects = acquisition.outside.effects.effects
+    before, start = len(effects), len(acquisition.recorder.bound_symbols)
+    results = acquisition.machine.call(sdpa_dense, *args, **kwargs)
+    call = Call(*args[: len(Call._fields)])
+    is_plain = len(effects) == before and not kwargs and not any(args[len(Call._fields) :])
+    if is_plain and not acquisition.recorder.levels.depth and not results[0].requires_grad:
+        attention = attention_of(acquisition, call, start)
+        if attention is not None:
+            acquisition.attentions[acquisition.recorder.proxy_of(results[0]).name] = attention
+    return results
+
+
+def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Convert as autocast does: floating-point numbers alone, and none of double precision."""
+    return tensor.to(dtype) if tensor.is_floating_point() and tensor.dtype is not torch.float64 else tensor
+
+
+@lookaside(flex_attention._warn_once)
+def warn_once(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Give no advice to compile what is compiled."""
+    advice = kwargs.get("warning_id", args[0] if args else None)
+    return (lambda *_, **__: None) if advice == ADVICE else None
+
+
+@lookaside(setup_compilation_env)
+def compile_nothing(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Leave Dynamo as it is, which eager PyTorch sets up to compile the operator with the backend `eager`."""
+    return lambda: nullcontext("eager")

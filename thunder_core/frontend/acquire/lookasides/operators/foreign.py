@@ -1,0 +1,110 @@
+"""PyTorch's own compilers, tracers and transforms of functions, where a program calls them.
+
+What `torch.compile` made is traced through as the function that it was made of, since a compiled program takes its
+place. The others run functions under modes of their own, past the tracer: they are refused with the program's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.autograd import forward_ad
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import uncompiled_attention
+from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_of
+from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, install_hooks
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.tracing.capture.failures import hides
+
+ORIGINAL = "_torchdynamo_orig_callable"  # of what torch.compile and torch.compiler.disable give: what they were given
+DYNAMO = ("torch._dynamo.", "thunder_core.compilation.dynamo.")
+OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
+
+C: Any = torch._C
+DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
+WRITES = "; or call the function itself: the transform Functionalize replaces in-place writes"
+NESTING = {  # by the function that enters a transform, its name, and what to write instead
+    C._functorch._func_increment_nesting: ("torch.func.functionalize", WRITES),
+    forward_ad.enter_dual_level: ("forward-mode derivatives (torch.autograd.forward_ad)", DERIVATIVES),
+}
+# Functions that trace what they are given, by their modules and names: some of these modules take long to import.
+TRACERS = {
+    ("torch.jit._trace", "trace"): "torch.jit.trace",
+    ("torch.jit._trace", "trace_module"): "torch.jit.trace_module",
+    ("torch.jit._freeze", "freeze"): "torch.jit.freeze",
+    ("torch.jit._freeze", "optimize_for_inference"): "torch.jit.optimize_for_inference",
+    ("torch.export", "export"): "torch.export.export",
+    ("torch.export._trace", "_export"): "torch.export.export",
+    ("torch._dynamo.eval_frame", "export"): "torch._dynamo.export",
+    ("torch._dynamo.eval_frame", "explain"): "torch._dynamo.explain",
+    ("torch._functorch.aot_autograd", "aot_function"): "aot_function",
+    ("torch._functorch.aot_autograd", "aot_module"): "aot_module",
+    ("torch._inductor", "aot_compile"): "torch._inductor.aot_compile",
+    ("torch.onnx", "export"): "torch.onnx.export",
+}
+
+
+@lookaside(*NESTING)
+def enter_transform(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A transform of a function is refused before it begins; `jvp` of torch.func enters a dual level within its own."""
+    if function is forward_ad.enter_dual_level and acquisition.recorder.levels.depth:
+        return function
+    return refuse(acquisition, *NESTING[function])
+
+
+def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
+    """The stand-in for a Python function that is known by its name; None for all others."""
+    original = plain.__dict__.get(ORIGINAL)
+    if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):  # and no wrapper of it
+        acquisition.outside.attribute(plain, ORIGINAL, original)
+        owner = () if plain is function else (function.__self__,)
+        return lambda *args, **kwargs: acquisition.machine.call(original, *owner, *args, **kwargs)
+    if (replaced := launch_of(acquisition, function, plain) or uncompiled_attention(acquisition, plain)) is not None:
+        return replaced
+    if not _is_known(plain.__module__, plain.__qualname__):
+        return None
+    name = (plain.__module__, plain.__qualname__)
+    stand_in = STAND_INS.get(name)
+    return refuse(acquisition, TRACERS[name]) if stand_in is None else stand_in(acquisition, function)
+
+
+def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> NoReturn:
+    """Raise the error for an operator that takes functions; it is kept, in case the program swallows it."""
+    acquisition.recorder.failure = hides(operator, acquisition.place().source)
+    raise acquisition.recorder.failure
+
+
+def refuse(acquisition: Any, what: str, otherwise: str = "") -> NoReturn:
+    """Raise the error for what runs functions past the tracer; it is kept, in case the program swallows it."""
+    acquisition.recorder.failure = OperationFailed(
+        f"the program calls {what}, which runs a function that the tracer cannot see",
+        fix=f"call it outside the compiled program, or compile its result{otherwise}",
+        where=acquisition.place().source,
+    )
+    raise acquisition.recorder.failure
+
+
+@cache
+def _is_known(module: str | None, name: str) -> bool:
+    return (module, name) in TRACERS or (module, name) in STAND_INS
+
+
+def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A module that torch.compile made runs as the module that it was made of."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        module, *rest = args if type(function).__name__ == "function" else (function.__self__, *args)
+        original = acquisition.machine.load_attr(module, "_orig_mod")
+        return acquisition.machine.call(original, *rest, **kwargs)
+
+    return run
+
+
+STAND_INS = {OPTIMIZED_MODULE: _run_module, INSTALLER: install_hooks}

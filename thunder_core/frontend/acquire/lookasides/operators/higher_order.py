@@ -1,0 +1,71 @@
+"""Higher-order operators: those of PyTorch's operators that take functions, and the handlers that trace them.
+
+PyTorch's entry functions (`torch.cond`, `while_loop`, `scan`, `map`) are interpreted like all Python code, so that they
+check their arguments in their own words. In eager PyTorch they compile their operator; here it is called, and its
+handler records it. An operator without a handler is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from torch._higher_order_ops import utils
+from torch._ops import HigherOrderOperator
+
+from thunder_core.frontend.acquire.lookasides.operators.foreign import refuse_operator
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+
+Handler = Callable[..., Any]  # of (acquisition, *args, **kwargs); what it returns is the result of the operator
+
+HANDLERS: dict[str, Handler] = {}
+
+
+def higher_order(*names: str) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the handler of the operators of these names."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable[..., Any]:
+    """The stand-in for a higher-order operator; refuses those without a handler."""
+    handler = HANDLERS.get(operator._name)
+    return refuse_operator(acquisition, operator) if handler is None else partial(handler, acquisition)
+
+
+# PyTorch calls an operator by the first of these from 2.12 on, and by the second in 2.11.
+COMPILE_AND_CALL: Any = getattr(utils, "_hop_compile_and_call", None)
+MAYBE_COMPILE_AND_RUN: Any = getattr(utils, "_maybe_compile_and_run_fn", None)
+
+
+def call_uncompiled(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Interpret the function that calls an operator, which eager PyTorch compiles."""
+
+    def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
+        return acquisition.machine.call(function, *args, **(kwargs or {}))
+
+    return run
+
+
+def run_uncompiled(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Interpret the function that calls an operator, whose arguments PyTorch passes one by one."""
+
+    def run(function: Callable[..., Any], *args: Any) -> Any:
+        return acquisition.machine.call(function, *args)
+
+    return run
+
+
+if COMPILE_AND_CALL is not None:
+    lookaside(COMPILE_AND_CALL)(call_uncompiled)
+else:
+    lookaside(MAYBE_COMPILE_AND_RUN)(run_uncompiled)

@@ -1,0 +1,131 @@
+"""`torch.while_loop`: its condition and its body become sub-traces of one bound symbol.
+
+Loops that carry Python numbers run in Python, turn by turn. Within `torch.vmap` a loop runs while its condition holds
+for any element of the batch, and changes only those for which it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_unflatten
+
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, are_followed, check_carried
+from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
+from thunder_core.frontend.acquire.subtraces import Recording, Subtraces
+from thunder_core.tracing.library.control_flow import while_loop
+
+
+@higher_order("while_loop")
+def loop(
+    acquisition: Any,
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    carried: tuple[Any, ...],
+    additional: tuple[Any, ...] = (),
+) -> Any:
+    """Record the condition and the body, and a loop that runs while the condition holds of the carried tensors."""
+    subtraces = Subtraces(acquisition, "torch.while_loop")
+    flat = Flattened(acquisition, body)
+    if not all(isinstance(value, torch.Tensor) for value in carried):
+        return loop_in_python(subtraces, condition, body, flat, carried, additional)
+    recorder, batches = subtraces.recorder, subtraces.batches
+    proxies = [recorder.proxy_of(batches.physical(value)) for value in carried]
+    given = [subtraces.placeholder(proxy) for proxy in proxies]
+    inputs = subtraces.to_program(given)
+
+    def turn() -> list[torch.Tensor]:
+        results = [
+            batches.physical(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in flat(*inputs, *additional)
+        ]
+        check_carried(subtraces, results, given, "body_fn_output", "carried_inputs")
+        if not batches.dimensions:
+            return results
+        # Elements for which the condition holds no more keep their values.
+        predicate = batches.physical_predicate(acquisition.machine.call(condition, *inputs, *additional))
+        return [batches.where(predicate, *pair) for pair in zip(results, given, strict=True)]
+
+    tested = record_condition(subtraces, condition, given, additional)
+    if tested is None:
+        return carried
+    turned = subtraces.record(body, turn, given)
+    read = subtraces.operands((tested, turned), given)
+    names = [recorder.proxy_of(tensor) for tensor in given]
+    traces = [
+        subtraces.trace(recording, name, names, read)
+        for recording, name in ((tested, "condition"), (turned, "body"))
+    ]  # fmt: skip
+    results = [subtraces.like(one, requires_grad=are_followed(subtraces, (*proxies, *read))) for one in turned.results]
+    subtraces.emit(while_loop, (*traces, tuple(proxies), read), results)
+    return tree_unflatten(list(subtraces.to_program(results)), flat.structure)
+
+
+def record_condition(
+    subtraces: Subtraces, condition: Callable[..., Any], given: Sequence[torch.Tensor], additional: Sequence[Any]
+) -> Recording | None:
+    """Record the condition; return None for one that gives a constant that does not hold, so that nothing is to do.
+
+    Raises `RuntimeError`, as PyTorch does, for another constant, and for a tensor that is no boolean scalar.
+    """
+    call, batches = subtraces.acquisition.machine.call, subtraces.batches
+    constants: list[Any] = []
+
+    def test() -> list[torch.Tensor]:
+        predicate = call(condition, *subtraces.to_program(given), *additional)
+        if not isinstance(predicate, torch.Tensor):
+            constants.append(predicate)
+            return []
+        require_predicate(predicate)
+        return [call(torch.any, batches.physical_predicate(predicate)) if batches.dimensions else predicate]
+
+    recording = subtraces.record(condition, test, given)
+    if not constants:
+        return recording
+    if call(bool, constants[0]):
+        require_predicate(constants[0])
+        raise RuntimeError("Infinite loop detected because while_loop's cond_fn always returns the same value")
+    return None
+
+
+def require_predicate(predicate: Any) -> None:
+    """Raise `RuntimeError`, as PyTorch does, for a condition's result that is no boolean scalar tensor or boolean."""
+    if isinstance(predicate, bool | torch.SymBool):
+        return
+    if not isinstance(predicate, torch.Tensor):
+        raise RuntimeError(f"cond_fn must return a boolean scalar tensor or a boolean but got {type(predicate)}")
+    if predicate.dtype != torch.bool or predicate.dim() != 0:
+        raise RuntimeError(
+            f"Expected cond_fn to return a boolean scalar tensor or a boolean but got a tensor of {predicate.dtype} "
+            f"and shape {tuple(predicate.shape)}."
+        )
+
+
+def loop_in_python(
+    subtraces: Subtraces,
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    flat: Flattened,
+    carried: Sequence[Any],
+    additional: Sequence[Any],
+) -> Any:
+    """Run a loop while it is traced; what the condition says of values is guarded. `flat` calls the body.
+
+    Where the condition never holds, the results are copies, in the structure that the body would have returned.
+    """
+    call = subtraces.acquisition.machine.call
+
+    def holds() -> bool:
+        predicate = call(condition, *carried, *additional)
+        require_predicate(predicate)
+        return bool(call(bool, predicate))
+
+    while holds():
+        results = flat(*carried, *additional)
+        check_carried(subtraces, results, carried, "body_fn_output", "carried_inputs")
+        carried = results
+    if flat.structure is None:
+        subtraces.record(body, lambda: (flat(*carried, *additional), [])[1], ())
+        carried = [call(torch.clone, leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in carried]
+    return tree_unflatten(list(carried), flat.structure)

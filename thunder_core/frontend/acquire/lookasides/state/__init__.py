@@ -1,0 +1,1 @@
+"""Lookasides of the process's state, of printing, and of Python's own objects."""

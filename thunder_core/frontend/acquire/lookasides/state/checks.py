@@ -1,0 +1,97 @@
+"""Checks of values that a program has made: bound symbols, which raise the program's own error at each call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.interpreter.catching import is_caught
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.torch_facts.texts import TextPart, parts_of_text
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.tracing.library.checks import require
+from thunder_core.tracing.library.output import dressed
+
+UNTOLD = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+@lookaside(torch._check_tensor_all_with)
+def check_all(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """`torch._check_tensor_all_with`, to which the other checks of tensors lead, asks for no value of the condition."""
+    arguments = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
+    kind, condition, message = (arguments.get(name) for name in ("error_type", "cond", "message"))
+    if not is_checked_later(acquisition, kind, condition) or not (message is None or callable(message)):
+        return None
+    later = functools.partial(check_later, acquisition, kind, condition, message)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return later()
+        except ERRORS_OF_MESSAGES:  # eager PyTorch asks for the message where the check fails, and only there
+            return acquisition.machine.invoke_quietly(function, args, kwargs)
+
+    return run
+
+
+@lookaside(torch._assert)
+def assert_that(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """`torch._assert(condition, message)` of a tensor asks for no value of it."""
+    arguments = dict(zip(("condition", "message"), args, strict=False)) | kwargs
+    condition, message = arguments.get("condition"), arguments.get("message")
+    is_one = isinstance(condition, torch.Tensor) and condition.numel() == 1
+    if not is_one or not is_checked_later(acquisition, AssertionError, condition) or parts_of_text(message) is None:
+        return None
+    return functools.partial(check_later, acquisition, AssertionError, condition, lambda: message)
+
+
+def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
+    """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class.
+
+    Where the program may catch the error, the condition is read: a bound symbol that raises ends the program.
+    """
+    is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
+    is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
+    return is_error and is_plain and not acquisition.recorder.levels.depth and not is_caught(acquisition.machine.frame)
+
+
+def check_later(acquisition: Any, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:
+    """Record that a condition holds at each call, or else an error with what the message is then."""
+    written = len(acquisition.outside.effects.effects)
+    text = UNTOLD if message is None else acquisition.machine.call(str, acquisition.machine.call(message))
+    if len(acquisition.outside.effects.effects) != written:
+        acquisition.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
+    recorder, place = acquisition.recorder, acquisition.place()
+    with torch._C.DisableTorchFunction():
+        args = (
+            recorder.proxy_of(condition),
+            kind,
+            *(as_argument(recorder, part) for part in parts_of_text(text) or ()),
+        )
+    recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), place.source, place.module, ordered=True))
+
+
+def as_argument(recorder: Any, part: str | TextPart) -> Any:
+    """A part of a text as an argument of `require`."""
+    if isinstance(part, str):
+        return part
+
+    def argument(leaf: Any) -> Any:
+        values = leaf.values if type(leaf) is Dressed else leaf
+        proxy = recorder.tensors.to_proxies(recorder.tensors.to_fake(values))
+        return (dressed, proxy, leaf.kind, leaf.node) if type(leaf) is Dressed else proxy
+
+    return (part.function, *replace_leaves(part.arguments, argument))

@@ -1,0 +1,169 @@
+"""Context variables: what a program sets is put back when tracing ends, and set by the epilogue at each call.
+
+A context that the program copies (`contextvars.copy_context`) is its own: what is set within `Context.run` stays there,
+and what is read there was the caller's value when the context was copied, which is guarded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.tracing.library.context_variables import set_variable
+
+METHODS = frozenset({"get", "set", "reset"})
+RESET = "reset the variable outside the compiled program, or set it inside"
+Tokens = dict[int, list[contextvars.Token[Any]]]
+
+
+@dataclass(eq=False)
+class ContextState:
+    """The variables that the program has set in one context: tokens by the `id` of the variable, the latest last.
+
+    `inherited` are the variables that the program had set where it copied the context.
+    """
+
+    context: contextvars.Context | None = None
+    inherited: frozenset[int] = frozenset()
+    tokens: Tokens = field(default_factory=dict)
+
+    def has_set(self, variable: object) -> bool:
+        """Whether a variable has a value in this context that the program has set."""
+        return bool(self.tokens.get(id(variable))) or id(variable) in self.inherited
+
+    def variables_set(self) -> frozenset[int]:
+        """The variables that the program has set, by their `id`."""
+        return frozenset({number for number, tokens in self.tokens.items() if tokens} | self.inherited)
+
+
+class ContextVariables:
+    """The context variables from outside that one program sets, in the caller's context and in contexts that it copies.
+
+    What coroutines set that `asyncio.run` runs is set in a context of their own, and is gone when that returns.
+    """
+
+    def __init__(self, acquisition: Any) -> None:
+        self._acquisition = acquisition
+        self._callers = ContextState()
+        self._of_coroutines = ContextState()
+        self._copies: dict[int, ContextState] = {}
+        self._entered: list[ContextState] = []
+
+    @property
+    def _state(self) -> ContextState:
+        """The context that the program is in."""
+        if self._entered:
+            return self._entered[-1]
+        return self._of_coroutines if self._acquisition.asyncio_run_depth else self._callers
+
+    # ---- variables ------------------------------------------------------------------------------------------
+
+    def method(self, _acquisition: Any, method: Any) -> Callable[..., Any] | None:
+        """The stand-in of `set` and `reset`, of `get` behind a `set`, and of methods of contexts; None for all else."""
+        if type(method) is not types.BuiltinMethodType:
+            return None
+        if type(method.__self__) is contextvars.Context:
+            return self._method_of_context(method)
+        variable = method.__self__
+        if type(variable) is not contextvars.ContextVar or method.__name__ not in METHODS:
+            return None
+        if self._acquisition.outside.path_of(variable) is None:
+            return None
+        if method.__name__ == "get":
+            return functools.partial(method) if self.has_set(method) else None
+        return functools.partial(self._set if method.__name__ == "set" else self._reset, variable)
+
+    def _set(self, variable: contextvars.ContextVar[Any], value: Any) -> contextvars.Token[Any]:
+        state, token = self._state, variable.set(value)
+        state.tokens.setdefault(id(variable), []).append(token)
+        if state is self._callers:
+            self._acquisition.outside.effects.undo_by(functools.partial(self._put_back, variable, token))
+            self._acquisition.outside.effects.calls(set_variable, (variable, value))
+        return token
+
+    def _reset(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
+        state = self._state
+        tokens = state.tokens.get(id(variable), [])
+        if not any(token is one for one in tokens):
+            self._acquisition.refuse("the program resets a context variable to a value from before the program", RESET)
+        place = next(place for place, one in enumerate(tokens) if one is token)
+        variable.reset(token)
+        if state is self._callers:
+            self._acquisition.outside.effects.withdraw(set_variable, variable, len(tokens) - place)
+        del tokens[place:]
+
+    def has_set(self, method: Any) -> bool:
+        """Whether a method is one of a variable that the program has set, so that it gives what the program set."""
+        return self._state.has_set(getattr(method, "__self__", None))
+
+    def _put_back(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
+        tokens = self._callers.tokens[id(variable)]
+        if tokens and tokens[-1] is token:
+            tokens.pop()
+            with contextlib.suppress(ValueError):  # it was set in a context of its own, which is gone
+                variable.reset(token)
+
+    # ---- contexts -------------------------------------------------------------------------------------------
+
+    def copied(self) -> contextvars.Context:
+        """A copy of the context that the program is in."""
+        context = contextvars.copy_context()
+        self._copies[id(context)] = ContextState(context, self._state.variables_set())
+        return context
+
+    def _method_of_context(self, method: Any) -> Callable[..., Any] | None:
+        state, name = self._copies.get(id(method.__self__)), method.__name__
+        if state is None:
+            return None
+        if name == "run":
+            return functools.partial(self._run, state)
+        if name == "copy":
+            return functools.partial(self._copied_from, state)
+        if name != "get":
+            self._acquisition.note_edge("all variables of a context are read: contextvars.copy_context()", loud=True)
+            return None
+        return functools.partial(self._get, state)
+
+    def _run(self, state: ContextState, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        assert state.context is not None
+        with self._within(state):
+            return state.context.run(self._acquisition.machine.call, function, *args, **kwargs)
+
+    def _copied_from(self, state: ContextState) -> contextvars.Context:
+        assert state.context is not None
+        with self._within(state):
+            return state.context.run(self.copied)
+
+    def _get(self, state: ContextState, variable: Any, *default: Any) -> Any:
+        return self._run(state, variable.get, *default) if default else self._run(state, variable.get, None)
+
+    def item(self, context: contextvars.Context, variable: Any) -> Callable[[], Any] | None:
+        """Return a function that reads a variable in a context that the program has copied; None for other contexts."""
+        state = self._copies.get(id(context))
+        if state is None or variable not in context:
+            return None
+        return functools.partial(self._run, state, variable.get)
+
+    @contextmanager
+    def _within(self, state: ContextState) -> Iterator[None]:
+        self._entered.append(state)
+        try:
+            yield
+        finally:
+            self._entered.pop()
+
+
+@lookaside(contextvars.copy_context)
+def copy_context(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Copy the context that the program is in; the copy is one of the program's."""
+    variables: ContextVariables = acquisition.context_variables
+    return variables.copied

@@ -1,0 +1,84 @@
+"""Copies of tensors by Python's `copy` and `copy.deepcopy`, which look into the memory of what they copy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.frontend.acquire.lookasides.functions.tensors import cast
+from thunder_core.frontend.acquire.lookasides.state.classes import shown_class
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.written.rebuilding import attributes_of_tensor
+from thunder_core.tracing.capture.fakes.fake import SPARSE
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+
+
+@lookaside(torch.Tensor.__deepcopy__)
+def copy_deeply(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A leaf with its memory, its gradient and its attributes copied; what shares memory shares that of the copies."""
+
+    def run(tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
+        if id(tensor) in memo:
+            return memo[id(tensor)]
+        if not tensor.is_leaf:
+            return function(tensor, memo)  # raises what eager raises
+        require_copyable(shown_class(tensor) or type(tensor), function)
+        copied_tensor = dressed(acquisition, copied(acquisition, tensor, memo), tensor)
+        if tensor.grad is not None:
+            copied_tensor.grad = run(tensor.grad, memo)
+        for name, value in attributes_of_tensor(tensor).items():
+            setattr(copied_tensor, name, acquisition.machine.call(copy.deepcopy, value, memo))
+        memo[id(tensor)] = copied_tensor
+        return copied_tensor
+
+    return run
+
+
+def require_copyable(kind: type, function: Callable[..., Any]) -> None:
+    """Raise what eager raises for a subclass that PyTorch does not know how to copy."""
+    if kind is not torch.Tensor:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            function(torch.empty(0).as_subclass(kind), {})
+
+
+def copied(acquisition: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """The values of a tensor in new memory; `memo` has, as PyTorch's does, one copy for each memory."""
+    plain = tensor.detach()
+    if plain.layout in SPARSE or plain.device.type == "meta":
+        return plain.clone()
+    with torch._C.DisableTorchFunction():
+        fake = acquisition.recorder.tensors.fake(tensor)
+        key, bytes_of_all = memory_of(fake), fake.untyped_storage().nbytes()
+    known = memo.setdefault("torch", {})
+    if key not in known:
+        known[key] = plain.as_strided((bytes_of_all // plain.element_size(),), (1,), 0).clone()
+    held: torch.Tensor = known[key]
+    held = held if held.dtype == plain.dtype else held.view(plain.dtype)
+    return held.as_strided(plain.size(), plain.stride(), plain.storage_offset())
+
+
+def dressed(acquisition: Any, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the class and the `requires_grad` of what it is a copy of."""
+    copy = copy.requires_grad_() if tensor.requires_grad else copy
+    return cast(acquisition, copy, shown_class(tensor) or type(tensor))
+
+
+@lookaside(torch.Tensor.__reduce_ex__)
+def copy_shallowly(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Make the leaf on the same memory, with the same attributes, that `copy.copy` asks for."""
+
+    def rebuild(tensor: torch.Tensor) -> torch.Tensor:
+        rebuilt = dressed(acquisition, tensor.detach(), tensor)
+        for name, value in attributes_of_tensor(tensor).items():
+            setattr(rebuilt, name, value)
+        return rebuilt
+
+    return lambda tensor, protocol: (rebuild, (tensor,))

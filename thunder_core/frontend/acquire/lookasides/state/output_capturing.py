@@ -1,0 +1,69 @@
+"""The hooks by which models of transformers collect hidden states and attentions: called as if they were installed.
+
+The library installs them at the first call that asks a model for such outputs, and leaves a flag. A program that did
+so would not serve the second call, so that the trace calls the hooks, and leaves the model as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn import Module
+
+from thunder_core.tracing.library.capturing_hooks import FLAG, LIBRARY, is_capturing
+
+INSTALLER = (LIBRARY, "maybe_install_capturing_hooks")
+
+Hooks = dict[int, list[Callable[..., Any]]]
+
+
+def install_hooks(acquisition: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the acquisition call the hooks behind the modules that the library would give them to."""
+
+    def run(model: Module) -> None:
+        for module, hooks in hooks_of(model).items():
+            acquisition.capturing_hooks.setdefault(module, hooks)
+
+    return run
+
+
+def hooks_of(model: Module) -> Hooks:
+    """The hooks by the `id` of their modules; those that the library has not installed yet it does not keep."""
+    library = sys.modules[LIBRARY]
+    with library._hook_installation_lock:
+        if getattr(model, FLAG, False):
+            return present_hooks(model)
+        before = {id(module): set(module._forward_hooks) for module in model.modules()}
+        flagged = [module for module in model.modules() if FLAG in vars(module)]
+        library.install_all_output_capturing_hooks(model)
+        found = present_hooks(model, before)
+        for module in model.modules():
+            for number in set(module._forward_hooks) - before[id(module)]:
+                del module._forward_hooks[number]
+            if FLAG in vars(module) and all(module is not one for one in flagged):
+                delattr(module, FLAG)
+    return found
+
+
+def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> Hooks:
+    """The hooks that collect outputs and are installed, without those of before."""
+    known = before or {}
+    return {
+        id(module): hooks
+        for module in model.modules()
+        if (
+            hooks := [
+                hook
+                for number, hook in module._forward_hooks.items()
+                if is_capturing(hook) and number not in known.get(id(module), ())
+            ]
+        )
+    }
+
+
+def call_capturing_hooks(acquisition: Any, module: Module, args: tuple[Any, ...], output: Any) -> None:
+    """Call the hooks of a module behind its forward, as PyTorch would."""
+    for hook in acquisition.capturing_hooks.get(id(module), ()):
+        acquisition.machine.call(hook, module, args, output)

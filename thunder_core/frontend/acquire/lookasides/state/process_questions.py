@@ -1,0 +1,57 @@
+"""Python functions that run natively and ask about the process: threads, loggers, settings of NumPy.
+
+The prologue asks the functions of `ASKED` again at each call. Functions of `CHANGING` change the process for good,
+which is reported as a sharp edge. Where a program uses NumPy, the settings of NumPy are guarded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.frontend.acquire.lookasides.state.world import asked
+
+
+def _getters(kind: type, *names: str) -> list[Callable[..., Any]]:
+    """The functions by which the properties of a class get their values."""
+    return [vars(kind)[name].fget for name in names if isinstance(vars(kind).get(name), property)]
+
+
+THREADS = "current_thread currentThread main_thread active_count activeCount enumerate getprofile gettrace"
+LOGGERS = "getLogger getLevelName getLoggerClass getLogRecordFactory getLevelNamesMapping getHandlerByName"
+ASKED: frozenset[Callable[..., Any]] = frozenset(
+    {
+        *(getattr(threading, name) for name in THREADS.split() if hasattr(threading, name)),
+        *_getters(threading.Thread, "name", "ident", "daemon", "native_id"),
+        *(threading.Thread.is_alive, threading.Thread.getName, threading.Thread.isDaemon),
+        *(getattr(logging, name) for name in LOGGERS.split() if hasattr(logging, name)),
+        *_getters(logging.Manager, "disable"),
+        *(logging.Manager.getLogger, logging.Logger.getChild),
+    }
+)
+CHANGING: frozenset[Callable[..., Any]] = frozenset(
+    {
+        *(logging.disable, logging.basicConfig, logging.captureWarnings, logging.addLevelName, logging.setLoggerClass),
+        *(logging.Logger.setLevel, logging.Logger.addHandler, logging.Logger.removeHandler),
+        *(logging.Filterer.addFilter, logging.Filterer.removeFilter, logging.Handler.setLevel),
+        *(threading.settrace, threading.setprofile, threading.Thread.setName, threading.Thread.setDaemon),
+        warnings.resetwarnings,
+    }
+)
+NUMPY_SETTERS = frozenset({"seterr", "seterrcall", "setbufsize", "set_printoptions"})
+
+
+def process_question(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
+    """The stand-in of a Python function that asks about the process; None for all others."""
+    package = str(plain.__module__).partition(".")[0]
+    acquisition.native_reads.python_function(package)
+    if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):
+        acquisition.note_edge(f"the outside world: {package}.{plain.__qualname__}", loud=True)
+        return None
+    if plain not in ASKED or acquisition.outside.surprises is not None:
+        return None
+    again = asked(acquisition, plain)
+    return again if plain is function else lambda *args, **kwargs: again(function.__self__, *args, **kwargs)

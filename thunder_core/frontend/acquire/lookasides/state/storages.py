@@ -1,0 +1,26 @@
+"""Storages that a program makes of bytes: they have data and a device, as in eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.tracing.capture.torch_facts.modes import without_recording
+
+
+@lookaside(torch.UntypedStorage.from_buffer)
+def from_buffer(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Make a storage of the bytes, which are guarded; a mode for tensors without data would make one of no device."""
+    for buffer in (*args, *kwargs.values()):
+        acquisition.outside.expand_whole(buffer)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with without_recording():
+            return function(*args, **kwargs)
+
+    return run

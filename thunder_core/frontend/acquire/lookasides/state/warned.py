@@ -1,0 +1,50 @@
+"""`warnings.warn` of the program: the epilogue warns at each call, with the values and by the filters of that call."""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.frontend.acquire.lookasides.state.output import as_now
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.interpreter.builtin.warning import LocatedWarning, locate_warning
+from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
+from thunder_core.tracing.library.output import raises_warning, warn
+
+
+@lookaside(warnings.warn)
+def warn_later(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Warn as an effect, where the filters are those of the caller; whether they make an error of it is guarded.
+
+    A warning that is raised, that the program catches, or of a class of the user's is given while tracing alone.
+    """
+    if warnings.filters is not acquisition.warning_filters:
+        return None
+    located = locate_warning(acquisition.machine, args, kwargs)
+    if located is None or located.source is not None or not is_replayable(located):
+        return None
+    category, module, line = located.category, located.module, located.line
+    message = located.message
+    known = message if type(message) is str else None
+    if known is None and raises_warning(None, category, module, line) is None:
+        known = message.concretize()
+    question = f"raises_warning({known!r}, {category.__name__}, {module!r}, {line})"
+    answer = acquisition.settings.asked[question] = raises_warning(known, category, module, line)
+    if answer:
+        return None
+
+    def run(*_: Any, **__: Any) -> None:
+        where = (located.filename, line, module)
+        acquisition.outside.effects.calls(warn, (category.__name__, where, as_now(acquisition, message)))
+
+    return run
+
+
+def is_replayable(located: LocatedWarning) -> bool:
+    """Whether a warning is a text, of a class of Python's own."""
+    is_text = type(located.message) in (str, SymbolicText)
+    return is_text and getattr(builtins, located.category.__name__, None) is located.category

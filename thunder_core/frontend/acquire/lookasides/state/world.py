@@ -1,0 +1,193 @@
+"""Functions that look at the world outside: asked or called again at each call, or told of as sharp edges."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import BuiltinMethodType
+from typing import Any
+
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.draws import NotReplayedError
+from thunder_core.frontend.acquire.outside.native_functions import Reads, answer_of_function
+from thunder_core.frontend.acquire.outside.sharp import DATES
+from thunder_core.tracing.capture.symbolic.numbers import concrete
+from thunder_core.tracing.library.collection import is_collection_enabled
+from thunder_core.tracing.library.draws import file_state
+
+WRITING = frozenset("wax+")
+CLOCKS_OF_SPANS = frozenset(
+    f"{name}{unit}" for name in ("perf_counter", "monotonic", "process_time", "thread_time") for unit in ("", "_ns")
+)
+
+
+def world_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+    """The stand-in of a function that does not look at its arguments alone; None for one that does."""
+    if type(function) is not BuiltinMethodType:
+        of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is Reads.UNKNOWN
+        return unknown(acquisition, function) if of_cython else None
+    if (type(function.__self__), function.__name__) in ASKED_METHODS:
+        return asked(acquisition, function)
+    answer = Reads.FRESH if is_date_of_now(function) else answer_of_function(function)
+    stand_in = STAND_INS.get(answer)
+    if stand_in is not None and acquisition.outside.surprises is not None:  # nothing but arguments may be read
+        acquisition.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
+        return None
+    return None if stand_in is None else stand_in(acquisition, function)
+
+
+def is_date_of_now(function: Any) -> bool:
+    """Whether a function is a method of a class of dates that gives the present one."""
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
+
+
+def asked(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function that only asks: the prologue asks it again."""
+
+    def named(value: Any) -> Any:
+        return acquisition.machine.call(os.fspath, value) if isinstance(value, os.PathLike) else value
+
+    return lambda *args, **kwargs: again(
+        acquisition, function, acquisition.draws.asked, tuple(map(named, args)), kwargs
+    )
+
+
+def fresh(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function that gives something else each time, such as a clock: the prologue calls it."""
+    name = getattr(function, "__name__", "")
+    if name in CLOCKS_OF_SPANS and not acquisition.draws.is_first(name):
+        acquisition.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
+    return lambda *args, **kwargs: again(acquisition, function, acquisition.draws.fresh, args, kwargs)
+
+
+def again(acquisition: Any, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """The result of a function that the prologue calls again; where the prologue cannot, that is a loud sharp edge."""
+    try:
+        return call(function, args, kwargs)
+    except NotReplayedError:
+        return told(acquisition, function)(*args, **kwargs)
+
+
+def told(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function that changes the world outside, or reads what cannot be asked for again: a loud sharp edge."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        module = getattr(function.__self__, "__name__", "")
+        acquisition.note_edge(f"the outside world: {module}.{function.__name__}", loud=True)
+        return acquisition.machine.natively(function, args, kwargs)
+
+    return run
+
+
+def asked_or_set(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function that only asks unless it is given a new value."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        values = (*(args[1:] if function.__name__ in KEYED_SETTINGS else args), *kwargs.values())
+        is_set = any(value is not None for value in values)
+        return (told if is_set else asked)(acquisition, function)(*args, **kwargs)
+
+    return run
+
+
+def deep(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function in C that looks at its arguments: they are guarded with all that they hold."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        acquisition.outside.expand_deeply((args, kwargs))
+        return acquisition.machine.natively(function, args, kwargs)
+
+    return run
+
+
+def unknown(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A function in C of another package: its arguments are guarded with all that they hold, and it is reported."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        name = f"{function.__module__}.{function.__name__}"
+        acquisition.note_edge(f"C code whose reads are not known: {name}", loud=True)
+        return deep(acquisition, function)(*args, **kwargs)
+
+    return run
+
+
+CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
+ASKED_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
+KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
+STAND_INS: dict[Reads, Callable[[Any, Any], Callable[..., Any]]] = {
+    Reads.ASKED: asked,
+    Reads.FRESH: fresh,
+    Reads.WORLD: told,
+    Reads.ASKED_OR_SET: asked_or_set,
+    Reads.DEEP: deep,
+    Reads.UNKNOWN: unknown,
+}
+
+
+@lookaside(gc.isenabled)
+def ask_for_collection(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Whether garbage is collected is guarded; tracing itself pauses the collection."""
+
+    def run() -> bool:
+        acquisition.settings.asked["gc.isenabled()"] = is_collection_enabled()
+        return is_collection_enabled()
+
+    return run
+
+
+@lookaside(sys.getrecursionlimit)
+def ask_for_recursion_limit(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """The limit of recursion is guarded; tracing itself needs a higher limit."""
+
+    def run() -> int:
+        limit: int = acquisition.machine.limit
+        if sys.setrecursionlimit not in acquisition.settings.changed_functions:
+            acquisition.settings.asked["sys.getrecursionlimit()"] = limit
+        return limit
+
+    return run
+
+
+@lookaside(sys.setrecursionlimit)
+def set_recursion_limit(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """The limit of recursion is set at each call, behind the computation; while tracing, the interpreter keeps it."""
+    acquisition.settings.changed_functions.add(function)
+    acquisition.outside.effects.undo_by(functools.partial(function, acquisition.machine.limit))
+    acquisition.outside.effects.calls(function, args)
+
+
+@lookaside(time.sleep, os.putenv, os.unsetenv)
+def do_later(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Call a function that returns nothing at each call, behind the computation, and not while tracing."""
+    return lambda *args: acquisition.outside.effects.calls(function, args)
+
+
+@lookaside(io.open)
+def open_file(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Guard which file is read, by its size and the time of its last change; one that is written to is a loud edge."""
+
+    def run(file: Any, mode: Any = "r", *rest: Any, **options: Any) -> Any:
+        writes = bool(WRITING & set(concrete(mode)))
+        acquisition.note_edge("input and output: open", loud=writes or isinstance(file, int))
+        if not writes and not isinstance(file, int):
+            named = acquisition.machine.call(os.fspath, file)
+            acquisition.draws.asked(file_state, (named,), {})
+        return acquisition.machine.natively(function, (file, mode, *rest), options)
+
+    return run

@@ -1,0 +1,229 @@
+"""The sizes and numbers of a call that were named as symbolic: where they are in it, and which values they have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import BadSymbolicArgument
+from thunder_core.foundation.options.symbolic_arguments import WRITE, Attribute, EachItem, Step, SymbolicArgument
+from thunder_core.foundation.plugins import meant
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+NUMBERS = (int, float)
+
+
+@dataclass(frozen=True)
+class NamedValue:
+    """A named size or number in a call: the text of the path to it, as `acquire.paths` has it, and its value."""
+
+    argument: SymbolicArgument
+    path: str
+    value: int | float
+
+    @property
+    def is_in_range(self) -> bool:
+        """Whether the value is one that the name was given for."""
+        return self.argument.includes(self.value)
+
+
+def parameters_of(subject: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """The parameters of a function or of a module's `forward`; None where they cannot be told."""
+    target = subject.forward if isinstance(subject, torch.nn.Module) else subject
+    try:
+        return list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def require_parameters(subject: Callable[..., Any], arguments: Iterable[SymbolicArgument]) -> None:
+    """Raise `BadSymbolicArgument` for a name that no argument of the subject can have."""
+    parameters = parameters_of(subject)
+    if parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    for argument in arguments:
+        if argument.required:
+            _require_known(argument, [one.name for one in parameters])
+
+
+def _require_known(argument: SymbolicArgument, known: Iterable[str]) -> None:
+    names = list(known)
+    name = argument.path.argument
+    if name not in names:
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, but no argument is named {name!r}",
+            fix=f"{meant(name, names)}the arguments are: {', '.join(names) or 'none'}",
+        )
+
+
+def named_values(
+    arguments: Iterable[SymbolicArgument], subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[NamedValue]:
+    """The named sizes and numbers that a call has; an argument that is None, or is not given, has none.
+
+    What is not required counts where it is there and nothing before it is of the same thing, and a name with a
+    companion counts where that is given.
+    Raises `BadSymbolicArgument` for a name that leads nowhere, to a dimension that the tensor does not have, to what is
+    no number, and for two names of one thing.
+    """
+    wanted = list(arguments)
+    if not wanted:
+        return []
+    parameters = parameters_of(subject) or []
+    arguments_by_name = dict(_given(parameters, args, kwargs))
+    known = dict.fromkeys((*arguments_by_name, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
+    values: dict[str, NamedValue] = {}
+    for argument in sorted(wanted, key=lambda one: not one.required):
+        companion = argument.path.companion
+        if companion is not None and arguments_by_name.get(companion, ("", None))[1] is None:
+            continue
+        for value in _found(argument, known, arguments_by_name):
+            if value.path in values and not argument.required:
+                continue
+            if value.path in values:
+                both = f"{values[value.path].argument.name!r} and {argument.name!r}"
+                raise BadSymbolicArgument(
+                    f"symbolic= names the same value twice: {both}", fix="leave out one of the two names"
+                )
+            values[value.path] = value
+    return list(values.values())
+
+
+def _found(
+    argument: SymbolicArgument, names: Iterable[str], arguments_by_name: Mapping[str, tuple[str, Any]]
+) -> Iterator[NamedValue]:
+    """The values that a name leads to in a call; raises `BadSymbolicArgument` if it is required and leads nowhere."""
+    try:
+        _require_known(argument, names)
+    except BadSymbolicArgument:
+        if argument.required:
+            raise
+        return
+    yield from _values(argument, *arguments_by_name.get(argument.path.argument, ("", None)), argument.path.items)
+
+
+def _given(
+    parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """The arguments of a call by name, each with the text of its path; those of `*args` are items of their tuple."""
+    names = [one.name for one in parameters if one.kind in POSITIONAL]
+    yield from ((name, (f"args[{place}]", args[place])) for place, name in enumerate(names[: len(args)]))
+    rest = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), None)
+    if rest is not None:
+        yield rest, ("args", _Rest(args, min(len(names), len(args))))
+    yield from ((name, (f"kwargs[{name!r}]", value)) for name, value in kwargs.items())
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """The arguments of a call that `*args` takes: those of its positional arguments from `start` on."""
+
+    args: tuple[Any, ...]
+    start: int
+
+
+def _values(argument: SymbolicArgument, path: str, value: Any, steps: Sequence[Step]) -> Iterator[NamedValue]:
+    """The values that a name leads to from what some of its steps have reached; none where that is None."""
+    try:
+        if value is None:
+            return
+        if not steps:
+            yield (
+                _size(argument, path, value) if argument.path.dimension is not None else _number(argument, path, value)
+            )
+            return
+        reached = [*_step(argument, path, value, steps[0])]
+    except BadSymbolicArgument:
+        if argument.required:
+            raise
+        return
+    for further, item in reached:
+        yield from _values(argument, further, item, steps[1:])
+
+
+def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iterator[tuple[str, Any]]:
+    """The paths and values that one step leads to."""
+    if isinstance(step, Attribute):
+        yield f"{path}.{step.name}", _attribute(argument, value, step.name)
+    elif isinstance(step, EachItem):
+        if not isinstance(value, list | tuple | dict):
+            raise BadSymbolicArgument(
+                f"symbolic= names {argument.name!r}, each item of {_a(value)}; only lists, tuples and dicts have items",
+                fix="name one of its attributes, or one item by its key",
+            )
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from ((f"{path}[{key!r}]", item) for key, item in items)
+    else:
+        yield _item(argument, path, value, step)
+
+
+def _attribute(argument: SymbolicArgument, value: Any, name: str) -> Any:
+    """The entry of an object's `__dict__`, which is looked up past the object's own code."""
+    try:
+        return object.__getattribute__(value, "__dict__")[name]
+    except (AttributeError, LookupError, TypeError):
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, but {_a(value)} has no attribute {name!r} of its own", fix=WRITE
+        ) from None
+
+
+def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) -> tuple[str, Any]:
+    if isinstance(value, _Rest) and isinstance(item, int) and item >= 0:
+        value, item = value.args, item + value.start
+    if isinstance(value, list | tuple) and isinstance(item, int) and item < 0:
+        item += len(value)
+    if not isinstance(value, list | tuple | dict):
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, an item of {_a(value)}; only lists, tuples and dicts have items",
+            fix="name an argument, or an attribute with a dot",
+        )
+    try:
+        reached: Any = value
+        return f"{path}[{item!r}]", reached[item]
+    except (LookupError, TypeError):
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, but the call has no such item: {item!r}", fix=WRITE
+        ) from None
+
+
+def _size(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
+    dimension = argument.path.dimension or 0
+    if not isinstance(value, torch.Tensor):
+        raise BadSymbolicArgument(f"symbolic= names {argument.name!r}, which is {_a(value)}, not a tensor", fix=WRITE)
+    if not -value.dim() <= dimension < value.dim():
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, but the tensor has the shape {list(value.shape)}",
+            fix=f"name one of its dimensions, from 0 to {value.dim() - 1}"
+            if value.dim()
+            else f"leave out {argument.name!r}: the tensor has no dimensions",
+        )
+    dimension %= value.dim()
+    return NamedValue(argument, f"{path}.size({dimension})", value.shape[dimension])
+
+
+def _number(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
+    if isinstance(value, torch.Tensor):
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, which is a tensor",
+            fix=f'name one of its sizes, such as "{argument.name}.size(0)"; the values of a tensor are always inputs',
+        )
+    if type(value) not in NUMBERS:
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, which is {_a(value)}; only int and float can be symbolic",
+            fix=f"leave out {argument.name!r}: a guard checks its value",
+        )
+    if isinstance(value, float) and argument.has_range:
+        raise BadSymbolicArgument(
+            f"symbolic= gives {argument.name!r} a range, but it is a float; ranges are for integers",
+            fix=f"write None instead of the range: {{{argument.name!r}: None}}",
+        )
+    return NamedValue(argument, path, value)
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,214 @@
+"""Numbers from outside that change from call to call: guarded only where the program asks for their values."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.outside.containers import container_base
+from thunder_core.frontend.acquire.outside.paths import Path, computed_path
+from thunder_core.frontend.acquire.outside.reductions import ITERATORS
+from thunder_core.frontend.acquire.recording import Recording
+from thunder_core.frontend.acquire.written.prologue import path_name
+from thunder_core.frontend.interpreter.calls import hands_on
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+# Functions of C that ask a number for what they need of it by its own methods, or only keep it.
+ASKING: frozenset[object] = frozenset(
+    (
+        *(
+            abs,
+            all,
+            any,
+            bool,
+            divmod,
+            enumerate,
+            filter,
+            float,
+            format,
+            functools.reduce,
+            getattr,
+            hasattr,
+            hash,
+            id,
+            int,
+        ),
+        *(
+            isinstance,
+            iter,
+            itertools.chain,
+            len,
+            map,
+            max,
+            min,
+            next,
+            pow,
+            print,
+            range,
+            repr,
+            reversed,
+            round,
+            setattr,
+        ),
+        *(slice, sorted, str, sum, type, zip),
+        *(OrderedDict, defaultdict, deque, dict, frozenset, functools.partial, list, set, tuple, types.SimpleNamespace),
+    )
+)
+EXTREMES = (max, min)
+KEEPING = frozenset(
+    {"__setattr__", "__init__", "__new__", "__call__", "__get__", "__set__", "__setstate__", "send", "throw"}
+)
+# Modules of classes whose operators take a symbolic number for a number, or ask it for what they need by its methods.
+KNOWN_MODULES = ("builtins", "collections", "torch")
+
+
+class NeedsValues(BaseException):
+    """C code is about to see numbers that it would not take for Python's: the program is recorded with their values."""
+
+
+class OutsideNumbers:
+    """The numbers of one acquisition that come from outside, by their paths.
+
+    Where their values `are_needed`, the recording is of no use, whether or not the program lets `NeedsValues` pass.
+    """
+
+    def __init__(self, acquisition: Recording) -> None:
+        self.acquisition = acquisition
+        self.are_needed = False
+        self._numbers: dict[Path, SymbolicNumber] = {}
+
+    def at(self, path: Path) -> SymbolicNumber:
+        """The number at a path: an input of the program."""
+        if path not in self._numbers:
+            self.acquisition.outside.guard("type", path, type(path.value))
+            self._numbers[path] = self.acquisition.recorder.numbers.at_source(path, path.value)
+        return self._numbers[path]
+
+    def drawn(self, path: Path) -> SymbolicNumber:
+        """The number at a path that the prologue draws: no expression in symbols, even where sizes are."""
+        self.acquisition.outside.guard("type", path, type(path.value))
+        return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
+
+    def values(self, tree: Any) -> Any:
+        """Nested values with those of this call for symbolic numbers from outside; others are guarded."""
+        known = self.acquisition.recorder.numbers.outside_values
+
+        def value(leaf: Any) -> Any:
+            return known[leaf.proxy.name] if is_outside(leaf) and leaf.size is None else concrete(leaf)
+
+        return replace_leaves(tree, value)
+
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+        """The path of a number that the prologue computes from numbers at other paths."""
+        path = computed_path(function, operands, value)
+        path.alias = path_name(path.lineage()[-2])
+        if function is operator.pow:  # which may give another kind of number for others
+            self.acquisition.outside.guard("type", path, type(value))
+        return path
+
+    def guard(self, source: Path) -> None:
+        """Guard the number or the condition's outcome at a path: at each call it has to be what it is in this one."""
+        self.acquisition.outside.read(source, source.value)
+
+    def name(self, source: Path) -> str:
+        """Return the name of a number as an input of the trace."""
+        return self.acquisition.name_number(source)
+
+    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
+        numbers = self.acquisition.recorder.numbers
+        if not numbers.any_symbolic:
+            return None
+        if function in EXTREMES and not kwargs and numbers.is_expression(function, args):
+            return lambda *operands: numbers.compute(function, operands)
+        if hands_on(function) or takes_numbers(function):
+            return None
+        outside_numbers = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
+        if not outside_numbers:
+            return None
+        if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in outside_numbers):
+            self.are_needed = True
+            raise NeedsValues  # within a container, which others may hold, too
+        if isinstance(function, functools._lru_cache_wrapper):  # what it calls is interpreted
+            return on_values(lambda *args, **kwargs: self.acquisition.machine.call_cached(function, args, kwargs))
+        return on_values(function)
+
+
+def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """The arguments that code in C gets: plain numbers, which are guarded, where it would not know symbolic ones."""
+    if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
+        return (args if all(map(takes_symbolic, args)) else plain(tuple(args), set())), kwargs
+    if hands_on(function) or takes_numbers(function):
+        return args, kwargs
+    return plain(tuple(args), set()), plain(dict(kwargs), set())
+
+
+def takes_symbolic(operand: Any) -> bool:
+    """Whether an operand of an operator in C takes a symbolic number for a number."""
+    return isinstance(operand, SymbolicNumber) or type(operand).__module__.partition(".")[0] in KNOWN_MODULES
+
+
+def plain(tree: Any, seen: set[int]) -> Any:
+    """A tree with plain numbers; its lists and dicts stay what they are, and hold these from now on."""
+    if isinstance(tree, SymbolicNumber):
+        return tree.concretize()
+    if type(tree) is tuple:
+        items = [plain(item, seen) for item in tree]
+        return tree if all(map(operator.is_, items, tree)) else tuple(items)
+    if type(tree) is slice:
+        return slice(*(plain(part, seen) for part in (tree.start, tree.stop, tree.step)))
+    if type(tree) in (list, dict, OrderedDict, defaultdict) and id(tree) not in seen:
+        seen.add(id(tree))
+        for key, item in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
+            if (read := plain(item, seen)) is not item:
+                tree[key] = read
+    return tree
+
+
+def on_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called with the values of symbolic numbers."""
+    return lambda *args, **kwargs: function(*concrete(args), **concrete(kwargs))
+
+
+def is_outside(value: Any) -> bool:
+    """Whether a value is a number from outside, or computed from such numbers."""
+    return isinstance(value, SymbolicNumber) and value.source is not None
+
+
+def takes_numbers(function: Any) -> bool:
+    """Whether a function that runs natively takes symbolic numbers for numbers.
+
+    Their own methods do, PyTorch's functions, operators, and what only keeps them.
+    """
+    if str(getattr(function, "__module__", "")).partition(".")[0] in ("thunder_core", "torch"):
+        return True
+    if isinstance(function, type) and (issubclass(function, BaseException) or function in ITERATORS):
+        return True
+    try:
+        if function in ASKING or getattr(function, "__name__", "") in KEEPING:
+            return True
+    except TypeError:  # an unhashable callable
+        return False
+    owner = getattr(function, "__self__", None)
+    if owner is None:
+        owner = getattr(function, "__objclass__", None)
+    if isinstance(owner, types.ModuleType):
+        return owner is OPERATORS or owner.__name__.startswith("torch.")
+    home = (owner if isinstance(owner, type) else type(owner)).__module__
+    return (
+        getattr(torch, getattr(function, "__name__", ""), None) is function  # one of C's that names no home
+        or home.partition(".")[0] == "torch"
+        or isinstance(owner, torch.Tensor | SymbolicNumber)
+        or container_base(owner) is not None
+    )
+
+
+OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the module of C

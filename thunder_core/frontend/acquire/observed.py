@@ -1,0 +1,41 @@
+"""The numbers and sizes from outside that a program was traced with, for comparison with those of later calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from thunder_core.backend.runtime.observed_values import Number, unambiguous
+from thunder_core.frontend.acquire.outside.guards import Guard
+from thunder_core.frontend.acquire.outside.outside import NUMBERS
+from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_parameter
+from thunder_core.tracing.ir.sizes import wider_places
+
+
+def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Number]:
+    """The value of each number and size that a recording guards as a constant or took as a symbol, by its path."""
+    values: dict[str, set[Number]] = {}
+    for path, value in guarded_values(guards):
+        values.setdefault(path, set()).add(value)
+    return unambiguous(values) | symbolic.met_numbers | symbolic.met_sizes
+
+
+def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
+    """Yield the path and the expected value of each number and each size of a tensor that a guard wants unchanged."""
+    for guard in guards:
+        if guard.kind == "equal" and type(guard.expected) in NUMBERS:
+            yield str(guard.path), guard.expected
+        elif guard.kind in ("equal", "values") and type(guard.expected) in (torch.Size, tuple):
+            numbers = ((place, one) for place, one in enumerate(guard.expected) if type(one) in NUMBERS)
+            yield from ((f"{guard.path}[{place}]", one) for place, one in numbers)
+        elif guard.kind == "tensor" and not is_parameter(guard.path):
+            yield from sizes_and_strides(str(guard.path), guard.path.value)
+
+
+def sizes_and_strides(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, int]]:
+    """Yield the path and the value of each size of a tensor, and of each stride that no sizes make."""
+    yield from ((f"{path}.size({place})", size) for place, size in enumerate(tensor.shape))
+    if tensor.layout is torch.strided:
+        strides = tensor.stride()
+        yield from ((f"{path}.stride({place})", strides[place]) for place in wider_places(strides, tensor.shape))

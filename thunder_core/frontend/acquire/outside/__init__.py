@@ -1,0 +1,1 @@
+"""What a program reads and writes outside of itself: paths, guards, effects."""

@@ -1,0 +1,169 @@
+"""Guards on the user's classes: what a program reaches through the class of an object."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
+from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
+from thunder_core.frontend.interpreter.special import special_methods
+
+if TYPE_CHECKING:
+    from thunder_core.frontend.acquire.outside.outside import Outside
+
+# For each wrapper of a function in the body of a class, the attributes that hold the function.
+PARTS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+    functools.partialmethod: ("func",),
+    functools.singledispatchmethod: ("func",),
+    functools.cached_property: ("func",),
+}
+# For each method of a descriptor, the position of the argument that is the class which holds it, or an instance of it.
+HOLDER_POSITION = {"__get__": 2, "__set__": 1, "__delete__": 1}
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+class Classes:
+    """The user's classes that a program uses: a name found in one is guarded, and its absence from the bases before it.
+
+    Only the user's own are looked into: those of the standard library and of installed packages stay as they are. A
+    class that the program makes is another one at each call, and has no path.
+    """
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._made: dict[int, type] = {}
+        self._seen: set[tuple[int, str]] = set()
+        self._of_user: dict[int, tuple[type, bool]] = {}
+        self._met: dict[int, type] = {}
+
+    def made(self, kind: type) -> None:
+        """The program made a class."""
+        self._made[id(kind)] = kind
+
+    def met(self, kind: type) -> None:
+        """The program met an instance of a class."""
+        self._met[id(kind)] = kind
+
+    def reached(self, kind: type) -> None:
+        """The program reads an attribute of a class that it came to by an object; one of the user's is known by it."""
+        if self.is_users(kind):
+            self._outside.root("class", kind.__name__, kind)
+
+    def guard_special(self) -> None:
+        """Guard which special methods the user's classes have of whose instances something was asked.
+
+        Where a class lacks one, Python does something of its own: what comes to it later, or goes, is noticed so.
+        """
+        for guard in list(self._outside.guards.values()):
+            if guard.kind == "type" or (guard.kind == "is" and isinstance(guard.expected, type)):
+                self.met(guard.expected if guard.kind == "type" else type(guard.expected))
+        bases = {id(base): base for kind in self._met.values() for base in self._bases(kind)}
+        for base in bases.values():
+            if not self._outside.effects.has_written_any(base):
+                root = self._outside.root("class", base.__name__, base)
+                self._outside.guard("special methods", root, special_methods(base))
+
+    def called(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
+        """Guard the entry by which a function was reached, where the class of its first argument holds it."""
+        if not arguments or self._outside.path_of(function) is not None or not is_users_code(function.__code__):
+            return
+        first = arguments[0]
+        self.met(type(first))
+        for kind in (type(first), first) if isinstance(first, type) else (type(first),):
+            name = self._name_of(kind, function)
+            if name is not None:
+                self.found(kind, name)
+                break
+        place = HOLDER_POSITION.get(function.__name__)
+        if place is not None and len(arguments) > place:
+            holder = arguments[place] if isinstance(arguments[place], type) else type(arguments[place])
+            self.described(holder, first)
+
+    def described(self, holder: type, descriptor: Any) -> None:
+        """Guard the entry of a class that holds a descriptor which the program uses."""
+        for base in self._bases(holder):
+            for name, unbound in dict_of(base).items():
+                if unbound is descriptor:
+                    self.found(holder, name)
+                    return
+
+    def attribute(self, owner: Any, name: str) -> None:
+        """Guard what the class of an object without a path holds under a name, unless the object itself has it."""
+        self.met(type(owner))
+        namespace = getattr(owner, "__dict__", None)
+        if not isinstance(namespace, dict) or name not in namespace:
+            self.found(type(owner), name)
+
+    def found(self, kind: type, name: str) -> None:
+        """Guard in which base of a class a name lies, and that no base before has it."""
+        if (id(kind), name) in self._seen:
+            return
+        self._seen.add((id(kind), name))
+        for base in mro_of(kind):
+            is_held = name in dict_of(base)
+            if self.is_users(base):
+                root = self._outside.root("class", base.__name__, base)
+                if is_held:
+                    self._read(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
+                else:
+                    self._outside.absent(root.attribute("__dict__", dict_of(base)), name)
+            if is_held:
+                return
+
+    def _read(self, path: Any, unbound: Any) -> None:
+        """Guard what a class holds; the functions that it consists of are known from then on."""
+        if isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType):
+            return
+        self._outside.read(path, unbound)
+        for part in PARTS.get(type(unbound), ()):
+            function = getattr(unbound, part)
+            if function is not None:
+                self._outside.read(path.attribute(part, function), function)
+
+    def _name_of(self, kind: type, function: types.FunctionType) -> str | None:
+        """The name under which a class holds a function, alone or in what stands in its place."""
+        bases = list(self._bases(kind))
+        named = function.__name__
+        for base in bases:
+            if named in dict_of(base):
+                return named if _holds(dict_of(base)[named], function) else None
+        return next(
+            (name for base in bases for name, unbound in dict_of(base).items() if _holds(unbound, function)), None
+        )
+
+    def _bases(self, kind: type) -> Iterable[type]:
+        """The user's own classes among a class and its bases."""
+        return filter(self.is_users, mro_of(kind))
+
+    def is_users(self, kind: type) -> bool:
+        """Whether a class is the user's own, and was there before the program."""
+        known = self._of_user.get(id(kind))
+        if known is None:
+            module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
+            known = self._of_user[id(kind)] = kind, _is_users_module(kind, module)
+        return known[1] and id(kind) not in self._made
+
+
+def _is_users_module(kind: type, module: Any) -> bool:
+    """Whether a class that is no static type of C belongs to a module of the user's."""
+    if not kind.__flags__ & HEAP_TYPE:
+        return False
+    file = getattr(module, "__file__", None)
+    return is_users_file(file) if isinstance(file, str) else module is None or kind.__module__ == "__main__"
+
+
+def _holds(unbound: Any, function: Any) -> bool:
+    """Whether what a class holds is a function or stands in its place."""
+    return unbound is function or any(part is function for part in _parts(unbound))
+
+
+def _parts(unbound: Any) -> Iterator[Any]:
+    return (getattr(unbound, name) for name in PARTS.get(type(unbound), ()))

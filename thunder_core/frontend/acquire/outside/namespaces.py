@@ -1,0 +1,51 @@
+"""Namespaces and items of containers among outside objects: where names are looked for, and by which path."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.guards import is_constant
+from thunder_core.frontend.acquire.outside.paths import Path
+
+NESTING = (dict, list, tuple, set, frozenset, deque)
+
+
+def is_loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
+    """Whether a namespace is that of the imported module of this name."""
+    return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
+
+
+def is_namespace(path: Path) -> bool:
+    """Whether a path leads to the dictionary in which a module, an object or a function keeps its attributes."""
+    return type(path.value) is dict and (path.step == "globals" or path.key == "__dict__")
+
+
+def item_path(path: Path, key: Any, value: Any) -> Path:
+    """The path to an item, past a `__getitem__` of the container's own class."""
+    for base in (dict, list, tuple, deque):
+        if isinstance(path.value, base):
+            plain = type(path.value).__getitem__ is base.__getitem__
+            return path.item(key, value) if plain else path.child("stored item", key, value)
+    return path.item(key, value)
+
+
+def is_question_for_member(container: Any, key: Any) -> bool:
+    """Whether to ask the set for the key runs no code of the user's: both hash and compare as Python's own do."""
+    if type(container) not in (set, frozenset):
+        return False
+    kind = type(key)
+    own = issubclass(kind, type) and kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__
+    return own or is_constant(key)
+
+
+def is_index_into(container: Any, key: Any) -> bool:
+    """Whether the key is an index that the sequence has."""
+    return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)
+
+
+def items_of(container: Any) -> Any:
+    """The items of a sequence or set, past an `__iter__` of its own class."""
+    base = next(base for base in NESTING if isinstance(container, base))
+    return base.__iter__(container)

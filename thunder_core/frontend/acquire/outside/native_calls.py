@@ -1,0 +1,110 @@
+"""The effects of functions of C on outside objects: they read them, look deep into them, and change them."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.call_traits import is_of_classes, is_plain_mapping, is_shallow
+from thunder_core.frontend.acquire.outside.containers import (
+    MUTATORS,
+    container_base,
+    is_changing,
+    is_used_up,
+    receiver,
+    taken_as,
+)
+from thunder_core.frontend.acquire.outside.effects import Announced
+from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
+from thunder_core.frontend.acquire.outside.reductions import ITERATORS
+from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.tracing.library.states import has_state
+
+# Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
+COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
+COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
+LOOKUPS = ("get", "__getitem__", "__contains__")
+ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
+
+
+class NativeCalls:
+    """Notes what functions of C read and change; `note_edge` is told of what can be neither guarded nor replayed."""
+
+    def __init__(self, outside: WholeReads, writes: OutsideWrites, note_edge: Callable[..., None]) -> None:
+        self._outside = outside
+        self._writes = writes
+        self._note_edge = note_edge
+
+    def before(
+        self, machine: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., Any] | None:
+        """Note what a function of C does with its arguments; what is to be called in its place, or None."""
+        if function is id:
+            self._outside.identified(*args)
+            return None
+        if function is type and len(args) == 1:
+            self._outside.class_of(args[0])
+        owner, name, rest, level = receiver(function, args)
+        if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
+            self._outside.lookup(owner, rest[0])
+        elif owner is not None and self._outside.path_of(owner) is not None:
+            if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
+                return functools.partial(self._take, machine, function)
+            if name in COMPARING:
+                self._outside.expand_whole(owner)
+            elif name not in MUTATORS:
+                self._outside.expand(owner)
+            self.mutate(owner, name, rest, kwargs, level)
+        elif is_changing(function):
+            self._writes.call_changing(function, args, kwargs)
+        expand = self._outside.expand if is_shallow(function) else self._outside.expand_whole
+        for arg in (*rest, *kwargs.values()):
+            if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
+                expand(arg)
+            self._check_iterator(function, arg)
+        return None
+
+    def _check_iterator(self, function: Any, arg: Any) -> None:
+        """C code that gets an iterator from outside may take something out of it, which later calls will not."""
+        path = self._outside.path_of(arg) if type(arg) in ADVANCED else None
+        if path is not None and not is_of_classes(function):
+            self._note_edge(
+                f"an iterator from outside is used: the items of {path} in this call become constants", loud=True
+            )
+
+    def _take(self, machine: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a container with what an iterator gives, which is gone through once."""
+        lasting = [machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
+        return machine.call(function, *lasting, **kwargs)
+
+    def attempted(self, machine: Any, function: Any, native: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """The callable for a function of C, or `native` in its place: if it raises, its change is no effect."""
+        announced = self._outside.effects.announced
+        return native if announced is None else functools.partial(self._attempt, machine, announced, function, native)
+
+    def _attempt(
+        self,
+        machine: Any,
+        announced: Announced,
+        function: Any,
+        native: Callable[..., Any] | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function of C, or what stands for it, that changes a container; where it raises, that is no effect."""
+        try:
+            return machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
+        except BaseException:
+            self._writes.unwritten(announced)
+            raise
+
+    def mutate(
+        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+    ) -> None:
+        """Note a call of a method that may change a container, or an object of C."""
+        if container_base(container) is None:
+            self._outside.examine(container)
+        elif name in MUTATORS:
+            self._writes.call_mutator(container, name, args, kwargs, level)

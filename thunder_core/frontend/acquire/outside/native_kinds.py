@@ -1,0 +1,251 @@
+"""The classes of C, and how a prologue knows that C code would find the same in an instance as while tracing.
+
+A class of Python code has the answer of its base in C: C code asks its instances by their special methods, which are
+interpreted. Functions that read all attributes of an object are told apart by themselves (`native_reads`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, CONSTANT_TYPES
+from thunder_core.frontend.acquire.outside.reductions import ITERATORS
+from thunder_core.frontend.interpreter.lookup import mro_of, remember, shortcut, type_lookup
+from thunder_core.tracing.library.objects import is_native
+from thunder_core.tracing.library.states import STATES
+
+
+class Answer(enum.Enum):
+    """The reason why C code finds the same in an object of a class at a later call."""
+
+    FIXED = "it never changes; a guard checks its value, its identity or its class"
+    SAME = "it never changes: it has to be the same object"
+    ITEMS = "its items are guarded one by one"
+    ATTRIBUTES = "its attributes are guarded one by one"
+    STATE = "its state is compared as a whole"
+    STEPS = "it is an iterator: taking an item is a sharp edge"
+    CODE = "it calls Python code, whose reads are known"
+    TENSOR = "PyTorch's own: recorded, or guarded by its metadata"
+    RANDOM = "its draws are replayed"
+    ASKED = "methods that only read are called again; all others are sharp edges"
+    OPAQUE = "its reads are not known: calling one of its methods is a sharp edge"
+
+
+DISTRIBUTED = "torch.distributed.distributed_c10d"
+
+
+def _answers(answer: Answer, module: str, *names: str) -> dict[type | str, Answer]:
+    """The answer of classes of one module by their names, since the module need not be there."""
+    return dict.fromkeys((f"{module}.{name}" for name in names), answer)
+
+
+_NONE: dict[Any, Any] = {}
+_CODE = (types.FunctionType, types.MethodType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_WRAPPING = (functools.partial, functools._lru_cache_wrapper, staticmethod, super)
+_PLAIN = (object, bool, complex, type(None), types.CellType, types.FrameType, types.TracebackType)
+_VIEWS = (type(_NONE.keys()), type(_NONE.values()), type(_NONE.items()))
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdict, types.MappingProxyType)
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
+
+# By class, or by the module and the name of one. A class that is not here has the answer of its first base that is.
+ANSWERS: dict[type | str, Answer] = {
+    **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), Answer.FIXED),
+    **dict.fromkeys((*_CODE, *_WRAPPING), Answer.CODE),
+    **dict.fromkeys((*_CONTAINERS, *_VIEWS), Answer.ITEMS),
+    **dict.fromkeys((types.SimpleNamespace, BaseException), Answer.ATTRIBUTES),
+    **dict.fromkeys(ITERATORS, Answer.STEPS),
+    **dict.fromkeys(STATES, Answer.STATE),
+    **dict.fromkeys((*_DESCRIPTORS, types.CodeType), Answer.SAME),
+    torch.Generator: Answer.TENSOR,
+    # What the interpreter makes for itself, or C code for a moment.
+    **_answers(Answer.FIXED, "builtins", "PyCapsule", "moduledef", "symtable entry", "stderrprinter", "managedbuffer"),
+    **_answers(Answer.FIXED, "builtins", "InterpreterID", "hamt", "hamt_array_node", "hamt_bitmap_node"),
+    **_answers(Answer.FIXED, "builtins", "hamt_collision_node", "EncodingMap", "StgDict", "CArgObject"),
+    **_answers(Answer.FIXED, "builtins", "instancemethod", "builtin_method", "_RunningLoopHolder", "NoDefaultType"),
+    **_answers(Answer.FIXED, "builtins", "PyContextVar", "Py_tracing_event", "_buffer_wrapper"),
+    **_answers(Answer.FIXED, "_collections", "_tuplegetter"),
+    **_answers(Answer.FIXED, "Token", "MISSING"),
+    **_answers(Answer.FIXED, "_functools", "_lru_list_elem", "KeyWrapper"),
+    **_answers(Answer.FIXED, "functools", "_lru_list_elem", "KeyWrapper", "_PlaceholderType"),
+    **_answers(Answer.FIXED, "_operator", "itemgetter", "attrgetter", "methodcaller"),
+    **_answers(Answer.FIXED, "_abc", "_abc_data"),
+    **_answers(Answer.FIXED, "_typing", "_idfunc"),
+    **_answers(Answer.FIXED, "typing", "TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType", "Generic", "Union"),
+    **_answers(Answer.FIXED, "typing", "ParamSpecArgs", "ParamSpecKwargs", "NoDefaultType"),
+    **_answers(Answer.FIXED, "_ast", "AST"),
+    **_answers(Answer.FIXED, "ast", "AST"),
+    **_answers(Answer.FIXED, "_ctypes", "CField", "CThunkObject", "DictRemover", "StructParam_Type", "CType_Type"),
+    # Immutable, but for what a read of them as a value would compare.
+    **_answers(Answer.SAME, "re", "Match"),
+    **_answers(Answer.SAME, "zoneinfo", "ZoneInfo"),
+    **_answers(Answer.SAME, "_sre", "template"),
+    **_answers(Answer.SAME, "unicodedata", "UCD"),
+    **_answers(Answer.SAME, "numpy", "ufunc", "broadcast", "busdaycalendar"),
+    **_answers(Answer.FIXED, "numpy", "_ArrayFunctionDispatcher", "_ArrayMethod", "_BoundArrayMethod", "flagsobj"),
+    **_answers(Answer.STEPS, "numpy", "flatiter", "nditer", "mapiter", "neigh_internal_iter", "_array_converter"),
+    **_answers(Answer.ITEMS, "builtins", "odict_keys", "odict_values", "odict_items", "keys", "values", "items"),
+    **_answers(Answer.ITEMS, "builtins", "FrameLocalsProxy"),
+    **_answers(Answer.STEPS, "builtins", "callable_iterator", "iterator", "dict_reversekeyiterator", "memory_iterator"),
+    **_answers(Answer.STEPS, "builtins", "dict_reversevalueiterator", "dict_reverseitemiterator", "odict_iterator"),
+    **_answers(Answer.STEPS, "builtins", "generic_alias_iterator", "str_ascii_iterator", "fieldnameiterator"),
+    **_answers(Answer.STEPS, "builtins", "formatteriterator", "line_iterator", "positions_iterator", "str_iterator"),
+    **_answers(Answer.STEPS, "_collections", "_deque_iterator", "_deque_reverse_iterator"),
+    **_answers(Answer.STEPS, "array", "arrayiterator"),
+    **_answers(Answer.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise"),
+    **_answers(Answer.STEPS, "re", "SREScanner"),
+    **_answers(Answer.STEPS, "_sre", "SRE_Scanner"),
+    **_answers(Answer.STEPS, "_struct", "unpack_iterator"),
+    **_answers(Answer.STEPS, "_elementtree", "_element_iterator"),
+    **_answers(Answer.STEPS, "_asyncio", "FutureIter"),
+    **_answers(Answer.STEPS, "_tokenize", "TokenizerIter"),
+    **_answers(Answer.CODE, "builtins", "coroutine_wrapper", "async_generator_asend", "async_generator_athrow"),
+    **_answers(Answer.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"),
+    **_answers(Answer.CODE, "builtins", "coroutine", "async_generator"),
+    **_answers(Answer.ASKED, "_thread", "lock", "RLock"),
+    **_answers(Answer.ASKED, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
+    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"),
+    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
+    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"),
+    **_answers(Answer.OPAQUE, "torch._C._monitor", "Stat", "Event", "_WaitCounter", "_WaitCounterTracker"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_autograd", "DistAutogradContext"),
+    **_answers(Answer.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
+    **_answers(Answer.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
+    **_answers(Answer.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
+    **_answers(Answer.ASKED, "_multiprocessing", "SemLock"),
+    **_answers(Answer.ASKED, "_queue", "SimpleQueue"),
+    **_answers(Answer.ASKED, "_contextvars", "ContextVar"),
+    **_answers(Answer.FIXED, "_thread", "_local"),
+    **_answers(Answer.RANDOM, "_random", "Random"),
+    **_answers(Answer.OPAQUE, "_thread", "_localdummy", "_ThreadHandle"),
+    **_answers(Answer.OPAQUE, "_contextvars", "Context", "Token"),
+    **_answers(
+        Answer.OPAQUE,
+        "_io",
+        "_IOBase",
+        "_BufferedIOBase",
+        "_RawIOBase",
+        "_TextIOBase",
+        "IncrementalNewlineDecoder",
+        "_BytesIOBuffer",
+    ),
+    **_answers(Answer.OPAQUE, "_pickle", "Pickler", "Unpickler", "Pdata", "PicklerMemoProxy", "UnpicklerMemoProxy"),
+    **_answers(Answer.OPAQUE, "pickle", "PickleBuffer"),
+    **_answers(Answer.OPAQUE, "decimal", "SignalDictMixin", "ContextManager"),
+    **_answers(Answer.OPAQUE, "_asyncio", "Future", "Task"),
+    **_answers(Answer.OPAQUE, "_ctypes", "_CData"),
+    **_answers(Answer.OPAQUE, "_csv", "Dialect", "reader", "writer"),
+    **_answers(Answer.OPAQUE, "_json", "Scanner", "Encoder"),
+    **_answers(Answer.OPAQUE, "xml.etree.ElementTree", "TreeBuilder", "Element", "XMLParser"),
+    **_answers(Answer.OPAQUE, "pyexpat", "xmlparser"),
+    **_answers(Answer.OPAQUE, "_socket", "socket"),
+    **_answers(Answer.OPAQUE, "_ssl", "_SSLSocket", "_SSLContext", "MemoryBIO", "SSLSession", "Certificate"),
+    **_answers(Answer.OPAQUE, "select", "epoll", "poll", "kqueue", "kevent"),
+    **_answers(Answer.OPAQUE, "mmap", "mmap"),
+    **_answers(Answer.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
+    **_answers(Answer.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
+    **_answers(Answer.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
+    **_answers(Answer.ASKED, "_hashlib", "HASH", "HASHXOF", "HMAC"),
+    **_answers(Answer.ASKED, "_blake2", "blake2b", "blake2s"),
+    **_answers(Answer.ASKED, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
+    **_answers(Answer.ASKED, "_md5", "md5"),
+    **_answers(Answer.ASKED, "_sha1", "sha1"),
+    **_answers(Answer.ASKED, "_sha256", "sha224", "sha256"),
+    **_answers(Answer.ASKED, "_sha512", "sha384", "sha512"),
+    **_answers(Answer.ASKED, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
+    **_answers(Answer.OPAQUE, "_curses", "window"),
+    **_answers(Answer.OPAQUE, "_curses_panel", "panel"),
+    **_answers(Answer.OPAQUE, "_lsprof", "Profiler"),
+    **_answers(Answer.CODE, "datetime", "tzinfo"),
+    **_answers(Answer.OPAQUE, "posix", "DirEntry", "ScandirIterator"),
+    **_answers(Answer.OPAQUE, "ossaudiodev", "oss_audio_device", "oss_mixer_device"),
+    **_answers(Answer.OPAQUE, "sqlite3", "Connection", "Cursor", "Row", "Blob", "PrepareProtocol", "Statement"),
+    **_answers(Answer.OPAQUE, "_tkinter", "tkapp", "Tcl_Obj", "tktimertoken"),
+    **_answers(Answer.OPAQUE, "_dbm", "dbm"),
+    **_answers(Answer.OPAQUE, "_gdbm", "gdbm"),
+    **_answers(Answer.OPAQUE, "_multibytecodec", "MultibyteCodec", "MultibyteIncrementalEncoder"),
+    **_answers(Answer.OPAQUE, "_multibytecodec", "MultibyteIncrementalDecoder", "MultibyteStreamReader"),
+    **_answers(Answer.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
+}
+
+# Methods that only ask, and whose answers are asked for again at each call; of a lock, others hold it while tracing.
+GROUP_GETTERS = frozenset(
+    {
+        *("rank", "size", "name", "_id", "_backend_id", "_get_backend_name", "_get_sequence_number_for_group"),
+        *("_has_hooks", "_device_types", "supports_splitting", "supports_coalescing", "supports_time_estimate"),
+        *("supports_shrinking", "supports_tensor_alloc", "_allows_splitting"),
+    }
+)
+ASKING: dict[str, frozenset[str]] = {
+    "_thread.lock": frozenset({"locked", "locked_lock"}),
+    "_queue.SimpleQueue": frozenset({"qsize", "empty"}),
+    "_contextvars.ContextVar": frozenset({"get"}),
+    f"{DISTRIBUTED}.ProcessGroup": GROUP_GETTERS,
+    "torch._C._distributed_c10d.Backend": GROUP_GETTERS,
+    f"{DISTRIBUTED}.Store": frozenset({"num_keys", "check", "has_extended_api", "queue_len"}),
+    f"{DISTRIBUTED}.Work": frozenset({"is_completed", "is_success", "source_rank"}),
+    "torch._C._distributed_c10d._SymmetricMemory": frozenset({"has_multicast_support", "is_symm_mem_tensor"}),
+}
+DIGESTS = frozenset({"digest", "hexdigest"})  # methods of hashes
+HOLDING = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_lock", "release_lock", "_is_owned"})
+TORCH = ("torch", "functorch", "triton", "thunder_core")
+
+
+def answer_of(kind: type) -> Answer:
+    """The answer for the instances of a class."""
+    known: Answer | None = shortcut(kind, "answer")
+    if known is None:
+        type_lookup(kind, "__class__")
+        known = stated_answer(kind) or Answer.OPAQUE
+        remember(kind, "answer", known)
+    return known
+
+
+def stated_answer(kind: type) -> Answer | None:
+    """The answer of the table, or that of a whole package; None for a class of C that nobody has thought of."""
+    is_unknown = False
+    for base in mro_of(kind)[:-1]:
+        answer = ANSWERS.get(base) or ANSWERS.get(name_of(base))
+        if answer is None and is_native(base):
+            answer = _answer_of_package(str(base.__module__))
+        if answer is not None:
+            return answer
+        if is_enumeration(base):
+            return Answer.FIXED
+        is_unknown |= is_native(base) and not is_graph_node(base)
+    return None if is_unknown else Answer.FIXED
+
+
+def is_enumeration(kind: type) -> bool:
+    """Whether a class is an enumeration of pybind11, whose members never change."""
+    return type(kind).__module__ == "pybind11_builtins" and {"__members__", "__entries"} <= vars(kind).keys()
+
+
+def is_graph_node(kind: type) -> bool:
+    """Whether a class of C is one of the nodes of autograd's graph, which PyTorch puts into no module of its own."""
+    return "next_functions" in vars(kind) and "register_prehook" in vars(kind)
+
+
+def _answer_of_package(module: str) -> Answer | None:
+    if module.startswith("numpy.random"):
+        return Answer.RANDOM
+    return Answer.TENSOR if module.partition(".")[0] in TORCH else None
+
+
+def name_of(kind: type) -> str:
+    """The module and the name of a class."""
+    return f"{kind.__module__}.{kind.__name__}"
+
+
+def only_asks(kind: type, method: str) -> bool:
+    """Whether a method of a class of C changes nothing, and gives what can be asked for again."""
+    of_hash = method in DIGESTS and hasattr(kind, "block_size")
+    return of_hash or any(method in ASKING.get(name_of(base), ()) for base in mro_of(kind))

@@ -1,0 +1,175 @@
+"""Reads of functions of C beside the items of containers: guarded where they are known, and else a sharp edge."""
+
+from __future__ import annotations
+
+import _pickle
+import contextvars
+import decimal
+import operator
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.attributes import runs_python
+from thunder_core.frontend.acquire.outside.containers import UNBOUND
+from thunder_core.frontend.acquire.outside.guards import is_constant
+from thunder_core.frontend.acquire.outside.native_functions import is_function_of_pybind11
+from thunder_core.frontend.acquire.outside.native_kinds import HOLDING, Answer, answer_of, name_of, only_asks
+from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.library.states import decimal_settings, numpy_settings
+
+# Methods of C that give all that an object holds, and functions that go on with what that holds.
+WHOLE = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__copy__", "__deepcopy__", "__sizeof__"})
+DECIMAL_SETTINGS = "decimal_settings()"
+NUMPY_SETTINGS = "numpy_settings()"
+CONTEXTUAL_FUNCTIONS = (decimal.Decimal, decimal.getcontext, decimal.localcontext)
+DEEP_FUNCTIONS = (_pickle.dumps, _pickle.dump)
+LISTING = "__dir__"
+SPECIAL_NAMES = WHOLE | {LISTING}
+# Functions that look into what they are given, as operators do.
+LOOKING_FUNCTIONS = (
+    *(len, iter, next, list, tuple, set, dict, sum, min, max, any, all, sorted, repr, str, bytes, hash),
+    *(enumerate, zip),
+)
+LOOKING, DEEP, CONTEXTUAL = (
+    frozenset(map(id, functions)) for functions in (LOOKING_FUNCTIONS, DEEP_FUNCTIONS, CONTEXTUAL_FUNCTIONS)
+)
+# Operators that ask an object for nothing where its class leaves them to `object`.
+IDENTITY = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__", operator.is_not: "__ne__"}
+
+
+class NativeReads:
+    """Guards what functions and operators of C read; `note_edge` is called where they are not known."""
+
+    def __init__(
+        self,
+        outside: WholeReads,
+        is_users_class: Callable[[type], bool],
+        note_edge: Callable[..., None],
+        asked: dict[str, object],
+    ) -> None:
+        self._outside = outside
+        self._is_users_class = is_users_class
+        self._note_edge = note_edge
+        self._asked = asked
+        self._decimal_settings = decimal_settings()
+        self._numpy_settings = numpy_settings()
+        self._telling: dict[int, type] = {}
+
+    def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A function of C is about to be called."""
+        owner, name = called_on(function, args)
+        if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
+            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        self._numpy((*args, owner, function))
+        if owner is None:
+            self._function(function, args, kwargs)
+        elif id(type(owner)) not in self._telling or name in SPECIAL_NAMES:
+            self._method(function, owner, name, (args, kwargs))
+
+    def _numpy(self, operands: Iterable[Any]) -> None:
+        """Guard NumPy's settings where C code sees an object of NumPy's; an array of Python objects is a loud edge."""
+        for operand in operands:
+            if not is_of_numpy(type(operand)):
+                continue
+            self._guard_numpy_settings()
+            holds_objects = getattr(getattr(operand, "dtype", None), "hasobject", False)
+            if holds_objects and (path := self._outside.path_of(operand)) is not None:
+                self._note_edge(f"C code whose reads are not known: an array of objects at {path}", loud=True)
+
+    def _guard_numpy_settings(self) -> None:
+        """Guard NumPy's settings as they were before the program began, which may change them for a while."""
+        self._asked.setdefault(NUMPY_SETTINGS, self._numpy_settings)
+
+    def python_function(self, package: str) -> None:
+        """A Python function of a package is about to be called natively."""
+        if package == "numpy":
+            self._guard_numpy_settings()
+
+    def _function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A function of a module, or a class, is about to be called."""
+        number = id(function)
+        if number in LOOKING:
+            self.operation(function, args)
+        elif number in DEEP:
+            self._outside.expand_deeply((args, kwargs))
+        elif number in CONTEXTUAL:
+            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        elif function is dir and len(args) == 1:
+            self._outside.names(args[0], self._is_users_class)
+
+    def _is_telling(self, kind: type) -> bool:
+        """Whether it is known what any method of a class of C reads of its instances."""
+        if id(kind) in self._telling:
+            return True
+        is_telling = answer_of(kind) not in (Answer.OPAQUE, Answer.ASKED)
+        if is_telling:
+            self._telling[id(kind)] = kind
+        return is_telling
+
+    def _method(self, function: Any, owner: Any, name: str, arguments: Any) -> None:
+        if name == "dump" and isinstance(owner, _pickle.Pickler):
+            self._outside.expand_deeply(arguments)
+        elif name in WHOLE:
+            for held in (owner, *self._outside.attributes(owner)):
+                self._outside.expand(held)
+        elif name == LISTING:
+            self._outside.names(owner, self._is_users_class)
+        elif self._is_telling(type(owner)) or is_answered(owner, name):
+            return
+        elif self._outside.path_of(owner) is not None and not runs_python(function):
+            path = self._outside.path_of(owner)
+            self._note_edge(f"C code whose reads are not known: {name_of(type(owner))}.{name} of {path}", loud=True)
+
+    def after(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> None:
+        """A function of C has returned: what only asks is asked again at each call."""
+        owner, name = called_on(function, args)
+        if (
+            owner is None
+            or kwargs
+            or id(type(owner)) in self._telling
+            or answer_of(type(owner)) is not Answer.ASKED
+            or not only_asks(type(owner), name)
+        ):
+            return
+        given = args if getattr(function, "__self__", None) is owner else args[1:]
+        if all(map(is_constant, given)):
+            self._outside.called(owner, name, given, value)
+
+    def operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
+        """An operator is about to be applied to objects, of which C code may decide."""
+        if decimal.Decimal in map(type, operands):
+            self._asked[DECIMAL_SETTINGS] = self._decimal_settings
+        self._numpy(operands)
+        for operand in operands:
+            kind = type(operand)
+            if id(kind) in self._telling or self._is_telling(kind):
+                continue
+            is_own = self._outside.path_of(operand) is None and kind is not contextvars.Context
+            if answer_of(kind) is not Answer.OPAQUE or is_own:
+                continue
+            special = IDENTITY.get(function)
+            if special is None or type_lookup(kind, special) is not getattr(object, special):
+                path = self._outside.path_of(operand) or "contextvars.copy_context()"
+                self._note_edge(f"C code whose reads are not known: {name_of(kind)} at {path}", loud=True)
+
+
+def is_of_numpy(kind: type) -> bool:
+    """Whether a class is one of NumPy's, which computes with its instances and prints them by its settings."""
+    return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
+
+
+def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
+    """The object that a method of C is called on, and its name; None for a function of a module, or of a class."""
+    name = getattr(function, "__name__", "")
+    if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
+        unbound = type_lookup(type(args[0]), name)
+        return (args[0] if getattr(unbound, "__func__", None) is function else None), name
+    owner = args[0] if type(function) in UNBOUND and args else getattr(function, "__self__", None)
+    return (None if isinstance(owner, types.ModuleType | type) else owner), name
+
+
+def is_answered(owner: Any, name: str) -> bool:
+    """Whether a method may be asked again, or only holds a lock."""
+    return answer_of(type(owner)) is Answer.ASKED and (name in HOLDING or only_asks(type(owner), name))

@@ -1,0 +1,416 @@
+"""The outside world as the program sees it: which objects it knows the way to, and what it read of them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.foundation.errors import CannotReplay, SourceLine
+from thunder_core.frontend.acquire.outside.attributes import locate
+from thunder_core.frontend.acquire.outside.containers import (
+    index_of,
+    is_known_by_identity,
+    is_known_item,
+    mapping_base,
+)
+from thunder_core.frontend.acquire.outside.effects import EffectLog
+from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
+from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
+from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
+from thunder_core.frontend.acquire.outside.native_kinds import Answer, answer_of
+from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
+from thunder_core.frontend.acquire.outside.reductions import viewed
+from thunder_core.frontend.acquire.outside.sharp import Surprises
+from thunder_core.frontend.acquire.outside.symbolic import CONSTANT
+from thunder_core.frontend.interpreter.native import is_proxy, proxied
+from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
+from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.library.states import has_state, state_of
+
+# What calling an object of these classes calls, and with what; and what a slice consists of, which operations look at.
+WRAPPERS: dict[type, tuple[str, ...]] = {
+    slice: ("start", "stop", "step"),
+    types.MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+}
+
+NUMBERS = (float, int)  # classes of numbers that may change from call to call
+TOGETHER = (
+    "compile both functions with the same settings, so that one program contains them, or call one outside the other"
+)
+VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
+# Of values that a program makes itself, which the prologue knows by their names.
+CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
+MAPPINGS = (dict, types.MappingProxyType)
+EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may stand for numbers
+MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads look at nothing of the user's
+NAMESPACES = frozenset({"root", "globals", "class"})  # steps to what holds the names of programs
+
+
+def is_only_thread() -> bool:
+    """Whether no other thread of Python's runs, which could see symbols in the user's own objects while one traces."""
+    return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1
+
+
+class Outside(GuardedPaths):
+    """Outside objects by identity, each with its path; every read of them becomes a guard, once.
+
+    An object that has no path was made by the program itself (or came out of C code, from where nothing can be
+    told), and reading it needs no guard.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.effects = EffectLog()
+        self.surprises: Surprises | None = None
+        self.symbolic = CONSTANT
+        self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
+        self.draw_looked_into: Callable[[Path], None] = lambda path: None  # set by the acquisition
+        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
+        self.failure: CannotReplay | None = None
+        self._expanded: set[int] = set()
+        self._whole: set[int] = set()
+        self._seen: set[tuple[int, str]] = set()
+
+    def require_open(self, value: Any) -> None:
+        """Raise `CannotReplay` for what a compiled function writes to that the program calls by its own bound symbol.
+
+        When that has run, the object is not the one that tracing knows.
+        """
+        if id(value) in self.closed:
+            self.failure = CannotReplay(
+                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to a "
+                f"{type(value).__name__}, and the program reads or writes it afterwards",
+                fix=TOGETHER,
+                where=self.closed[id(value)][1],
+            )
+            raise self.failure
+
+    def read(self, path: Path, value: Any) -> None:
+        """The program got this value by this path: guard it, or remember the way to it."""
+        if self.surprises is not None and not isinstance(value, BY_IDENTITY):
+            self.surprises.note(path)
+        if is_constant(value):
+            self.guards.setdefault(("constant", path), constant_guard(path, value))
+            return
+        known = self.paths.get(id(value))
+        if known not in (None, path) and (known.parent is not None or known.step == "root"):
+            self.guard("same as", path, known)
+            return
+        if known is path:
+            return
+        self.paths[id(value)] = path
+        if is_proxy(value):
+            self.guard("type", path, type(value))
+            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+        elif isinstance(value, BY_IDENTITY):
+            self.guard("is", path, value)
+            self.register_cells(path, value)
+        elif not isinstance(value, torch.Tensor):
+            self.guard("type", path, type(value))
+            for name in WRAPPERS.get(type(value), ()):
+                part = getattr(value, name)
+                self.read(path.attribute(name, part), part)
+                self.expand(part)
+
+    def attribute(self, owner: Any, name: str, value: Any) -> None:
+        """The program read `owner.name`."""
+        self.require_open(owner)
+        path = self.paths.get(id(owner))
+        key = (id(owner), name)
+        if path is None or key in self._seen or self.effects.has_written(owner, name):
+            return
+        self._seen.add(key)
+        attribute_path = locate(self, path, name, value)
+        if attribute_path is not None:
+            self.read(attribute_path, value)
+
+    def referent(self, reference: Any, value: Any) -> None:
+        """The program asked a weak reference for its object."""
+        path = self.paths.get(id(reference))
+        if path is not None:
+            self.read(path.child("referent", "", value), value)
+
+    def stored(self, owner: Any, name: str, value: Any) -> None:
+        """A `__getattribute__` of the program's read what an object holds under a name."""
+        path = self.paths.get(id(owner))
+        namespace = getattr(owner, "__dict__", None)
+        if path is None or self.effects.has_written(owner, name) or not isinstance(namespace, dict):
+            return
+        if name in namespace and namespace[name] is value:
+            self.read(path.entry(name, value), value)
+        elif name == "__dict__" and value is namespace:
+            self.read(path.attribute(name, value), value)
+
+    def class_method(self, kind: type, name: str) -> None:
+        """The program called a class method that PyTorch found on the class."""
+        self.root("class", kind.__name__, kind)
+        base = next(base for base in kind.__mro__ if name in vars(base))
+        self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
+
+    def missing(self, owner: Any, name: str) -> None:
+        """The program found that `owner` has no attribute of that name."""
+        self.require_open(owner)
+        path = self.paths.get(id(owner))
+        if path is not None and not self.effects.has_written(owner, name):
+            self.guards.setdefault(("lacks", path, name), Guard("lacks", path, name))
+
+    def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """The program read a global."""
+        self.require_open(namespace)
+        if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
+            return
+        self._seen.add((id(namespace), name))
+        self.read(item_path(self.globals_root(namespace), name, value), value)
+
+    def builtin(self, namespace: dict[str, Any], builtins: Any, name: str, value: Any) -> None:
+        """The program read a builtin: it must stay what it is, and no global may come to hide it."""
+        if (id(namespace), name) not in self._seen:
+            self._seen.add((id(namespace), name))
+            self.absent(self.globals_root(namespace), name)
+            if type(builtins) is dict and builtins.get(name, namespace) is value:
+                self.read(self.globals_root(builtins).item(name, value), value)
+
+    def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
+        """The path to a number that the program reads, if it is one that changes from call to call."""
+        path = self.paths.get(id(owner))
+        if path is None or not self._may_change(value) or not is_constant(key):
+            return None
+        if is_item and id(owner) in self._expanded:
+            return None
+        if self.is_own(owner, key) is not False if is_item else self.effects.has_written(owner, key):
+            return None
+        if is_item and isinstance(owner, list | tuple) and type(key) is int and key < 0:
+            self.guard("length", path, len(owner))
+            key %= len(owner)
+        number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
+        return number_path if number_path is not None and self.symbolic.includes(number_path) else None
+
+    def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
+        """The path to a global variable, if it is such a number."""
+        if not self._may_change(value) or self.effects.has_stored(namespace, name):
+            return None
+        path = item_path(self.globals_root(namespace), name, value)
+        return path if self.symbolic.includes(path) else None
+
+    def _may_change(self, value: Any) -> bool:
+        return self.symbolic.may_be and type(value) in NUMBERS and self.surprises is None
+
+    def is_symbolic(self, path: Path, value: Any) -> bool:
+        """Whether a value is a number that differs from call to call."""
+        return self._may_change(value) and self.symbolic.includes(path)
+
+    def is_own(self, container: Any, key: Any) -> bool | None:
+        """Whether an item of an outside container is the program's own, and no more what it was; None for perhaps."""
+        number = id(container)
+        if self.effects.has_stored(container, key):
+            return True
+        if number not in self.effects.originals:
+            return False
+        stored = self.effects.stored[number]
+        return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
+
+    def item(self, container: Any, key: Any, value: Any) -> None:
+        """The program read `container[key]`."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
+            return
+        own = self.is_own(container, key)
+        if own is None:
+            self.expand(container)
+        elif own:
+            return
+        elif isinstance(container, MAPPINGS) and (is_constant(key) or self.path_of(key) is not None):
+            self.read(self._item_path(path, key, value), value)
+        elif isinstance(container, list | tuple) and type(key) is int:
+            if key < 0:
+                self.guard("length", path, len(container))
+            self.read(self._item_path(path, key % len(container), value), value)
+        else:
+            self.expand(container)
+
+    def lookup(self, container: dict[Any, Any], key: Any) -> None:
+        """The program asked whether a mapping has a key, or for its value if it does: only that key matters."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        is_plain_class = isinstance(key, type) and key in CLASSES_OF_VALUES
+        way = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
+        own = self.is_own(container, key)
+        if own is None or (way is None and not is_constant(key)):
+            self.expand(container)
+        elif own:
+            return
+        elif dict.__contains__(container, key):
+            self.item(container, key, dict.__getitem__(container, key))
+        elif way is not None:
+            self.guards["lacks key", path, way] = Guard("lacks key", path, way)
+        else:
+            self.absent(path, key)
+
+    def member(self, container: Any, key: Any) -> None:
+        """The program asked whether a set holds a constant or a class: only that key matters."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        if id(container) in self.effects.originals:
+            self.expand(container)
+        else:
+            self.guards.setdefault(("member", path, key), Guard("member", path, (key, key in container)))
+
+    def expand_keys(self, container: Any) -> None:
+        """Guard which keys or members an outside container has, whatever it has for them."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        if not isinstance(container, dict) or id(container) in self.effects.originals:
+            self.expand(container)
+            return
+        base = mapping_base(container)
+        keys = tuple(base.keys(container))
+        self.guard("keys", path, (base, keys, type(container)))
+        self._read_keys(path, base, keys)
+
+    def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
+        """C code is about to see the items of an outside container: guard its shape and read each of them.
+
+        Those at the keys or indices that it is `leaving` are not read.
+        """
+        self.require_open(container)
+        number = id(container)
+        path = self.paths.get(number)
+        if path is None or number in self._expanded:
+            return
+        self._expanded.add(number)
+        self.examine(container)
+        kind = type(container)  # not isinstance, which asks the container's own `__class__`
+        held = self.effects.held(container)
+        if issubclass(kind, dict):
+            base = mapping_base(held)
+            self.guard("keys", path, (base, tuple(base.keys(held)), kind))
+            self._read_keys(path, base, tuple(base.keys(held)))
+            for key, item in list(base.items(held)):
+                if key not in leaving:
+                    self._read_item(container, path, key, item)
+        elif issubclass(kind, list | tuple | deque):
+            self.guard("length", path, len(held))
+            for index, item in enumerate(held):
+                if index not in leaving:
+                    self._read_item(container, path, index, item)
+        elif issubclass(kind, set | frozenset):
+            self._read_members(path, tuple(items_of(held)))
+        elif issubclass(kind, types.MappingProxyType):
+            self.guard("keys", path, (dict, tuple(held), dict))
+            for key, item in held.items():
+                self.read(path.item(key, item), item)
+        elif kind in VIEWS:
+            mapping = viewed(held)
+            self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
+            self.expand(mapping)
+
+    def _read_item(self, container: Any, path: Path, key: Any, item: Any) -> None:
+        """C code is about to see an item: guard it, or put a symbol in its place while the program is traced.
+
+        That is done for numbers that differ from call to call, and tuples with such ones, in lists and dicts that the
+        program has not changed, and that no other thread can see meanwhile.
+        """
+        item_path = self._item_path(path, key, item)
+        if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(item_path)) is not None:
+            store = list.__setitem__ if type(container) is list else mapping_base(container).__setitem__
+            store(container, key, symbol)
+            self.effects.undo_by(lambda: store(container, key, item))
+        else:
+            self.read(item_path, item)
+
+    def _may_hold_symbols(self, container: Any, path: Path) -> bool:
+        """Whether symbols may stand in an outside container for its numbers, so that C code sees them."""
+        is_namespace = path.step in NAMESPACES or path.key == "__dict__"
+        changed = id(container) in self.effects.originals
+        used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None and is_only_thread()
+        return used and type(container) in EXCHANGING and not changed and not is_namespace
+
+    def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
+        """Read those keys of a mapping that are objects, by their places."""
+        for index, key in enumerate(keys):
+            if not is_plain(key):
+                self.read(path.child("keys", base, keys).item(index, key), key)
+
+    def _read_members(self, path: Path, members: tuple[Any, ...]) -> None:
+        """Guard which members a set has; those that are objects are known by themselves from then on."""
+        others = [member for member in members if not is_plain(member)]
+        if all(map(is_known_by_identity, others)):
+            self.guard("members", path, frozenset(members))
+        else:
+            self.guard("members themselves", path, members)
+        for member in others:
+            self.paths.setdefault(id(member), path.child("member", id(member), member))
+            self.register_cells(self.paths[id(member)], member)
+
+    def wrapper(self, tensor: Any) -> None:
+        """A wrapper subclass of Tensor was met: guard what it is, and know the way to the tensors that it holds."""
+        path = self.paths.get(id(tensor))
+        if path is None or ("tensor", path) in self.guards:
+            return
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            self.guard("tensor", path, (type(tensor), tensor_proxy("", tensor), tensor.layout))
+            context = tensor.__tensor_flatten__()[1]
+        if context is not None:
+            self.guard("fact", path, ("__tensor_flatten__()[1]", context))
+        for name, held in parts_of_wrapper(tensor):
+            self.read(path.attribute(name, held), held)
+            if is_wrapper(held):
+                self.wrapper(held)
+
+    def examine(self, value: Any) -> None:
+        """C code is about to look into an object of C, or to change it: guard its state as a whole."""
+        path = self.paths.get(id(value))
+        if path is None:
+            return
+        if has_state(value) and ("state", path) not in self.guards:
+            if leads_from_draw(path):
+                self.draw_looked_into(path)
+            self.guard("state", path, state_of(value))
+            self.effects.keep_state(path)
+        elif answer_of(type(value)) is Answer.SAME:
+            self.guard("identity", path, value)
+
+    def called(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
+        """The program called a method of C that only asks: the same is asked at each call."""
+        path = self.paths.get(id(owner))
+        if path is not None:
+            self.read(path.child("called", (method, args), value), value)
+
+    def _item_path(self, path: Path, key: Any, value: Any) -> Path:
+        """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""
+        way = None if is_constant(key) else self.path_of(key)
+        return item_path(path, key, value) if way is None else path.keyed(way, value)
+
+    def defaults(self, function: types.FunctionType) -> None:
+        """The program called an outside function: its default arguments are reads."""
+        path = self.paths.get(id(function))
+        if path is None or (id(function), "__defaults__") in self._seen:
+            return
+        self._seen.add((id(function), "__defaults__"))
+        for name in ("__defaults__", "__kwdefaults__"):
+            held = getattr(function, name)
+            alone = type(held) is tuple and is_only_thread()
+            if alone and (symbols := self.symbol_at(path.attribute(name, held))) is not None:
+                function.__defaults__ = symbols
+                self.effects.undo_by(functools.partial(setattr, function, name, held))
+            elif type(held) is tuple and all(map(is_constant, held)):
+                self.guard("values", path.attribute(name, held), held)
+            elif held:
+                self.read(path.attribute(name, held), held)
+                self.expand(held)

@@ -1,0 +1,80 @@
+"""Writes of a program to outside objects: each is announced here, kept as an effect, and replayed by the epilogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.containers import BLIND, container_base, level_of
+from thunder_core.frontend.acquire.outside.effects import Announced
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace
+from thunder_core.frontend.acquire.outside.outside import Outside
+
+ENTRY_METHODS = ("__setitem__", "__delitem__")
+
+
+class OutsideWrites:
+    """The writes of a program to objects that are there without it, which `outside` has the paths of."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    def set_attribute(self, owner: Any, name: str, value: Any, level: type | None = None) -> None:
+        """The program is about to set an attribute; where its class overrides that, by the method of another class."""
+        self._outside.require_open(owner)
+        path = self._outside.paths.get(id(owner))
+        if path is not None:
+            self._outside.effects.attribute("set", path, name, value, level=level)
+
+    def delete_attribute(self, owner: Any, name: str, level: type | None = None) -> None:
+        """The program is about to delete an attribute; the `level` is as for setting one."""
+        self._outside.require_open(owner)
+        path = self._outside.paths.get(id(owner))
+        if path is not None:
+            self._outside.effects.attribute("delete", path, name, level=level)
+
+    def call_mutator(
+        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+    ) -> None:
+        """The program is about to call a method of C's that changes an outside container."""
+        self._outside.require_open(container)
+        path = self._outside.paths.get(id(container))
+        if path is None or container_base(container) is None:
+            return
+        if name in ENTRY_METHODS and is_namespace(path) and type(args[0]) is str:
+            self._outside.effects.variable(path, name, *args)
+            return
+        if (
+            name == "__setitem__"
+            and is_index_into(container, args[0])
+            and self._outside.is_own(container, args[0]) is not None
+        ):
+            self._outside.guard("length", path, len(container))
+        elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
+            self._outside.expand(container)
+        self._outside.effects.call(path, name, args, kwargs, level or level_of(type(container), name))
+
+    def unwritten(self, announced: Announced) -> None:
+        """A write that was announced has raised: a deletion, for want of what it was to delete."""
+        self._outside.effects.retract(announced)
+        if announced.kind == "delete":
+            self._outside.missing(announced.owner, announced.name)
+        elif announced.kind == "__delitem__":
+            self._outside.absent(self._outside.paths[id(announced.owner)], announced.name)
+
+    def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The program is about to call a C function that changes the container that it is given first."""
+        path = self._outside.paths.get(id(args[0])) if args else None
+        if path is not None and container_base(args[0]) is not None:
+            self._outside.require_open(args[0])
+            self._outside.expand(args[0])
+            self._outside.effects.function(function, path, args[1:], kwargs)
+
+    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """The program is about to set a global variable."""
+        self._outside.require_open(namespace)
+        self._outside.effects.variable(self._outside.globals_root(namespace), "__setitem__", name, value)
+
+    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        """The program is about to delete a global variable."""
+        self._outside.require_open(namespace)
+        self._outside.effects.variable(self._outside.globals_root(namespace), "__delitem__", name)

@@ -1,0 +1,186 @@
+"""Paths: how a value outside the program is reached, step by step, from its arguments and globals."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+
+from thunder_core.tracing.ir.sizes import text_of
+
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+COMPUTED = ("computed", "expression", "count")  # steps to what is computed of several paths
+
+
+class Path:
+    """One step from a parent: a root, or an entry of its `__dict__`, an attribute, an item or a closure cell.
+
+    A number may also be computed of those that paths lead to: the key is the function and its operands, of which the
+    first that is a path is the parent.
+
+    There is one Path for each way, so paths compare by identity. `value` is what was found there while tracing;
+    `alias` is a name for it that reads better than the path.
+    """
+
+    __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")
+
+    def __init__(self, parent: Path | None, step: str, key: Any, value: Any) -> None:
+        self.parent = parent
+        self.step = step
+        self.key = key
+        self.value = value
+        self.alias: str | None = None
+        self._text: str | None = None
+        self.children: dict[tuple[str, Any], Path] = {}
+
+    def child(self, step: str, key: Any, value: Any) -> Path:
+        """The path one step further."""
+        label = (step, (type(key), key))
+        if label not in self.children:
+            self.children[label] = Path(self, step, key, value)
+        return self.children[label]
+
+    def entry(self, name: str, value: Any) -> Path:
+        """The entry of that name in the `__dict__` of what this path leads to."""
+        return self.child("entry", name, value)
+
+    def attribute(self, name: str, value: Any) -> Path:
+        """The attribute of that name, by Python's own lookup."""
+        return self.child("attribute", name, value)
+
+    def item(self, key: Any, value: Any) -> Path:
+        """The item at that key or index."""
+        return self.child("item", key, value)
+
+    def tensor(self, value: Any) -> Path:
+        """The tensor on the memory of the NumPy array that this path leads to."""
+        return self.child("tensor", "tensor", value)
+
+    def keyed(self, key: Path, value: Any) -> Path:
+        """The item whose key is an object that another path leads to, such as a tensor."""
+        return self.child("keyed item", key, value)
+
+    def forget_children(self) -> None:
+        """Let go of the paths that lead on from here: each holds its parent, and the value that it leads to."""
+        waiting = [self]
+        while waiting:
+            path = waiting.pop()
+            waiting += path.children.values()
+            path.children.clear()
+
+    def lineage(self) -> list[Path]:
+        """From the root to this path."""
+        steps, step = [self], self.parent
+        while step is not None:
+            steps.append(step)
+            step = step.parent
+        return steps[::-1]
+
+    def __str__(self) -> str:
+        """The path as a user would write it: `module.model.layers[0].weight`."""
+        if self._text is None:
+            self._text = str(self.key) if self.parent is None else STEPS[self.step](self)
+        return self._text
+
+
+# How functions of numbers are written.
+PREFIX: dict[Callable[..., Any], str] = {operator.neg: "-", operator.pos: "+"}
+INFIX: dict[Callable[..., Any], str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+
+
+def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+    """The path to what a function gives for what lies at paths, and for constants."""
+    parent = next(operand for operand in operands if isinstance(operand, Path))
+    return Path(parent, "computed", (function, operands), value)
+
+
+def operands_of(path: Path) -> tuple[Path, ...]:
+    """The paths that a step takes beside its parent: the key of an item, the operands of what is computed."""
+    if path.step == "keyed item":
+        return (path.key,)
+    if path.step == "draw":
+        return tuple(path.key.sources)
+    if path.step == "expression":
+        return tuple(source for source in path.key[1].values() if source is not path.parent)
+    if path.step == "count":
+        return tuple(source for source in path.key.sources if source is not path.parent)
+    if path.step == "computed":
+        return tuple(operand for operand in path.key[1] if isinstance(operand, Path) and operand is not path.parent)
+    return ()
+
+
+def leads_from_draw(path: Path) -> bool:
+    """Whether a path leads on from a draw, or from what is computed of one."""
+    return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())
+
+
+def _computed(path: Path) -> str:
+    function, operands = path.key
+    told = [f"({one})" if isinstance(one, Path) and one.step == "computed" else str(one) for one in operands]
+    if function in PREFIX:
+        return f"{PREFIX[function]}{told[0]}"
+    return f" {INFIX[function]} ".join(told) if function in INFIX else f"{function.__name__}({', '.join(told)})"
+
+
+def expression_path(expression: sympy.Basic, sources: Mapping[sympy.Symbol, Path], value: int) -> Path:
+    """The path to an expression in symbols, which other paths lead to."""
+    return Path(next(iter(sources.values())), "expression", (expression, dict(sources)), value)
+
+
+def _sized(path: Path) -> str:
+    expression, sources = path.key
+    return text_of(expression, {symbol: str(source) for symbol, source in sources.items()})
+
+
+def _entry(path: Path) -> str:
+    return str(path.parent) if path.key in MODULE_TABLES else f"{path.parent}.{path.key}"
+
+
+def _item(path: Path) -> str:
+    parent = path.parent
+    if parent is not None and parent.step == "entry" and parent.key in MODULE_TABLES:
+        return f"{parent}[{path.key}]" if str(path.key).isdigit() else f"{parent}.{path.key}"
+    if parent is not None and parent.step == "globals":
+        return f"global {path.key}" if parent.key == "?" else f"{parent}.{path.key}"
+    return f"{parent}[{path.key!r}]"
+
+
+STEPS: dict[str, Callable[[Path], str]] = {
+    "count": lambda path: path.key.text,
+    "draw": lambda path: str(path.key),
+    "computed": _computed,
+    "expression": _sized,
+    "size": lambda path: f"{path.parent}.size({path.key})",
+    "stride": lambda path: f"{path.parent}.stride({path.key})",
+    "stored item": _item,
+    "keyed item": lambda path: f"{path.parent}[{path.key}]",
+    "entry": _entry,
+    "tensor": lambda path: f"torch.from_numpy({path.parent})",
+    "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
+    "item": _item,
+    "referent": lambda path: f"{path.parent}()",
+    "reference": lambda path: f"weakref.ref({path.parent})",
+    "proxied": lambda path: f"what {path.parent} stands for",
+    "member": lambda path: f"a member of {path.parent}",
+    "keys": lambda path: f"list({path.parent})",
+    "called": lambda path: f"{path.parent}.{path.key[0]}({', '.join(map(repr, path.key[1]))})",
+    "closure": lambda path: (
+        f"closure {path.key[1]} of {path.parent and getattr(path.parent.value, '__name__', path.parent)}"
+    ),
+}

@@ -1,0 +1,268 @@
+"""Objects that keep their state in C, as calls that make them anew: Python's own reductions, where these are whole."""
+
+from __future__ import annotations
+
+import array
+import copyreg
+import datetime as dt
+import decimal
+import functools
+import gc
+import inspect
+import itertools
+import operator
+import re
+import types
+import uuid
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.frontend.acquire.outside.attributes import C_METHODS
+from thunder_core.frontend.interpreter.bridges import BridgedIterator, Callback
+from thunder_core.frontend.interpreter.generators import frame_of
+from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
+from thunder_core.tracing.library import objects, output
+
+LARGE = 4096  # bytes: an array that is larger is kept as an object, and not as text
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """An object that the text refers to as it is now."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """An object as a call: of a function, or of what a text names, and the state that the result then gets."""
+
+    call: Any
+    args: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    state: Any = None
+
+    @property
+    def parts(self) -> list[Any]:
+        """The values that have to be there for the call."""
+        called = [] if isinstance(self.call, str) else [self.call]
+        return [*called, *self.args, *self.keywords.values(), self.state]
+
+
+@dataclass(frozen=True, eq=False)
+class Dressed:
+    """A tensor that is shown: its values, its class, and the name of its node in autograd's graph, if it has one."""
+
+    values: torch.Tensor
+    kind: type
+    node: str
+
+
+Reduce = Callable[[Any, str], Reduction]
+
+
+def reduction_of(value: Any, where: str) -> Reduction | None:
+    """The reduction that makes an object anew; None for a class that is not known to be whole in its reduction.
+
+    Raises `CannotReplay` for one that stands where its class alone does not say.
+    """
+    reduce = REDUCE.get(type(value))
+    if reduce is None:
+        reduce = next((reduction for kind, reduction in BY_BASE if is_of(type(value), kind)), None)
+    return None if reduce is None else reduce(value, where)
+
+
+def is_of(kind: type, base: type | str) -> bool:
+    """Whether a class derives from another, which may be named: NumPy need not be there."""
+    if isinstance(base, type):
+        return issubclass(kind, base)
+    return any(f"{one.__module__}.{one.__name__}" == base for one in kind.__mro__)
+
+
+def reduced(value: Any, where: str) -> Reduction:
+    """By what the object says to pickle and copy."""
+    reduce = copyreg.dispatch_table.get(type(value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # itertools: gone from Python 3.14 on
+        reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+    call, args, state = (*reduction, None)[:3]
+    return Reduction(call, tuple(map(unbridged, args)), state=unbridged(state))
+
+
+def unbridged(value: Any) -> Any:
+    """The object that the interpreter's bridge to C stands for; any other value is itself."""
+    if isinstance(value, Callback | BridgedIterator):
+        return unbridged(value.__reduce__()[1][0])
+    return tuple(map(unbridged, value)) if type(value) is tuple else value
+
+
+def of_frozen_set(value: Any, where: str) -> Reduction:
+    """A frozen set with its members."""
+    return Reduction(frozenset, (list(value),))
+
+
+def of_deque(value: Any, where: str) -> Reduction:
+    """A deque of a greatest length, with its items."""
+    return Reduction(deque, (list(value), value.maxlen))
+
+
+def of_view(method: str) -> Reduce:
+    """A view of a dict."""
+    return lambda view, where: Reduction(f"dict.{method}", (viewed(view),))
+
+
+def viewed(view: Any) -> Any:
+    """The mapping behind a view or a proxy of it."""
+    return gc.get_referents(view)[0]
+
+
+def of_weak_reference(value: Any, where: str) -> Reduction:
+    """A weak reference to an object that is there, with its callback."""
+    callback = value.__callback__
+    return Reduction(weakref.ref, (_referent(value, where), *(() if callback is None else (callback,))))
+
+
+def of_keyed_reference(value: Any, where: str) -> Reduction:
+    """The weak reference by which a `WeakValueDictionary` holds a value."""
+    return Reduction(weakref.KeyedRef, (_referent(value, where), value.__callback__, value.key))
+
+
+def _referent(reference: Any, where: str) -> Any:
+    """The object that a weak reference leads to; raises `CannotReplay` where it is gone."""
+    referent = weakref.ref.__call__(reference)
+    if referent is None:
+        raise CannotReplay(
+            f"{where} is or contains a weak reference to an object that no longer exists when the program ends",
+            fix="return the object itself, or keep the object alive",
+        )
+    return referent
+
+
+def of_exception(value: BaseException, where: str) -> Reduction:
+    """An exception with what it was made of and what it came from; without a traceback."""
+    came = {"cause": value.__cause__, "context": value.__context__, "suppress": value.__suppress_context__}
+    told = {name: attribute for name, attribute in came.items() if attribute not in (None, False)}
+    return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), told)
+
+
+def of_generator(value: Any, where: str) -> Reduction:
+    """A generator or coroutine that has not begun, as the call that made it."""
+    frame = frame_of(value)
+    native = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
+    if native is None or frame is None or frame.function is None or frame.suspended or not frame.fast:
+        raise CannotReplay(
+            f"{where} is or contains the {type(value).__name__} `{value.__qualname__}`, {progress(frame, native)}; it "
+            "cannot be rebuilt for the next call",
+            fix="return a list of its items, or return the generator before its first item is taken",
+        )
+    if isinstance(value, types.CoroutineType):
+        value.close()  # nobody will await this one
+    code = frame.code
+    cells = frame.cell_slots()
+    held = [one.cell_contents if place in cells else one for place, one in enumerate(frame.fast[: arguments_of(code)])]
+    plain, named = code.co_argcount, code.co_kwonlyargcount
+    rest = held[plain + named :]
+    more = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ()
+    keywords = dict(zip(code.co_varnames[plain : plain + named], held[plain : plain + named], strict=True))
+    return Reduction(frame.function, (*held[:plain], *more), {**keywords, **(rest[0] if rest else {})})
+
+
+def progress(frame: Any, native: Any) -> str:
+    """The progress of a generator, in words; its native frame is None where it has ended."""
+    if native is None:
+        return "which has ended"
+    if frame is None or frame.function is None:
+        return "which was made by code that runs natively"
+    return f"which has begun and is at line {frame.lineno} of {frame.filename}"
+
+
+def arguments_of(code: types.CodeType) -> int:
+    """The number of a function's variables that are its arguments."""
+    extra = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_argcount + code.co_kwonlyargcount + extra
+
+
+def of_number(value: Any, where: str) -> Reduction:
+    """A scalar of NumPy's by its class and Python's number; a rare one as NumPy reduces it."""
+    plain = value.dtype.kind in "biufcSU" and value.dtype.itemsize <= 8
+    return Reduction(type(value), (value.item(),)) if plain else reduced(value, where)
+
+
+def root_of_array(value: Any) -> Any:
+    """The object that owns the memory of an array of NumPy's; None for anything else."""
+    if not is_of(type(value), "numpy.ndarray"):
+        return None
+    while getattr(value, "base", None) is not None:
+        value = value.base
+    return value
+
+
+def of_array(value: Any, where: str) -> Reduction:
+    """An array of NumPy's with its data, if that is its own."""
+    if value.base is not None and not isinstance(value.base, bytes):
+        value = value.copy(order="K")
+    if value.dtype.hasobject or value.nbytes <= LARGE:
+        return reduced(value, where)
+    return Reduction("numpy.array", (Frozen(value.copy(order="K")),))
+
+
+FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dict__")
+
+
+def differing(function: types.FunctionType) -> list[str]:
+    """The attributes of a function that are not those which its code gives it."""
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
+    return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
+
+
+def is_bound_in_c(value: Any) -> bool:
+    """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
+    owner = getattr(value, "__self__", None) if issubclass(type(value), C_METHODS) else None
+    return owner is not None and not isinstance(owner, types.ModuleType | type)
+
+
+_LISTED: list[Any] = []
+_MAPPED: dict[Any, Any] = {}
+ITERATORS = (
+    *map(type, map(iter, (_LISTED, (), set(), "", "é", b"", range(0), bytearray(), array.array("b")))),
+    *map(type, map(iter, (_MAPPED, _MAPPED.values(), _MAPPED.items()))),
+    *map(type, (reversed(_LISTED), reversed(range(0)), iter(range(1 << 70)))),
+    *(map, filter, zip, enumerate, reversed),
+    *(kind for kind in vars(itertools).values() if isinstance(kind, type) and "__reduce__" in vars(kind)),
+)
+VALUES = (
+    *(dt.date, dt.time, dt.datetime, dt.timedelta, dt.timezone),
+    *(decimal.Decimal, uuid.UUID, re.Pattern, types.GenericAlias, types.UnionType, types.SimpleNamespace),
+    *(functools.partial, operator.itemgetter, operator.attrgetter, operator.methodcaller),
+    *(array.array, bytearray),
+)
+REDUCE: dict[type, Reduce] = {
+    SymbolicText: lambda value, where: Reduction(output.text, value.parts),
+    TextPart: lambda value, where: Reduction(value.function, value.arguments),
+    Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
+    **dict.fromkeys((*ITERATORS, *VALUES), reduced),
+    **{type(getattr(_MAPPED, name)()): of_view(name) for name in ("keys", "values", "items")},
+    deque: of_deque,
+    frozenset: of_frozen_set,
+    types.MappingProxyType: lambda value, where: Reduction(types.MappingProxyType, (viewed(value),)),
+    weakref.ref: of_weak_reference,
+    weakref.KeyedRef: of_keyed_reference,
+    property: lambda value, where: Reduction(property, (value.fget, value.fset, value.fdel, value.__doc__)),
+    **dict.fromkeys((staticmethod, classmethod), lambda value, where: Reduction(type(value), (value.__func__,))),
+    **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), of_generator),
+    torch.finfo: lambda value, where: Reduction(torch.finfo, (getattr(torch, value.dtype),)),
+    torch.iinfo: lambda value, where: Reduction(torch.iinfo, (getattr(torch, value.dtype),)),
+}
+BY_BASE: tuple[tuple[type | str, Reduce], ...] = (
+    (BaseException, of_exception),
+    ("numpy.generic", of_number),
+    ("numpy.ndarray", of_array),
+    ("numpy.dtype", reduced),
+)

@@ -1,0 +1,184 @@
+"""Sharp edges: what a program does that can be neither guarded nor replayed, and what is done about it."""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import io
+import os
+import random
+import secrets
+import socket
+import sysconfig
+import threading
+import time
+import types
+import uuid
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.foundation import package
+from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning, SourceLine
+from thunder_core.foundation.options.compile_options import SharpEdges
+from thunder_core.frontend.acquire.outside.paths import Path
+
+
+@dataclass(frozen=True)
+class SharpEdge:
+    """Something that cannot be guarded or replayed: what it is, and the user's line.
+
+    One that is `loud` is told of by a warning where sharp edges are allowed, too.
+    """
+
+    what: str
+    where: SourceLine | None
+    loud: bool = False
+
+    def __str__(self) -> str:
+        return self.what if self.where is None else f"{self.what} ({self.where})"
+
+
+def _of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
+    return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
+
+
+CLOCKS = (
+    "time",
+    "time_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+    "process_time",
+    "localtime",
+)
+FILES = (
+    "open",
+    "read",
+    "write",
+    "listdir",
+    "remove",
+    "rename",
+    "mkdir",
+    "stat",
+    "getcwd",
+    "system",
+    "urandom",
+    "getpid",
+)
+KNOWN: dict[Any, str] = {
+    **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
+    **_of("code in another thread", threading.Thread, "start"),
+    **_of("the outside world", os, *FILES),
+    **_of("input and output", builtins, "open", "input"),
+    **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
+    **_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
+}
+OWNERS: dict[type, str] = {
+    socket.socket: "the outside world",
+    random.Random: "randomness outside torch",
+    io.IOBase: "input and output",
+}
+# Owners of bound C methods that only ever do what they are known for.
+HARMLESS = frozenset(
+    {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
+)
+# Edges that are told of wherever they are allowed: what is done once, or stays what it was.
+LOUD = ("the outside world", "code in another thread", "randomness outside torch", "input and output: builtins.input")
+MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
+DATES = {
+    (dt.datetime, "now"),
+    (dt.datetime, "utcnow"),
+    (dt.datetime, "today"),
+    (dt.date, "today"),
+}
+
+
+def edge_of(function: Any) -> str | None:
+    """The sharp edge of calling a function; None for most."""
+    owner = getattr(function, "__self__", None)
+    if type(owner) in HARMLESS:
+        return None
+    try:
+        known = KNOWN.get(function)
+    except TypeError:  # unhashable
+        return None
+    if known is not None:
+        return known
+    name = getattr(function, "__name__", "")
+    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
+        return f"the time: {owner.__name__}.{name}"
+    for kind, what in OWNERS.items():
+        if issubclass(type(owner), kind):
+            return f"{what}: {type(owner).__name__}.{name}"
+    module = str(getattr(function, "__module__", None) or type(owner).__module__)
+    outside = None if isinstance(function, type) else _of_module(module)
+    return f"{outside}: {module}.{name}" if outside else None
+
+
+@cache
+def _of_module(module: str) -> str | None:
+    return next((what for prefix, what in MODULES.items() if module.startswith(prefix)), None)
+
+
+FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+# Code that libraries generate: dataclasses and named tuples, frozen modules, graphs of torch.fx, NumPy's dispatch.
+GENERATED = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
+
+
+def is_users_code(code: types.CodeType | None) -> bool:
+    """Whether Python code is the user's own, not of the standard library or an installed package."""
+    return code is not None and is_users_file(code.co_filename)
+
+
+@cache
+def is_users_file(name: str) -> bool:
+    """Whether a file of Python code is the user's own."""
+    return not name.startswith((*GENERATED, *FOREIGN, package.FOLDER)) and "site-packages" not in name
+
+
+def users_line(error: BaseException) -> SourceLine | None:
+    """The innermost line of the user's own code that an error came through."""
+    entry, line = error.__traceback__, None
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if is_users_code(code):
+            line = SourceLine(code.co_filename, entry.tb_lineno, code.co_qualname)
+        entry = entry.tb_next
+    return line
+
+
+def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
+    """Do as the policy says: a warning for each edge, or for loud ones alone, or one error that lists them all."""
+    found = list(edges)
+    if policy != "error":
+        for edge in found if policy == "warn" else [edge for edge in found if edge.loud]:
+            file, lineno = (edge.where.filename, edge.where.lineno) if edge.where else ("<thunder>", 1)
+            warnings.warn_explicit(f"sharp edge: {edge.what}", SharpEdgeWarning, file, lineno)
+    elif found:
+        raise SharpEdgeError(
+            "the program has sharp edges: " + "; ".join(map(str, found)),
+            fix='pass these values as arguments, or allow them with sharp_edges="allow"',
+            where=found[0].where,
+        )
+
+
+class Surprises:
+    """For `functional.jit`: the data that a program reads from elsewhere than its arguments."""
+
+    def __init__(self, place: Callable[[], SourceLine | None]) -> None:
+        self.edges: dict[str, SharpEdge] = {}
+        self._place = place
+
+    def note(self, path: Path) -> None:
+        """The program read a value by this path."""
+        root = path.lineage()[0]
+        if (root.step, root.key) not in (("root", "args"), ("root", "kwargs")):
+            self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._place()))

@@ -1,0 +1,177 @@
+"""The choice of the numbers and sizes that are symbolic in a program: those that differ from call to call."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.observed_values import Number, ObservedValues
+from thunder_core.foundation.options.symbolic_arguments import Bounds, EachItem, SymbolicArgument
+from thunder_core.frontend.acquire.outside.paths import Path
+
+ARGUMENTS = ("args", "kwargs")
+CONSTANT_OWNERS = (torch.nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType)
+MODULE_TENSORS = ("_parameters", "_buffers")
+
+
+class IsSymbolic(BaseException):
+    """A recording for constant numbers and sizes came by one that differs from call to call."""
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """The choice of what is symbolic: what differs from what was `observed`, and with `arguments` all arguments.
+
+    Numbers and sizes at the paths of `named` are symbolic too, in the ranges that they were given; those at the paths
+    of `constant` never are. `met_numbers` and `met_sizes` have those that a recording met, by their paths, with their
+    values in its call. With `sizes`, sizes of tensors are among them, and integers are expressions in symbols; without,
+    the trace knows numbers by their names alone. With `in_containers`, numbers in lists and dicts that are passed whole
+    are among them. `avoid_one_hints` and `real_hints_for` are as `capture.sizes.SymbolicSizes` has them. An `oblivious`
+    recording is right for sizes of one without asking for them (`capture.all_sizes`), and one that `decides_ones` asks
+    of each size whether it is one. A `probing` recording is for constants, and ends with `IsSymbolic` where anything is
+    symbolic.
+    """
+
+    observed: ObservedValues = field(default_factory=ObservedValues)
+    named: Mapping[str, SymbolicArgument] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
+    arguments: bool = False
+    sizes: bool = False
+    avoid_one_hints: bool = False
+    real_hints_for: frozenset[str] = frozenset()
+    oblivious: bool = True
+    decides_ones: bool = False
+    in_containers: bool = True
+    probing: bool = False
+    met_numbers: dict[str, Number] = field(default_factory=dict, compare=False)
+    met_sizes: dict[str, Number] = field(default_factory=dict, compare=False)
+
+    @property
+    def may_be(self) -> bool:
+        """Whether anything may be symbolic."""
+        return self.arguments or self.observed.any_there or bool(self.named)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the user asked for symbols, for all arguments or by names that are more than hints."""
+        return self.arguments or not all(argument.is_conditional for argument in self.named.values())
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether a recording came by nothing that is symbolic."""
+        return not self.met_numbers and not self.met_sizes
+
+    def with_changes(self, **changes: Any) -> Symbolic:
+        """Return the same choice for another recording, with these fields changed."""
+        return replace(self, **changes, met_numbers={}, met_sizes={})
+
+    def is_like(self, other: Symbolic) -> bool:
+        """Whether what another recording would take for symbols, and its hints, are those of this one.
+
+        Numbers alone are tried again where there are any, and other hints than ones where a size is one.
+        """
+        if other.may_be and not other.sizes:
+            return not self.met_numbers
+        same = replace(self, avoid_one_hints=False) == other
+        return same and self.avoid_one_hints and 1 not in self.met_sizes.values()
+
+    def includes(self, path: Path) -> bool:
+        """Whether the number or size at a path is symbolic."""
+        text = str(path)
+        chosen = self.name_of(path) is not None or (self.arguments and is_argument(path))
+        if text in self.constant or not (chosen or self.observed.differs(text, path.value)):
+            return False
+        (self.met_sizes if path.step in ("size", "stride") else self.met_numbers)[text] = path.value
+        if self.probing:
+            raise IsSymbolic
+        return True
+
+    def includes_count(self, text: str, value: int) -> bool:
+        """Whether a count of elements, which a program has as a size, is symbolic."""
+        if not (self.arguments and self.sizes) and not self.observed.differs(text, value):
+            return False
+        self.met_sizes[text] = value
+        if self.probing:
+            raise IsSymbolic
+        return self.sizes
+
+    def name_of(self, path: Path) -> SymbolicArgument | None:
+        """The name of the number or size at a path; of a stride that leaves elements out, that of a size of its tensor.
+
+        What is sliced of a tensor whose sizes differ has other strides each time, as a cache that is cropped.
+        """
+        tensor = path.parent
+        if path.step != "stride" or not self.named or tensor is None:
+            return self.named.get(str(path))
+        sizes = (tensor.child("size", *pair) for pair in enumerate(tensor.value.shape))
+        names = [self.named.get(str(size)) for size in sizes]
+        return next(filter(None, reversed(names)), None)
+
+    def is_new(self, path: Path) -> bool:
+        """Whether there is a number at a path that no program was traced with."""
+        is_unseen = type(path.value) in (int, float) and str(path) not in self.observed.first
+        if is_unseen:
+            self.met_numbers[str(path)] = path.value
+        return is_unseen
+
+    def group_of(self, path: Path) -> str | None:
+        """The name that a number or size has in common with others: one for each item of a list; None for others."""
+        argument = self.name_of(path)
+        if argument is None or EachItem() not in argument.path.items:
+            return None
+        return f"{argument.name}, stride {path.key}" if path.step == "stride" else argument.name
+
+    def range_of(self, path: Path) -> Bounds:
+        """The range that a number or size was given by its name."""
+        argument = self.named.get(str(path))
+        return (None, None) if argument is None else (argument.lower, argument.upper)
+
+
+def is_argument(path: Path) -> bool:
+    """Whether a path leads to an argument, to an item or an attribute of one, or to a size of such a tensor."""
+    root, *steps = path.lineage()
+    return root.step == "root" and root.key in ARGUMENTS and all(map(_is_data, steps))
+
+
+def _is_data(step: Path) -> bool:
+    """Whether a step leads on to what an object holds: an item, a size, or an attribute that is its own.
+
+    What modules, classes, functions and tensors hold beside their sizes tells what they are, and is constant.
+    """
+    if step.step in ("item", "size"):
+        return True
+    owner = None if step.parent is None else step.parent.value
+    if isinstance(owner, CONSTANT_OWNERS):
+        return False
+    is_slot = isinstance(getattr(type(owner), str(step.key), None), types.MemberDescriptorType)
+    return step.step == "entry" or (step.step == "attribute" and is_slot)
+
+
+def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a number or size of the arguments, as far as containers of Python's own hold them, is another one."""
+    pending: list[tuple[str, Any]] = [("args", args), ("kwargs", kwargs)]
+    while pending:
+        path, value = pending.pop()
+        kind = type(value)
+        if kind in (tuple, list, torch.Size):
+            pending += [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+        elif kind is dict:
+            pending += [(f"{path}[{key!r}]", item) for key, item in value.items() if type(key) is str]
+        elif kind in (int, float) and observed.differs(path, value):
+            return True
+        elif kind is torch.Tensor:
+            pending += [(f"{path}.size({place})", size) for place, size in enumerate(value.shape)]
+    return False
+
+
+def is_parameter(path: Path) -> bool:
+    """Whether a path leads to a parameter or buffer of a module, whose sizes are constants."""
+    tables = [step for step in path.lineage() if step.step == "entry" and step.key in MODULE_TENSORS]
+    return bool(tables) or isinstance(path.value, torch.nn.Parameter)
+
+
+CONSTANT = Symbolic()  # nothing is symbolic

@@ -1,0 +1,98 @@
+"""Hooks of a program by which autograd packs what it saves: they run natively, where the tensors are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.frontend.acquire.outside.guards import is_constant
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.literal import dotted_name
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.saved_tensors_hooks import set_saved_tensors_hooks, unset_saved_tensors_hooks
+
+FIX = "pass the values that the hook needs from outside, or set the hooks around the call of the compiled program"
+
+
+class SavedTensorsHooks:
+    """Records where a program sets such hooks, which pack nothing while it is traced.
+
+    What a hook holds has to be the same at each call, and the program may neither read nor write what a hook writes to.
+    """
+
+    def __init__(self, acquisition: Any) -> None:
+        self._acquisition = acquisition
+        self._line: SourceLine | None = None
+
+    def set(self, pack: Callable[..., Any], unpack: Callable[..., Any]) -> None:
+        """Record that hooks are set."""
+        self._line = self._line or self._acquisition.place().source
+        for hook in (pack, unpack):
+            self._require_lasting(hook, hook)
+        self._acquisition.functions.meet_native(pack, (torch.empty(2, 2),))
+        self._emit(set_saved_tensors_hooks, (pack, unpack))
+
+    def unset(self) -> None:
+        """Record that the hooks that were set last are set no more."""
+        self._emit(unset_saved_tensors_hooks, ())
+
+    def require_no_own_pass(self) -> None:
+        """Refuse a program that sets hooks and runs a backward pass itself, for which nothing was packed."""
+        if self._line is not None and self._acquisition.recorder.gradients.passes:
+            raise OperationFailed(
+                "a program that sets torch.autograd.graph.saved_tensors_hooks also runs a backward; tensors without "
+                "data cannot be packed",
+                fix="call backward() outside the compiled program, or leave out the hooks",
+                where=self._line,
+            )
+
+    def _emit(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        place = self._acquisition.place()
+        line = BoundSymbol(symbol_of(function), args, {}, None, (), place.source, place.module, ordered=True)
+        self._acquisition.recorder.emit(line)
+
+    def _require_lasting(self, hook: Any, held: Any) -> None:
+        """Guard what a hook holds, or raise `OperationFailed` where the program makes it anew at each call."""
+        outside = self._acquisition.outside
+        path = outside.path_of(held)
+        if path is not None:
+            if path.parent is not None:  # else it is what was compiled
+                outside.guard("identity", path, held)
+            return
+        if is_constant(held) or isinstance(held, type | CodeType) or dotted_name(held) is not None:
+            return
+        parts = self._parts_of(held)
+        if parts is None:
+            where = getattr(hook, "__code__", None)
+            raise OperationFailed(
+                f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and holds a "
+                f"{type(held).__name__} that the program makes",
+                fix=FIX,
+                where=where and SourceLine(where.co_filename, where.co_firstlineno, where.co_qualname),
+            )
+        for part in parts:
+            self._require_lasting(hook, part)
+
+    def _parts_of(self, held: Any) -> list[Any] | None:
+        """The values that a function of the program holds; None for an object of another kind."""
+        if isinstance(held, FunctionType):
+            return [*self._cells_of(held), *(held.__defaults__ or ()), *(held.__kwdefaults__ or {}).values()]
+        if isinstance(held, partial):
+            return [held.func, *held.args, *held.keywords.values()]
+        return [held.__self__] if isinstance(held, MethodType) else None
+
+    def _cells_of(self, function: FunctionType) -> Iterator[Any]:
+        """The values that a function closes over; a symbolic number is guarded to be what it is in this call."""
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # an empty cell
+                if isinstance(cell.cell_contents, SymbolicNumber):
+                    cell.cell_contents = cell.cell_contents.concretize()
+                self._acquisition.outside.attribute(cell, "cell_contents", cell.cell_contents)
+                yield cell.cell_contents

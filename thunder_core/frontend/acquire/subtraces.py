@@ -1,0 +1,158 @@
+"""Sub-traces: what a program's function did, recorded on its own, as an argument of a higher-order operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.batches import Batches
+from thunder_core.frontend.acquire.held_objects import HeldObjects
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_call
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.transform_levels import is_wrapped
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves
+
+OUTSIDE = "call the operator outside the transform, or write the branch or loop in Python"
+APART = "make it before the operator is called, or write the branch or loop in Python"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The bound symbols that a function of the program recorded, and what it returned: tensors without data."""
+
+    bound_symbols: tuple[BoundSymbol, ...]
+    results: tuple[torch.Tensor, ...]
+
+
+class Subtraces:
+    """Records functions of a program on their own, for one call of a higher-order operator called `operator`."""
+
+    def __init__(self, acquisition: Any, operator: str) -> None:
+        self.acquisition = acquisition
+        self.recorder = acquisition.recorder
+        self.operator = operator
+        levels = self.recorder.levels.batches
+        if levels is None:
+            raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
+        self.batches = Batches(acquisition, levels)
+
+    def refuse(self, what: str, fix: str = APART) -> OperationFailed:
+        """Return the error for a function that cannot be a sub-trace; it is kept, in case the program swallows it."""
+        self.recorder.failure = OperationFailed(
+            f"a function passed to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
+        )
+        return cast(OperationFailed, self.recorder.failure)
+
+    def placeholder(self, like: TensorProxy) -> torch.Tensor:
+        """Make a tensor that stands for one which the function is given at run time."""
+        proxy = replace(like, name=self.recorder.tensors.next_name())
+        with without_our_functions():
+            fake = self.recorder.tensors.made_tensor(proxy)
+            return followed_from_call(fake) if proxy.requires_grad else fake
+
+    def fake(self, value: Any) -> Any:
+        """Return the physical tensor without data of a tensor that the program sees, and another value as it is."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        return self.recorder.tensors.fake(self.batches.physical(value) if is_wrapped(value) else value)
+
+    def record(
+        self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]
+    ) -> Recording:
+        """Run a function of the program, and take what it recorded out of the program's own bound symbols.
+
+        `run` calls it, and `given` are the tensors that it is called with. Raises `OperationFailed` for one that asks
+        for values of tensors, changes objects that it has not made, writes to tensors that it has not made, or returns
+        memory that is not its own.
+        """
+        start, asked = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.asking)
+        effects, shown = len(self.acquisition.outside.effects.effects), len(self.acquisition.printed)
+        held = HeldObjects(function, lambda value: self.acquisition.outside.path_of(value) is not None)
+        with without_our_functions():
+            torch.clear_autocast_cache()  # of casts that the program, or another function, has made
+        results = tuple(run())
+        with without_our_functions():
+            torch.clear_autocast_cache()
+        after = (len(self.acquisition.outside.effects.effects), len(self.acquisition.printed))
+        if after != (effects, shown) or held.have_changed():
+            raise self.refuse("changes an object from outside, or prints", "return the new value instead")
+        bsyms = tuple(self.recorder.bound_symbols[start:])
+        self.recorder.replace_from(start, ())
+        if len(self.recorder.data_dependent.asking) != asked:
+            raise self.refuse("reads the value of a tensor")
+        made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+        if any(name not in made for bsym in bsyms for name in bsym.mutates):
+            raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")
+        self._require_own_memory(results, given, made)
+        return Recording(bsyms, results)
+
+    def _require_own_memory(
+        self, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], made: set[str]
+    ) -> None:
+        """Raise `OperationFailed` for results that share memory with one another, or with what was made before."""
+        fakes = [self.recorder.tensors.fake(tensor) for tensor in results]
+        if any(self.recorder.tensors.proxy(fake).name not in made for fake in fakes):
+            raise self.refuse("returns a tensor from outside", "return a copy: `x.clone()`")
+        memories = [memory_of(fake) for fake in fakes]
+        known = {memory_of(self.recorder.tensors.fake(tensor)) for tensor in given}
+        known |= {memory_of(self.recorder.tensors.fake(tensor)) for tensor, _ in self.recorder.inputs.values()}
+        if len(set(memories)) < len(memories) or not known.isdisjoint(memories):
+            raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
+
+    def inline(self, recordings: Iterable[Recording]) -> None:
+        """Record the bound symbols of functions as the program's own."""
+        for recording in recordings:
+            self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
+
+    def to_program(self, physical: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Return the logical tensors that the program sees of physical ones."""
+        return tuple(self.batches.logical(self.recorder.tensors.to_real(tensor)) for tensor in physical)
+
+    def trace(self, recording: Recording, name: str, inputs: Sequence[Proxy], operands: Sequence[Proxy]) -> Trace:
+        """Return the sub-trace of a recording: a function of the inputs and of what it reads besides."""
+        output = tuple(self.recorder.proxy_of(tensor) for tensor in recording.results)
+        return Trace(
+            name=f"{name}_{self.recorder.tensors.next_name()[1:]}",
+            inputs=(*inputs, *operands),
+            bound_symbols=recording.bound_symbols,
+            output=output,
+        )
+
+    def operands(self, recordings: Iterable[Recording], given: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
+        """Return what the functions read beyond the tensors that they are given, in the order of the first reads."""
+        operands: dict[str, Proxy] = {}
+        for recording in recordings:
+            known = {self.recorder.proxy_of(tensor).name for tensor in given}
+            for bsym in recording.bound_symbols:
+                operands |= {proxy.name: proxy for proxy in bsym.inputs if proxy.name not in known}
+                known |= {proxy.name for proxy in bsym.defines}
+        return tuple(operands.values())
+
+    def like(self, result: torch.Tensor, *, requires_grad: bool) -> torch.Tensor:
+        """Make the operator's result that is what a function returned; integers and booleans require no gradient."""
+        followed = requires_grad and (result.is_floating_point() or result.is_complex())
+        return self.placeholder(replace(self.recorder.proxy_of(result), requires_grad=followed))
+
+    def stacked(self, result: torch.Tensor, length: Any, *, requires_grad: bool) -> torch.Tensor:
+        """Make the operator's result that is a stack of what a function returned."""
+        row = self.recorder.tensors.fake(result)
+        with without_recording(), torch._C.DisableTorchFunction(), self.recorder.tensors.mode:
+            stack = torch.empty((length, *row.shape), dtype=row.dtype, device=row.device)
+        followed = requires_grad and (stack.is_floating_point() or stack.is_complex())
+        return self.placeholder(replace(tensor_proxy("", stack), requires_grad=followed))
+
+    def emit(self, target: Callable[..., Any], args: tuple[Any, ...], results: Sequence[torch.Tensor]) -> None:
+        """Record the call of an operator; one whose functions draw random numbers, say, keeps its place."""
+        bodies = [leaf for leaf in leaves(args) if isinstance(leaf, Trace)]
+        ordered = any(bsym.ordered for body in bodies for bsym in body.bound_symbols)
+        output = tuple(self.recorder.proxy_of(result) for result in results)
+        self.recorder.emit(BoundSymbol(symbol_of(target), args, {}, output, fresh=True, ordered=ordered))

@@ -1,0 +1,1 @@
+"""The statements that a trace's prologue and epilogue are written of."""

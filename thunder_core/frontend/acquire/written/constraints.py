@@ -1,0 +1,287 @@
+"""Constraints: what must hold of the symbols of a program for its traces to be used, as the prologue checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.solve import mirror_rel_op
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from thunder_core.backend.runtime.constraint import StatedConstraint
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.written.prologue import statement
+from thunder_core.tracing.capture.symbolic.shape_env import Origin
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
+from thunder_core.tracing.ir.literal import Code
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.ir.sizes import symbols_of, text_of
+from thunder_core.tracing.ir.trace import Trace, with_number_inputs
+
+MADE_BY = "check constraints"
+MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
+MOST_TRIED = 1 << 14  # values of a symbol for which a condition is tried
+GIVEN = "the given range"  # who needed a constraint, where it is nothing but that
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition on symbols, and who needed it: the user's line, or in words; None for a pass of the compiler."""
+
+    condition: sympy.Basic
+    where: Origin
+
+
+@dataclass
+class Interval:
+    """The integers that a symbol may be: from `lower` to `upper`, None for no bound, but for those `excluded`.
+
+    `where` has who gave each bound, and each excluded integer, first. The bounds that it begins with
+    may be a `given` range.
+    """
+
+    symbol: sympy.Symbol
+    lower: int | None
+    upper: int | None = None
+    given: bool = False
+    excluded: dict[int, Origin] = field(default_factory=dict)
+    where: dict[str, Origin] = field(default_factory=dict)
+
+    def restrict(self, constraint: Constraint) -> bool:
+        """Take a constraint in; False for one that is not a bound on this symbol alone."""
+        relation = constraint.condition
+        if not isinstance(relation, sympy.core.relational.Relational):
+            return False
+        difference = sympy.expand(relation.lhs - relation.rhs)
+        factor = difference.coeff(self.symbol)
+        rest = difference - factor * self.symbol
+        if not factor.is_Integer or not rest.is_Integer or not factor:
+            return False
+        kind: Any = type(relation) if factor > 0 else mirror_rel_op(type(relation))
+        self._bound(kind, -sympy.Rational(rest, factor), constraint.where)
+        return True
+
+    def _bound(self, kind: type, value: sympy.Rational, where: Origin) -> None:
+        floor, ceiling = int(sympy.floor(value)), int(sympy.ceiling(value))
+        if kind is sympy.Ne:
+            if value.is_Integer:
+                self.excluded.setdefault(int(value), where)
+            return
+        if kind in (sympy.Ge, sympy.Gt, sympy.Eq):
+            lower = ceiling if kind is not sympy.Gt else floor + 1
+            if self.lower is None or lower > self.lower:
+                self.lower, self.where["lower"] = lower, where
+        if kind in (sympy.Le, sympy.Lt, sympy.Eq):
+            upper = floor if kind is not sympy.Lt else ceiling - 1
+            if self.upper is None or upper < self.upper:
+                self.upper, self.where["upper"] = upper, where
+
+    def tighten(self) -> None:
+        """Move bounds that are excluded inward, and drop the excluded values that lie outside of the bounds."""
+        while self.lower in self.excluded:
+            self.where["lower"], self.lower = self.excluded.pop(self.lower), self.lower + 1
+        while self.upper in self.excluded:
+            self.where["upper"], self.upper = self.excluded.pop(self.upper), self.upper - 1
+        self.excluded = {value: where for value, where in self.excluded.items() if self.has(value)}
+
+    def has(self, value: int) -> bool:
+        """Whether a value lies between the bounds."""
+        return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
+
+    @property
+    def range(self) -> ValueRanges[Any]:
+        """The bounds as PyTorch has them."""
+        if not self.symbol.is_integer:
+            return ValueRanges(-sympy.oo, sympy.oo)
+        return ValueRanges(-int_oo if self.lower is None else self.lower, int_oo if self.upper is None else self.upper)
+
+    def texts(self, name: str = "") -> Iterator[tuple[str, Origin]]:
+        """The conditions as Python, on the symbol or another name for it, with who first needed each."""
+        name, lower = name or str(self.symbol), self.lower
+        where: Origin = self.where.get("lower") or self.where.get("upper")
+        if self.given and not self.where:
+            where = GIVEN
+        if lower is not None and lower == self.upper:
+            yield f"{name} == {lower}", where
+        elif lower is not None or self.upper is not None:
+            low, high = ("" if lower is None else f"{lower} <= "), ("" if self.upper is None else f" <= {self.upper}")
+            yield f"{low}{name}{high}", where
+        yield from ((f"{name} != {value}", where) for value, where in self.excluded.items())
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The constraints of a recording, merged: the interval of each symbol, and by their texts those that are no bounds.
+
+    What follows from the intervals is left out.
+    """
+
+    intervals: dict[sympy.Symbol, Interval]
+    others: dict[str, Constraint]
+
+
+def merged_constraints(sizes: SymbolicSizes) -> Merged:
+    """The constraints of a recording, merged."""
+    intervals = {
+        symbol: Interval(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
+        for symbol in sizes.sources
+    }
+    others: dict[str, Constraint] = {}
+    for guard in sizes.guards():
+        constraint = Constraint(*guard)
+        symbols = symbols_of(constraint.condition)
+        alone = len(symbols) == 1 and symbols[0].is_integer
+        if not alone or not intervals[symbols[0]].restrict(constraint):
+            balanced = replace(constraint, condition=with_positive_terms(constraint.condition))
+            others.setdefault(text_of(balanced.condition), balanced)
+    for interval in intervals.values():
+        interval.tighten()
+    ranges = {symbol: interval.range for symbol, interval in intervals.items()}
+    left = {
+        text: one
+        for text, one in others.items()
+        if not is_implied(one.condition, ranges) and not holds_throughout(one.condition, intervals)
+    }
+    return Merged(intervals, with_equalities(left))
+
+
+def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
+    """The constraints of a recording as Python, each with its symbols and who first needed it."""
+    merged = merged_constraints(sizes)
+    conditions: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
+    for symbol, interval in merged.intervals.items():
+        conditions += [(text, (symbol,), where) for text, where in interval.texts()]
+    conditions += [
+        (with_sign(text, one.condition), tuple(symbols_of(one.condition)), one.where)
+        for text, one in merged.others.items()
+    ]
+    return conditions
+
+
+def with_sign(text: str, condition: sympy.Basic) -> str:
+    """The text of a condition; where a float has to be zero also that it has no sign, for zero stands for it."""
+    is_zero = isinstance(condition, sympy.Eq) and condition.rhs.is_zero and not condition.lhs.is_integer
+    return f"{text} and math.copysign(1, {text_of(condition.lhs)}) > 0" if is_zero else text
+
+
+def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
+    """A relation of integers without subtractions: each negative term stands on the other side (`s0 <= s1`).
+
+    The smaller side of an inequality is the left one. All other conditions are returned as they are, since floats
+    round differently on another side.
+    """
+    integers = all(symbol.is_integer for symbol in condition.free_symbols)
+    if not isinstance(condition, sympy.core.relational.Relational) or not integers or not condition.lhs.is_integer:
+        return condition
+    terms = sympy.Add.make_args(condition.lhs - condition.rhs)
+    negative = [term for term in terms if term.could_extract_minus_sign()]
+    left = sympy.Add(*(term for term in terms if term not in negative))
+    right = sympy.Add(*(-term for term in negative))
+    if type(condition) in MIRRORED:
+        return MIRRORED[type(condition)](right, left, evaluate=False)
+    return type(condition)(left, right, evaluate=False)
+
+
+def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constraint]:
+    """The constraints, with `a == b` in place of `a <= b` and `b <= a`."""
+    merged: dict[str, Constraint] = {}
+    for text, constraint in constraints.items():
+        condition = constraint.condition
+        bound = isinstance(condition, sympy.Le)
+        mirrored = text_of(sympy.Le(condition.rhs, condition.lhs, evaluate=False)) if bound else ""
+        if mirrored in merged:
+            equal = replace(merged.pop(mirrored), condition=sympy.Eq(condition.rhs, condition.lhs, evaluate=False))
+            merged[text_of(equal.condition)] = equal
+        else:
+            merged[text] = constraint
+    return merged
+
+
+def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:
+    """Whether a condition holds for all values within these ranges, as far as that can be seen."""
+    try:
+        bounds = bound_sympy(condition, ranges)
+    except Exception:  # of what PyTorch has no bounds for
+        return False
+    return bool(bounds.is_singleton() and bounds.lower == sympy.true)
+
+
+def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, Interval]) -> bool:
+    """Whether a condition on one symbol holds for each value of its interval, where there are not too many to try."""
+    symbols = symbols_of(condition)
+    if len(symbols) != 1:
+        return False
+    interval = intervals[symbols[0]]
+    if interval.lower is None or interval.upper is None or interval.upper - interval.lower > MOST_TRIED:
+        return False
+    values = (value for value in range(interval.lower, interval.upper + 1) if value not in interval.excluded)
+    try:
+        with quiet_attempt():
+            return all(sympy_interp(PythonReferenceAnalysis, {symbols[0]: value}, condition) for value in values)
+    except Exception:  # of what divides by zero, or has no value
+        return False
+
+
+def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
+    """The prologue, which also computes some symbolic numbers and returns them as inputs of the computation."""
+    values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
+    if not values:
+        return prologue
+    tensors, *others = prologue.output
+    if isinstance(tensors, Code):
+        inputs: Any = Code(f"(*{tensors.text}, {', '.join(values)})")
+    else:
+        inputs = (*tensors, *map(Code, values))
+    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
+
+
+def with_constraint_checks(
+    prologue: Trace, number: int, number_counting: int, sizes: SymbolicSizes
+) -> tuple[Trace, tuple[StatedConstraint, ...]]:
+    """The prologue, which has that `number` of checks, with a check of each constraint, and these in words.
+
+    The last `number_counting` statements compute counts, which they do for what has passed all other checks.
+    """
+    end = len(prologue.bound_symbols) - number_counting
+    bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
+    stated: list[StatedConstraint] = []
+    for text, symbols, where in simplified_constraints(sizes):
+        found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
+        counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
+        check = statement(f"if not ({text}): refuse({number + len(stated)}, {found})")
+        (counting if counts else bsyms).append(check)
+        stated.append(stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
+    imports = prologue.imports | imports_of(one.condition for one in stated)
+    return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports), tuple(stated)
+
+
+def imports_of(texts: Iterable[str]) -> frozenset[str]:
+    """The modules that expressions name, as PyTorch prints them: rounding is `math`'s."""
+    return frozenset({"math"} if any("math." in text for text in texts) else ())
+
+
+def stated_constraint(
+    text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin
+) -> StatedConstraint:
+    """A constraint in words: the numbers that it is about, the condition, and who needed it."""
+    names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
+    return StatedConstraint(str(paths[0]), text, names, origin_text(where))
+
+
+def origin_text(where: Origin) -> str:
+    """The words for who needed a constraint."""
+    if where is None:
+        return "needed by the compiled code"
+    return where if isinstance(where, str) else f"needed at {where}"
+
+
+def with_numbers_passed(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:
+    """The computation with the symbolic numbers that it reads as inputs, and the prologue that gives it these."""
+    taking = with_number_inputs(computation)
+    return taking, with_number_outputs(prologue, taking.inputs[len(computation.inputs) :])

@@ -1,0 +1,120 @@
+"""The epilogue: the text that replays the program's writes and builds what it returns."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.frontend.acquire.outside.effects import Effect
+from thunder_core.frontend.acquire.written.expressions import Expressions
+from thunder_core.frontend.acquire.written.prologue import statement
+from thunder_core.tracing.ir.literal import literal
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.trace import Trace
+
+SETTLE_DRAWS = "thunder_core.tracing.library.draws:settle_draws"
+
+
+class Epilogue(Expressions):
+    """Builds the epilogue: a statement for each effect in its order, and the expression of the output."""
+
+    def trace(self, effects: list[Effect], output: Any, *, settles: bool = False) -> Trace:
+        """Build the epilogue: the statements that replay the effects in their order, and the output.
+
+        Where it `settles` the draws of the prologue, they are not taken back from here on.
+        """
+        if settles:
+            self.scope.imports.add(SETTLE_DRAWS)
+            self.bsyms.append(statement("settle_draws()", Proxy(self._name("settled"))))
+        for effect in effects:
+            for argument in (*effect.arguments, *effect.keywords.values()):
+                self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)
+        self._count(output, "the result")
+        for effect in effects:
+            EFFECTS[effect.kind](self, effect)
+        returned = self.value(output, "the result")
+        name = self._name("result")
+        self.bsyms.append(statement(returned, Proxy(name)))
+        return Trace(
+            name="epilogue",
+            inputs=(*self.outside_inputs.values(), *self.computed_inputs.values()),
+            bound_symbols=tuple(self.bsyms),
+            output=Proxy(name),
+            imports=frozenset(self.scope.imports),
+            constants=dict(self.scope.constants),
+        )
+
+    def set_attribute(self, effect: Effect) -> None:
+        """Emit `owner.name = value`.
+
+        It is `Base.__setattr__(owner, "name", value)` where the program called that of a base class, and `setattr` for
+        a name that is no identifier.
+        """
+        assert effect.owner is not None
+        owner = self.outside(effect.owner)
+        value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
+        if effect.level is None and is_attribute_name(effect.name):
+            self.bsyms.append(statement(f"{owner}.{effect.name} = {value}"))
+        else:
+            setter = "setattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__setattr__"
+            self.bsyms.append(statement(f"{setter}({owner}, {effect.name!r}, {value})"))
+
+    def delete_attribute(self, effect: Effect) -> None:
+        """Emit `del owner.name`.
+
+        It is `Base.__delattr__(owner, "name")` where the program called that of a base class, and `delattr` for a name
+        that is no identifier.
+        """
+        assert effect.owner is not None
+        owner = self.outside(effect.owner)
+        if effect.level is None and is_attribute_name(effect.name):
+            self.bsyms.append(statement(f"del {owner}.{effect.name}"))
+        else:
+            deleter = "delattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__delattr__"
+            self.bsyms.append(statement(f"{deleter}({owner}, {effect.name!r})"))
+
+    def call_method(self, effect: Effect) -> None:
+        """Emit `owner.method(...)`, or `Base.method(owner, ...)` where the program called a base class's."""
+        assert effect.owner is not None
+        owner = self.outside(effect.owner)
+        if effect.level is None:
+            self._call(f"{owner}.{effect.name}", effect)
+        else:
+            self._call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
+
+    def call_function(self, effect: Effect) -> None:
+        """Emit the call of a function, with the owner as its first argument where there is one."""
+        owners = [] if effect.owner is None else [self.outside(effect.owner)]
+        name = effect.name if effect.function is None else literal(effect.function, self.scope)
+        self._call(name, effect, *owners)
+
+    def refuse_partial(self, effect: Effect) -> None:
+        """Raise `CannotReplay` for a write that raised after it may have been made in part."""
+        raise CannotReplay(
+            f"{effect.name} raises while it changes {effect.owner}, an object from outside, and the program catches "
+            "the error",
+            fix="change a copy, and update the container after the change has succeeded",
+        )
+
+    def _call(self, called: str, effect: Effect, *first: str) -> None:
+        where = str(effect.owner or effect.name)
+        arguments = [*first, *(self.value(argument, where) for argument in effect.arguments)]
+        arguments += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
+        self.bsyms.append(statement(f"{called}({', '.join(arguments)})"))
+
+
+EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
+    "set": Epilogue.set_attribute,
+    "delete": Epilogue.delete_attribute,
+    "call": Epilogue.call_method,
+    "function": Epilogue.call_function,
+    "print": Epilogue.call_function,
+    "partial": Epilogue.refuse_partial,
+}
+
+
+def is_attribute_name(text: str) -> bool:
+    """Whether a text is an identifier that can follow a dot."""
+    return text.isidentifier() and not keyword.iskeyword(text)

@@ -1,0 +1,465 @@
+"""Expressions for the values that a program leaves behind, as they are when tracing ends, in terms of the epilogue."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import Node
+from torch.utils.hooks import RemovableHandle
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, PARTS, is_constant
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.reductions import (
+    Frozen,
+    Reduction,
+    differing,
+    is_bound_in_c,
+    reduction_of,
+    root_of_array,
+)
+from thunder_core.frontend.acquire.written.prologue import path_name, statement
+from thunder_core.frontend.acquire.written.rebuilding import (
+    attributes_of,
+    attributes_of_tensor,
+    is_rebuildable,
+    name_of_method,
+    parts_of,
+)
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
+from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
+from thunder_core.tracing.capture.transform_levels import is_wrapped
+from thunder_core.tracing.ir.literal import Scope, dotted_name, literal, unique_name
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.backward_hooks import Hook, node_at
+
+OBJECTS = "thunder_core.tracing.library.objects"
+DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
+
+
+class Expressions:
+    """Writes expressions for values: outside objects come from the prologue, tensors from the computation.
+
+    All other objects are made anew; those that are made in several steps, by statements (`bsyms`) before the
+    expression. `path_of(value)` is the path of an object from outside, or None. `result_of(tensor)` is the proxy of a
+    tensor that the computation returns, or None. `has_freed_graph(tensor)` tells whether a `backward()` of the program
+    has freed the tensor's graph. Without a `recorder` there are neither fakes nor arrays of NumPy.
+    """
+
+    def __init__(
+        self,
+        path_of: Callable[[Any], Path | None],
+        result_of: Callable[[torch.Tensor], TensorProxy | None],
+        has_freed_graph: Callable[[torch.Tensor], bool] = lambda tensor: False,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._taken: set[str] = set()
+        self.scope = Scope(taken=self._taken)
+        self.bsyms: list[BoundSymbol] = []
+        self.outside_inputs: dict[Path, Proxy] = {}
+        self.computed_inputs: dict[str, Proxy] = {}
+        self._path_of = path_of
+        self._result_of = result_of
+        self._has_freed_graph = has_freed_graph
+        self._recorder = recorder
+        self.with_grad_fn: list[torch.Tensor] = []  # tensors that the computation returns and that have a `grad_fn`
+        self._names_of_made: dict[int, tuple[Any, str]] = {}
+        self._mention_counts: dict[int, int] = {}
+        self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
+        self._reductions_in_progress: set[int] = set()
+        self._array_roots: dict[int, Any] = {}
+
+    def outside(self, path: Path) -> str:
+        """The name of the input that stands for an object from outside, which the prologue returns."""
+        if path not in self.outside_inputs:
+            self.outside_inputs[path] = Proxy(self._name(path_name(path)))
+        return self.outside_inputs[path].name
+
+    def value(self, value: Any, where: str) -> str:
+        """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
+        if isinstance(value, SymbolicNumber) and value.size is not None:
+            value = value.numbers.simplified(value)
+        if type(value) is SymbolicText and value.text is not None:
+            value = value.text
+        return next(text for rule in EXPRESSIONS if (text := rule(self, value, where)) is not None)
+
+    # ---- rules, in the order in which they are asked: an expression, or None for a value of another kind ----------
+
+    def tensor(self, value: Any, _where: str) -> str | None:
+        """A tensor, whether computed, from outside or a constant."""
+        return self._tensor(value) if isinstance(value, torch.Tensor) else None
+
+    def constant(self, value: Any, _where: str) -> str | None:
+        """A constant as a literal."""
+        return literal(value, self.scope) if is_constant(value) else None
+
+    def array(self, value: Any, where: str) -> str | None:
+        """An array of NumPy's that shares a tensor's memory."""
+        shared = self._tensor_behind_array(value)
+        return None if shared is None else f"{self.value(shared, where)}.detach().numpy()"
+
+    def frozen(self, value: Any, _where: str) -> str | None:
+        """An object that is kept as it is."""
+        return self.scope.constant(value.value, "kept") if isinstance(value, Frozen) else None
+
+    def symbolic_number(self, value: Any, _where: str) -> str | None:
+        """A number that the prologue finds or the computation returns."""
+        if not isinstance(value, SymbolicNumber):
+            return None
+        if value.source is not None:
+            return self.outside(value.source)
+        self.computed_inputs[value.proxy.name] = value.proxy
+        return value.proxy.name
+
+    def made_by_computation(self, value: Any, _where: str) -> str | None:
+        """A backward hook, or its handle, that a line of the computation has made."""
+        proxy = self._hook_of_computation(value)
+        if proxy is not None:
+            self.computed_inputs[proxy.name] = proxy
+        return None if proxy is None else proxy.name
+
+    def node(self, value: Any, _where: str) -> str | None:
+        """A node of autograd's graph, which a line of the computation finds."""
+        is_node = isinstance(value, Node) and self._recorder is not None
+        return self._node(value, self._recorder) if is_node and self._recorder else None
+
+    def already_made(self, value: Any, _where: str) -> str | None:
+        """The name of an object that a statement has made."""
+        return self._names_of_made[id(value)][1] if id(value) in self._names_of_made else None
+
+    def from_outside(self, value: Any, _where: str) -> str | None:
+        """An object that the prologue fetches."""
+        path = self._path_of(value)
+        return None if path is None else self.outside(path)
+
+    def made_of_parts(self, value: Any, where: str) -> str | None:
+        """A slice, or a `torch.Size`."""
+        if type(value) not in PARTS:
+            return None
+        parts = self.value(tuple(PARTS[type(value)](value)), where)
+        return self.scope.importing(f"torch.Size({parts})", "torch") if type(value) is torch.Size else f"slice{parts}"
+
+    def plain_tuple(self, value: Any, where: str) -> str | None:
+        """A tuple as a display."""
+        if type(value) is not tuple:
+            return None
+        inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+    def method(self, value: Any, where: str) -> str | None:
+        """A bound method, of Python code or of C's."""
+        if not isinstance(value, types.MethodType) and not is_bound_in_c(value):
+            return None
+        owner = self.value(value.__self__, where)
+        name = name_of_method(value)
+        if name is None:
+            self.scope.imports.add("types")
+            return f"types.MethodType({self.value(value.__func__, where)}, {owner})"
+        return f"{owner}.{name}" if owner.isidentifier() else f"({owner}).{name}"
+
+    def function(self, value: Any, where: str) -> str | None:
+        """A function that no module has under its name: one that the program made."""
+        if not isinstance(value, types.FunctionType) or dotted_name(value) is not None:
+            return None
+        return self._rebuild_function(value, where)
+
+    def reduced(self, value: Any, where: str) -> str | None:
+        """An object that keeps its state in C, made by the call that its reduction names."""
+        reduction = self._reduction(value, where)
+        return None if reduction is None else self._emit_reduction(value, reduction, where)
+
+    def identical(self, value: Any, _where: str) -> str | None:
+        """A class, a function or a module, by its name."""
+        return literal(value, self.scope) if isinstance(value, BY_IDENTITY) else None
+
+    def cell(self, value: Any, where: str) -> str | None:
+        """A cell of a closure."""
+        return self._rebuild_cell(value, where) if isinstance(value, types.CellType) else None
+
+    def display(self, value: Any, where: str) -> str | None:
+        """A list, set or dict that is mentioned once."""
+        mentioned_once = type(value) in DISPLAYS and self._mention_counts[id(value)] == 1
+        return self._display(value, where) if mentioned_once else None
+
+    def rebuilt(self, value: Any, where: str) -> str | None:
+        """Any other object, made anew by statements."""
+        return self._rebuild(value, where)
+
+    # ---- what the rules are made of ---------------------------------------------------------------------------------
+
+    def _count(self, value: Any, where: str) -> None:
+        """Count the mentions of each object that has to be made; one that is mentioned once is written in place."""
+        if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
+            return
+        if self._hook_of_computation(value) is not None:
+            return
+        if (shared := self._tensor_behind_array(value)) is not None:
+            self._count(shared, where)
+            return
+        self._mention_counts[id(value)] = self._mention_counts.get(id(value), 0) + 1
+        if self._mention_counts[id(value)] == 1:
+            reduction = self._reduction(value, where)
+            for part in parts_of(value) if reduction is None else reduction.parts:
+                self._count(part, where)
+
+    def _hook_of_computation(self, value: Any) -> Proxy | None:
+        """Return the proxy of a backward hook, or of its handle, that a line of the computation makes."""
+        is_one = self._recorder is not None and isinstance(value, Hook | RemovableHandle)
+        return self._recorder.tensors.made(value) if is_one and self._recorder else None
+
+    def _node(self, node: Node, recorder: Recorder) -> str | None:
+        """Have the computation find a node of autograd's graph; return its name, or None where nothing leads to it."""
+        proxy = recorder.tensors.made(node)
+        if proxy is None:
+            found = None if recorder.gradients.has_run else place_of_node(node, recorder.tensors.latest)
+            if found is None:
+                return None
+            proxy, args = recorder.tensors.made_object(node), (recorder.tensors.proxy(found[0]), found[1])
+            recorder.bound_symbols.append(BoundSymbol(symbol_of(node_at), args, {}, proxy, ordered=True))
+        self.computed_inputs[proxy.name] = proxy
+        return proxy.name
+
+    def _tensor_behind_array(self, value: Any) -> torch.Tensor | None:
+        """Return the tensor whose memory an array of NumPy's shares; None for anything else."""
+        return None if self._recorder is None else self._recorder.data.tensor_of(value)
+
+    def _reduction(self, value: Any, where: str) -> Reduction | None:
+        """Return the reduction of an object that keeps its state in C, the same at each call; None for others."""
+        if id(value) not in self._reductions:
+            root = root_of_array(value)
+            is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
+            if (is_of_tensor or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
+                raise CannotReplay(
+                    f"{where} contains NumPy arrays that share memory with each other or with a tensor, which cannot "
+                    "be rebuilt for the next call",
+                    fix="return one of them, or return copies",
+                )
+            self._reductions[id(value)] = (value, reduction_of(value, where))
+        return self._reductions[id(value)][1]
+
+    def _emit_reduction(self, value: Any, reduction: Reduction, where: str) -> str:
+        """Emit the call that makes an object from its reduction, and its state; return its name."""
+        if id(value) in self._reductions_in_progress:
+            raise CannotReplay(
+                f"{where} is or contains a {type(value).__name__} that contains itself, which cannot be rebuilt",
+                fix="return its contents, and leave the rest uncompiled",
+            )
+        self._reductions_in_progress.add(id(value))
+        call = reduction.call
+        if isinstance(call, str):
+            self.scope.imports |= {call.rpartition(".")[0]} - {"dict"}
+        else:
+            call = self.value(call, where)
+        arguments = [self.value(part, where) for part in reduction.args]
+        arguments += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
+        name = self._name(snake_case(type(value).__name__))
+        self._names_of_made[id(value)] = (value, name)
+        self.bsyms.append(statement(f"{call}({', '.join(arguments)})", Proxy(name)))
+        if reduction.state is not None:
+            self.scope.imports.add(f"{OBJECTS}:restore")
+            self.bsyms.append(statement(f"restore({name}, {self.value(reduction.state, where)})"))
+        return name
+
+    def _display(self, value: Any, where: str) -> str:
+        """A list, set or dict as a display, for a container that is mentioned once."""
+        if isinstance(value, dict):
+            pairs = (
+                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
+            )
+            return "{" + ", ".join(pairs) + "}"
+        inner = ", ".join(self.value(item, f"{where}[{index}]") for index, item in enumerate(value))
+        return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
+
+    def _name(self, text: str) -> str:
+        """Return a name like the text that nothing else has."""
+        name = unique_name(text, self._taken)
+        self._taken.add(name)
+        return name
+
+    def _tensor(self, tensor: torch.Tensor) -> str:
+        """Return the expression of a tensor: a result of the computation, from outside, a wrapper, or a constant."""
+        result = self._result_of(tensor)
+        if result is not None:
+            return self._computed_tensor(tensor, result)
+        path = self._path_of(tensor)
+        if path is not None:
+            return self.outside(path)
+        if is_wrapped(tensor):
+            raise CannotReplay(
+                "a tensor from inside a function transform (such as an element of torch.vmap) is used outside of it",
+                fix="return the tensor from the transformed function",
+            )
+        return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
+
+    def _wrapper(self, tensor: Any) -> str:
+        """Emit a tensor of a wrapper subclass, made of the tensors that it holds; return its name."""
+        if id(tensor) in self._names_of_made:
+            return self._names_of_made[id(tensor)][1]
+        kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
+        self._names_of_made[id(tensor)] = (tensor, name)
+        inner = ", ".join(f"{key!r}: {self.value(held, name)}" for key, held in parts_of_wrapper(tensor))
+        context = literal(tensor.__tensor_flatten__()[1], self.scope)
+        shape, stride = (literal(tuple(extents), self.scope) for extents in (tensor.shape, tensor.stride()))
+        arguments = f"{{{inner}}}, {context}, {shape}, {stride}"
+        self.bsyms.append(statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({arguments})", Proxy(name)))
+        return name
+
+    def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
+        """The name of a tensor that the computation returns, with its class, attributes and `.grad` as statements.
+
+        One whose graph a `backward()` of the program has freed is wrapped, so that autograd says so.
+        """
+        self.computed_inputs[result.name] = result
+        if id(tensor) in self._names_of_made:
+            return self._names_of_made[id(tensor)][1]
+        self._names_of_made[id(tensor)] = (tensor, result.name)
+        self._restore_class_and_attributes(tensor, result.name)
+        fake = tensor if self._recorder is None else self._recorder.tensors.fake(tensor)
+        try:
+            kept = fake.is_leaf or fake.retains_grad
+        except RuntimeError:  # a view that was made while autograd was off, and written to: PyTorch will not say
+            return result.name
+        if kept and fake.grad is not None:
+            self.bsyms.append(statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
+        if fake.grad_fn is None:
+            return result.name
+        self.with_grad_fn.append(tensor)
+        if not self._has_freed_graph(tensor):
+            return result.name
+        name = self._name(f"{result.name}_freed")
+        self._names_of_made[id(tensor)] = (tensor, name)
+        self.scope.imports.add("thunder_core.tracing.library.freed_graph:with_freed_graph")
+        self.bsyms.append(statement(f"with_freed_graph({result.name})", Proxy(name)))
+        return name
+
+    def _restore_class_and_attributes(self, tensor: torch.Tensor, name: str) -> None:
+        """Emit the statements that give a computed tensor the class and the attributes that the program gave it."""
+        kind = type(tensor)
+        if kind is not FakeTensor:
+            self.scope.imports.add(f"{OBJECTS}:become")
+            self.bsyms.append(statement(f"become({name}, {literal(kind, self.scope)})"))
+        state = attributes_of_tensor(tensor)
+        if state:
+            inner = ", ".join(f"{key!r}: {self.value(item, f'{name}.{key}')}" for key, item in state.items())
+            self.scope.imports.add(f"{OBJECTS}:fill")
+            self.bsyms.append(statement(f"fill({name}, state={{{inner}}})"))
+
+    def _rebuild(self, value: Any, where: str) -> str:
+        """Emit an instance of a class that can be rebuilt, with its contents; return its name or expression."""
+        kind = type(value)
+        if isinstance(value, tuple):
+            inner = self.value(tuple(value), where)
+            if getattr(value, "__dict__", None):
+                return self._rebuild_tuple_with_attributes(value, inner, where)
+            if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C's, like what torch.max returns
+                return f"{literal(kind, self.scope)}({inner})"
+            return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
+        if not is_rebuildable(kind):
+            raise CannotReplay(
+                f"{where} is or contains a {kind.__name__}, which cannot be rebuilt for the next call",
+                fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
+            )
+        name = self._name(snake_case(kind.__name__))
+        self._names_of_made[id(value)] = (value, name)
+        if kind in (dict, list, set):
+            self.bsyms.append(statement(f"{kind.__name__}()", Proxy(name)))
+        else:
+            self.scope.imports.add(f"{OBJECTS}:new")
+            self.bsyms.append(statement(f"new({literal(kind, self.scope)})", Proxy(name)))
+        self._fill(value, name, where)
+        return name
+
+    def _rebuild_tuple_with_attributes(self, value: Any, inner: str, where: str) -> str:
+        """Emit a tuple of a class whose instances have attributes; return its name."""
+        name = self._name(snake_case(type(value).__name__))
+        self._names_of_made[id(value)] = (value, name)
+        self.bsyms.append(statement(f"tuple.__new__({literal(type(value), self.scope)}, {inner})", Proxy(name)))
+        self._fill(value, name, where)
+        return name
+
+    def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
+        """Emit a function that the program made: its code with the defaults and cells of this call; return its name."""
+        name = self._name(function.__name__)
+        self._names_of_made[id(function)] = (function, name)
+        cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]
+        parts = [
+            self.scope.constant(function.__code__, f"{function.__name__}_code"),
+            self.scope.constant(function.__globals__, "globals"),
+            repr(function.__name__),
+            self.value(function.__defaults__, where),
+            f"({', '.join(cells)},)" if cells else "None",
+        ]
+        self.scope.imports.add("types")
+        self.bsyms.append(statement(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
+        for attribute in differing(function):
+            value = getattr(function, attribute)
+            kept = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
+            self._count(kept, where)
+            self.bsyms.append(statement(f"{name}.{attribute} = {self.value(kept, where)}"))
+        return name
+
+    def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
+        """Emit a cell of a closure, with its contents; return its name."""
+        name = self._name("cell")
+        self._names_of_made[id(cell)] = (cell, name)
+        self.scope.imports.add("types")
+        self.bsyms.append(statement("types.CellType()", Proxy(name)))
+        if cell != types.CellType():
+            self.bsyms.append(statement(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
+        return name
+
+    def _fill(self, value: Any, name: str, where: str) -> None:
+        """Emit the statement that gives a new object its items and attributes."""
+        parts = [name]
+        if isinstance(value, dict):
+            inner = ", ".join(
+                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in dict.items(value)
+            )
+            parts += [f"items={{{inner}}}"] if inner else []
+        elif isinstance(value, list | set | deque):
+            inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
+            parts += [f"items=[{inner}]"] if inner else []
+        state = attributes_of(value)
+        inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())
+        parts += [f"state={{{inner}}}"] if inner else []
+        if len(parts) > 1:
+            self.scope.imports.add(f"{OBJECTS}:fill")
+            self.bsyms.append(statement(f"fill({', '.join(parts)})"))
+
+
+EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
+    Expressions.tensor,
+    Expressions.constant,
+    Expressions.array,
+    Expressions.frozen,
+    Expressions.symbolic_number,
+    Expressions.made_by_computation,
+    Expressions.node,
+    Expressions.already_made,
+    Expressions.from_outside,
+    Expressions.made_of_parts,
+    Expressions.plain_tuple,
+    Expressions.method,
+    Expressions.function,
+    Expressions.reduced,
+    Expressions.identical,
+    Expressions.cell,
+    Expressions.display,
+    Expressions.rebuilt,
+)
+
+
+def snake_case(name: str) -> str:
+    """Convert a name in CamelCase to snake_case: `CausalLMOutput` becomes `causal_lm_output`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

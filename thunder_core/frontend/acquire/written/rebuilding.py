@@ -1,0 +1,103 @@
+"""Objects that an epilogue makes anew: the parts that they consist of, and which classes can be made anew."""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, PARTS
+from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
+from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
+from thunder_core.tracing.capture.fakes.fake import new_mode
+from thunder_core.tracing.ir.literal import dotted_name
+from thunder_core.tracing.library.objects import is_native
+
+# Attributes that PyTorch itself sets, by the ends or beginnings of their names.
+MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
+CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")  # C++ keeps sizes there
+ITEMS = (list, tuple, set, frozenset, deque)
+REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
+
+
+@cache
+def attributes_of_fakes() -> frozenset[str]:
+    """The attributes that PyTorch gives every fake tensor. Making one imports Dynamo, which takes a second."""
+    return frozenset(vars(new_mode().from_tensor(torch.empty(0))))
+
+
+def parts_of(value: Any) -> list[Any]:
+    """Return the parts from which an object is made anew: its items, its attributes and what it closes over."""
+    if isinstance(value, torch.Tensor):
+        return [*attributes_of_tensor(value).values()]
+    if isinstance(value, types.FunctionType):
+        has_name = dotted_name(value) is not None
+        return [] if has_name else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
+    if isinstance(value, types.CellType):
+        return [] if value == types.CellType() else [value.cell_contents]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, *([value.__func__] if name_of_method(value) is None else [])]
+    if is_bound_in_c(value):
+        return [value.__self__]
+    if isinstance(value, BY_IDENTITY):
+        return []
+    if type(value) in PARTS:
+        return [*PARTS[type(value)](value)]
+    items = (
+        [*dict.keys(value), *dict.values(value)]
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, ITEMS)
+        else ()
+    )
+    return [*items, *attributes_of(value).values()]
+
+
+def name_of_method(method: Any) -> str | None:
+    """The name by which a bound method is an attribute of what it is bound to; None for a function of another kind."""
+    if not isinstance(method, types.MethodType):
+        name: str = method.__name__
+        return name
+    owner, function = method.__self__, method.__func__
+    first = getattr(function, "__name__", None)
+    for kind in (owner, type(owner)) if isinstance(owner, type) else (type(owner),):
+        held = {name: one for base in reversed(mro_of(kind)) for name, one in dict_of(base).items()}
+        names = [name for name, one in held.items() if one is function or getattr(one, "__func__", None) is function]
+        if names:
+            chosen = first if first in names else names[0]
+            is_shadowed = not isinstance(owner, type) and chosen in getattr(owner, "__dict__", {})
+            return None if is_shadowed else chosen
+    return None
+
+
+def is_rebuildable(kind: type) -> bool:
+    """Whether an instance consists of items and attributes alone, so that no state is kept in C."""
+    return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
+
+
+def attributes_of(value: Any) -> Mapping[str, Any]:
+    """Return the attributes of an object, those in slots included."""
+    slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
+    slots += ["default_factory"] if isinstance(value, defaultdict) else []
+    attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**attributes, **getattr(value, "__dict__", {})}
+
+
+def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
+    """Return the attributes that the program gave a tensor."""
+    state = vars(tensor)
+    return {
+        name: state[name]
+        for name in state
+        if name not in attributes_of_fakes() and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
+    }
+
+
+def slots_of(base: type) -> tuple[str, ...]:
+    """Return the names of the slots that a class adds."""
+    slots = base.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -1,0 +1,14 @@
+"""CPython in Python: runs the bytecode of functions on real objects and tells an observer what they do.
+
+Needs the standard library alone. `interpret(function)` is a function that behaves as `function` does.
+"""
+
+from thunder_core.frontend.interpreter.own_builtins import own_builtins
+
+with own_builtins(__name__):
+    from thunder_core.frontend.interpreter import builtin, opcodes
+    from thunder_core.frontend.interpreter.entry import interpret
+    from thunder_core.frontend.interpreter.frame import Frame, Machine
+    from thunder_core.frontend.interpreter.observer import Observer
+
+__all__ = ["Frame", "Machine", "Observer", "builtin", "interpret", "opcodes"]

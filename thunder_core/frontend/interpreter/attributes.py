@@ -1,0 +1,253 @@
+"""Attribute access: native, except that Python-level getters, setters and `__getattr__` are interpreted."""
+
+import sys
+from types import FunctionType, ModuleType
+from typing import Any
+
+from thunder_core.frontend.interpreter import introspection
+from thunder_core.frontend.interpreter.frame import Machine
+from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, remember, shortcut, type_lookup
+
+_GENERIC = object.__getattribute__
+_SLOT = type(_GENERIC)
+_OF_MODULE = ModuleType.__getattribute__
+_HEAP_TYPE = 1 << 9
+_HOOKS = frozenset({_SLOT, FunctionType})
+
+
+def load(machine: Machine, owner: Any, name: str) -> Any:
+    """`owner.name`; raises what CPython raises."""
+    kind = type(owner)
+    known = shortcut(kind, name)
+    if known is getattr:
+        return getattr(owner, name)
+    if known is _OF_MODULE:
+        return getattr(owner, name) if name in owner.__dict__ else _load(machine, kind, owner, name)
+    if known is not None:
+        try:
+            return _GENERIC(owner, name)
+        except AttributeError:
+            pass
+        return _ask_fallback(machine, known, owner, name)
+    return _load(machine, kind, owner, name)
+
+
+def _ask_fallback(machine: Machine, fallback: FunctionType, owner: Any, name: str) -> Any:
+    """`__getattr__`, for an attribute that is not there."""
+    try:
+        return machine.invoke(fallback, (owner, name), {})
+    except AttributeError as error:
+        _tell(error, owner, name)
+        raise
+
+
+def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
+    """Remember that C alone reads this attribute of instances of a type: all of it, or all but `__getattr__`."""
+    if (hook is not _GENERIC and hook is not _OF_MODULE) or kind in introspection.ATTRIBUTES:
+        return
+    unbound = type_lookup(kind, name)
+    if unbound is not ABSENT and type(unbound).__flags__ & _HEAP_TYPE:
+        return
+    if type(unbound) is property or type(unbound) is classmethod:
+        return
+    if fallback is ABSENT:
+        remember(kind, name, getattr if hook is _GENERIC else _OF_MODULE)
+    elif hook is _GENERIC:
+        remember(kind, name, fallback)
+
+
+def _load(machine: Machine, kind: type, owner: Any, name: str) -> Any:
+    """`owner.name` of which nothing is remembered."""
+    hook = type_lookup(kind, "__getattribute__")
+    fallback = type_lookup(kind, "__getattr__")
+    if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
+        return machine.natively(getattr, (owner, name), {})
+    _learn(kind, hook, fallback, name)
+    try:
+        if fallback is ABSENT:
+            return _by_hook(machine, hook, owner, name)
+        try:
+            return _by_hook(machine, hook, owner, name)
+        except AttributeError:
+            pass
+        return machine.invoke(fallback, (owner, name), {})
+    except AttributeError as error:
+        _tell(error, owner, name)
+        raise
+
+
+def _by_hook(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
+    """Read an attribute by the type's `__getattribute__`, a Python function or C's slot."""
+    if type(hook) is FunctionType:
+        return machine.invoke(hook, (owner, name), {})
+    return load_generic(machine, hook, owner, name)
+
+
+def _tell(error: AttributeError, owner: Any, name: str) -> None:
+    """Let an error know what was asked for, as CPython does for its suggestions."""
+    if getattr(error, "name", None) is None and getattr(error, "obj", None) is None:
+        error.name, error.obj = name, owner
+
+
+def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
+    """The result of the C function `hook`, the type's `__getattribute__`; the getters that it finds are interpreted."""
+    kind = type(owner)
+    special = introspection.ATTRIBUTES.get(kind)
+    if special is not None:
+        return special(machine, owner, name)
+    getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
+    if getter is None and hook is _OF_MODULE and machine.observer is not None:
+        getter = _of_module(owner, name)
+    if getter is None:
+        return machine.natively(hook, (owner, name), {}) if _leads_on(kind, owner, name) else hook(owner, name)
+    return machine.invoke(getter[0], getter[1], {})
+
+
+def _leads_on(kind: type, owner: Any, name: str) -> bool:
+    """Whether C, which reads the attribute, may come to Python code that is not known yet.
+
+    So do the `__get__` of C that a class derives, a class method of something else than a function, and types of C
+    that hand the question on, such as weak proxies.
+    """
+    unbound = type_lookup(kind, name)
+    if unbound is ABSENT and issubclass(kind, type):
+        unbound = type_lookup(owner, name)
+    if unbound is ABSENT:
+        return type_lookup(kind, "__getattribute__") not in (_GENERIC, _OF_MODULE, type.__getattribute__)
+    if type(unbound) is classmethod:
+        return type(unbound.__func__) is not FunctionType
+    return bool(type(unbound).__flags__ & _HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
+
+
+Getter = tuple[Any, tuple[Any, ...]]
+
+
+def _getter(kind: type, owner: Any, name: str) -> Getter | None:
+    """The function that reading the attribute of an instance would call, with its arguments."""
+    unbound = type_lookup(kind, name)
+    if unbound is ABSENT or type(unbound) is FunctionType:
+        return None
+    return _descriptor_getter(unbound, owner, kind, lambda: _in_instance(owner, name))
+
+
+def _of_module(module: Any, name: str) -> Getter | None:
+    """The module's own `__getattr__`, for a name that the module lacks."""
+    fallback = module.__dict__.get("__getattr__")
+    if type(fallback) is not FunctionType:
+        return None
+    try:
+        _GENERIC(module, name)
+    except AttributeError:
+        return fallback, (name,)
+    return None
+
+
+def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
+    """The function that reading an attribute of a class would call, with its arguments."""
+    of_metaclass = type_lookup(kind, name)
+    own = type_lookup(owner, name)
+    if of_metaclass is not ABSENT:
+        found = _descriptor_getter(of_metaclass, owner, kind, lambda: own is not ABSENT)
+        if found is not None:
+            return found
+        if own is ABSENT or _is_data(type(of_metaclass)):
+            return None
+    if own is ABSENT or type(own) in _PLAIN_IN_CLASS:
+        return _property_of_class(own, owner)
+    method = python_method(type(own), "__get__")
+    return None if method is None else (method, (own, None, owner))
+
+
+_PLAIN_IN_CLASS = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
+
+
+def _descriptor_getter(unbound: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
+    """The callable behind a descriptor; None where the instance hides it or C does the reading."""
+    if type(unbound) is property:
+        return None if unbound.fget is None else (unbound.fget, (owner,))
+    if type(unbound) is classmethod:
+        found = _property_of_class(unbound, kind)
+        return None if found is None or hidden() else found
+    method = python_method(type(unbound), "__get__")
+    if method is None:
+        return python_property(unbound, owner)
+    if not _is_data(type(unbound)) and hidden():
+        return None
+    return method, (unbound, owner, kind)
+
+
+def python_property(unbound: Any, owner: Any) -> Getter | None:
+    """The getter of an instance of a subclass of `property` that keeps its `__get__`."""
+    if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
+        function = property.__dict__["fget"].__get__(unbound)
+        return None if function is None else (function, (owner,))
+    return None
+
+
+def _property_of_class(unbound: Any, owner: type) -> Getter | None:
+    """The getter of a property under `classmethod`, which 3.11 and 3.12 ask for the class's attribute."""
+    if type(unbound) is not classmethod or sys.version_info >= (3, 13):
+        return None
+    return python_property(unbound.__func__, owner)
+
+
+def _is_data(kind: type) -> bool:
+    """Whether instances of a type are data descriptors."""
+    return type_lookup(kind, "__set__") is not ABSENT or type_lookup(kind, "__delete__") is not ABSENT
+
+
+def _in_instance(owner: Any, name: str) -> bool:
+    """Whether the instance's own dictionary holds the name."""
+    try:
+        names = _GENERIC(owner, "__dict__")
+    except AttributeError:
+        return False
+    return isinstance(names, dict) and dict.__contains__(names, name)
+
+
+def store(machine: Machine, owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`; raises what CPython raises."""
+    hook = python_method(type(owner), "__setattr__")
+    if hook is not None:
+        machine.invoke(hook, (owner, name, value), {})
+    else:
+        store_generic(machine, setattr, owner, name, value)
+
+
+def store_generic(machine: Machine, hook: Any, owner: Any, name: str, value: Any) -> None:
+    """Write as the C function `hook` does; a setter that it finds is interpreted."""
+    setter = _accessor(owner, name, "fset", "__set__")
+    if setter is None:
+        machine.set_attr_natively(hook, owner, name, value)
+    else:
+        machine.invoke(setter[0], (*setter[1], value), {})
+
+
+def delete(machine: Machine, owner: Any, name: str) -> None:
+    """`del owner.name`; raises what CPython raises."""
+    hook = python_method(type(owner), "__delattr__")
+    if hook is not None:
+        machine.invoke(hook, (owner, name), {})
+    else:
+        delete_generic(machine, delattr, owner, name)
+
+
+def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
+    """Delete as the C function `hook` does; a deleter that it finds is interpreted."""
+    deleter = _accessor(owner, name, "fdel", "__delete__")
+    if deleter is None:
+        machine.delete_attr_natively(hook, owner, name)
+    else:
+        machine.invoke(deleter[0], deleter[1], {})
+
+
+def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
+    """The function that writing or deleting an attribute would call, with its first arguments."""
+    unbound = type_lookup(type(owner), name)
+    if unbound is ABSENT:
+        return None
+    if type(unbound) is property:
+        function = getattr(unbound, of_property)
+        return None if function is None else (function, (owner,))
+    method = python_method(type(unbound), special)
+    return None if method is None else (method, (unbound, owner))

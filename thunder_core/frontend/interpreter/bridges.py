@@ -1,0 +1,142 @@
+"""Stand-ins for the program's callables and iterables, by which C code calls back into the machine."""
+
+import functools
+import operator
+from collections.abc import Callable
+from types import FunctionType, GeneratorType, MethodType
+from typing import Any
+
+from thunder_core.frontend.interpreter import operators
+from thunder_core.frontend.interpreter.frame import Machine
+from thunder_core.frontend.interpreter.iterators import STEPPED, is_handing_on, later
+from thunder_core.frontend.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.frontend.interpreter.native import unwrapped
+from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.frontend.interpreter.reach import PARTS
+from thunder_core.frontend.interpreter.tracebacks import without_own_entries
+
+
+class Callback:
+    """A native callable that calls a function on the machine; pickled, it is the function."""
+
+    __slots__ = ("_function", "_machine")
+
+    def __init__(self, machine: Machine, function: Any) -> None:
+        self._machine = machine
+        self._function = function
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the function on the machine."""
+        try:
+            return self._machine.call_back(self._function, arguments, keywords)
+        except BaseException as error:
+            error.__traceback__ = without_own_entries(error.__traceback__)
+            raise
+
+    def __reduce__(self) -> Any:
+        return itself, (self._function,)
+
+
+def itself(value: Any) -> Any:
+    """Return what stood behind a bridge; pickled and copied bridges call it."""
+    return value
+
+
+def callback(machine: Machine, function: Any) -> Any:
+    """A native callable that calls `function` on the machine; what is no Python code stays itself, if none listens."""
+    kind = type(function)
+    if machine.observer is not None and callable(function):
+        return Callback(machine, function)
+    if kind not in (FunctionType, MethodType, functools.partial) and python_method(kind, "__call__") is None:
+        return function
+    return Callback(machine, function)
+
+
+class BridgedIterator:
+    """An iterator whose Python-level steps are interpreted."""
+
+    __slots__ = ("_hint", "_iterator", "_machine")
+
+    def __init__(self, machine: Machine, iterator: Any, hint: Callable[[], int]) -> None:
+        self._machine = machine
+        self._iterator = iterator
+        self._hint = hint
+
+    def __iter__(self) -> "BridgedIterator":
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._machine.next_for_native(self._iterator)
+        except BaseException as error:
+            error.__traceback__ = without_own_entries(error.__traceback__)
+            raise
+
+    def __length_hint__(self) -> int:
+        return self._hint()
+
+    def __reduce__(self) -> Any:
+        return itself, (self._iterator,)
+
+
+PARTS |= {Callback: later, BridgedIterator: later}
+
+
+def iterable(machine: Machine, value: Any) -> Any:
+    """Something whose native iteration interprets Python-level `__iter__` and `__next__`."""
+    value = unwrapped(value)
+    kind = type(value)
+    if python_method(kind, "__iter__") is None:
+        if machine.observer is not None and kind not in PLAIN:
+            return _observed(machine, value)
+        return value
+    iterator = operators.iterate(machine, value)
+    if python_method(type(iterator), "__next__") is not None or _is_sized_by_python(kind):
+        return _bridged(machine, iterator, value)
+    return iterator if machine.observer is None else _observed(machine, iterator)
+
+
+def _bridged(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
+    """The bridge of an iterator over a value."""
+    kind = type(value)
+    if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
+        return BridgedIterator(machine, iterator, lambda: operator.length_hint(value, 0))
+    return BridgedIterator(machine, iterator, lambda: machine.call_back(operator.length_hint, (value, 0), {}))
+
+
+def _is_sized_by_python(kind: type) -> bool:
+    """Whether a Python function says how many items an object has."""
+    return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
+
+
+def _observed(machine: Machine, value: Any) -> Any:
+    """The iterable where the iterator is C's: the items that it gives to C may be the program's."""
+    kind = type(value)
+    if kind is GeneratorType or is_handing_on(kind):
+        return _bridged(machine, value, value)
+    if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
+        return _bridged(machine, iter(value), value)
+    return value
+
+
+def steps(machine: Machine, value: Any) -> Any:
+    """An iterator over a value whose items are looked at one by one as they are given to C."""
+    iterator = iterable(machine, value)
+    return iterator if type(iterator) is BridgedIterator else _bridged(machine, iter(iterator), value)
+
+
+# Containers of C, and what goes through them without asking their items anything.
+_OF_C = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
+_COPYING = frozenset({list, tuple})
+
+
+def gather(machine: Machine, gathering: Callable[[Any], Any], value: Any) -> Any:
+    """Let C gather the items of an iterable that is unpacked: `list`, `tuple`, or a method of a container."""
+    kind = type(value)
+    if kind in _OF_C:
+        machine.announce_iteration(value)
+        if gathering in _COPYING:
+            return gathering(value)
+    elif python_method(kind, "__iter__") is None and python_method(kind, "__next__") is None:
+        machine.announce_iteration(value)
+    return machine.natively(gathering, (iterable(machine, value),), {})

@@ -1,0 +1,175 @@
+"""C functions that call Python back: their callables and iterables are bridged, the rest is theirs."""
+
+import functools
+import itertools
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.frontend.interpreter import bridges, operators
+from thunder_core.frontend.interpreter.calls import REPLACED, ROUTES, Arguments, Keywords, Route
+from thunder_core.frontend.interpreter.frame import Machine
+
+
+@dataclass(frozen=True)
+class Bridged:
+    """The arguments of a C function that are callables or iterables; `rest` tells of all further ones."""
+
+    callables: tuple[int | str, ...] = ()
+    iterables: tuple[int | str, ...] = ()
+    rest: bool = False
+
+    def __call__(self, machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively with bridges in place of what would run Python code."""
+        bridged = [self._argument(machine, position, value) for position, value in enumerate(arguments)]
+        named = {name: self._argument(machine, name, value) for name, value in keywords.items()}
+        return machine.natively(function, bridged, named)
+
+    def _argument(self, machine: Machine, position: int | str, value: Any) -> Any:
+        """One argument as the C function gets it."""
+        if position in self.callables:
+            return bridges.callback(machine, value)
+        if position in self.iterables or (self.rest and isinstance(position, int)):
+            return bridges.iterable(machine, value)
+        return value
+
+
+_ITERABLE = Bridged(iterables=(0,))
+REPLACED.update(
+    {
+        all: _ITERABLE,
+        any: _ITERABLE,
+        enumerate: Bridged(iterables=(0, "iterable")),
+        frozenset: _ITERABLE,
+        functools.reduce: Bridged(callables=(0,), iterables=(1,)),
+        functools.cmp_to_key: Bridged(callables=(0, "mycmp")),
+        list: _ITERABLE,
+        map: Bridged(callables=(0,), rest=True),
+        set: _ITERABLE,
+        sorted: Bridged(callables=("key",), iterables=(0,)),
+        sum: _ITERABLE,
+        tuple: _ITERABLE,
+        zip: Bridged(rest=True),
+    }
+)
+
+
+def _extreme(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`min` and `max`: one iterable, or the values themselves."""
+    shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else ())
+    return shape(machine, function, arguments, keywords)
+
+
+REPLACED.update({min: _extreme, max: _extreme})
+
+
+def _filter(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`filter(function, iterable)` and `filterfalse`; None asks for the truth of each item."""
+    if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
+        arguments = (bool, arguments[1])
+    return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
+
+
+def _accumulate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.accumulate(iterable[, func])`; without a function it adds."""
+    if len(arguments) < 2 and keywords.get("func") is None:
+        keywords = {**keywords, "func": operator.add}
+    elif len(arguments) > 1 and arguments[1] is None:
+        arguments = (arguments[0], operator.add, *arguments[2:])
+    shape = Bridged(callables=(1, "func"), iterables=(0, "iterable"))
+    return shape(machine, function, arguments, keywords)
+
+
+def _compress(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.compress(data, selectors)`: asks for the truth of each selector."""
+    given = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
+    if len(arguments) + len(keywords) != 2 or given.keys() != {"data", "selectors"}:
+        return machine.natively(function, arguments, keywords)
+    data, selectors = (bridges.iterable(machine, given[name]) for name in ("data", "selectors"))
+    return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
+
+
+def _groupby(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.groupby(iterable[, key])`: compares the keys, which are the items where no function makes them."""
+    shape = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
+    if machine.observer is not None and arguments and arguments[1:] in ((), (None,)):
+        arguments = (bridges.steps(machine, arguments[0]), *arguments[1:])
+    return shape(machine, function, arguments, keywords)
+
+
+def _heard(shape: Route) -> Route:
+    """A replacement that bridges only where somebody listens: what C made of the arguments can be copied and shown."""
+
+    def bridged(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        if machine.observer is None:
+            return function(*arguments, **keywords)
+        return shape(machine, function, arguments, keywords)
+
+    return bridged
+
+
+def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.chain.from_iterable(iterables)`."""
+    if keywords or len(arguments) != 1 or machine.observer is None:
+        return function(*arguments, **keywords)
+    outer = bridges.iterable(machine, arguments[0])
+    return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
+
+
+_FIRST = Bridged(iterables=(0, "iterable"))
+_CONDITION = Bridged(callables=(0,), iterables=(1,))
+# `count` and `repeat` iterate over nothing that they are given.
+_OF_ITERTOOLS: dict[str, Route] = {
+    "accumulate": _accumulate,
+    "batched": _FIRST,
+    "chain": Bridged(rest=True),
+    "combinations": _FIRST,
+    "combinations_with_replacement": _FIRST,
+    "compress": _compress,
+    "cycle": _FIRST,
+    "dropwhile": _CONDITION,
+    "filterfalse": _filter,
+    "islice": _FIRST,
+    "pairwise": _FIRST,
+    "permutations": _FIRST,
+    "product": Bridged(rest=True),
+    "takewhile": _CONDITION,
+    "tee": _FIRST,
+    "zip_longest": Bridged(rest=True),
+}
+REPLACED[filter] = _filter
+REPLACED.update(
+    {getattr(itertools, name): _heard(shape) for name, shape in _OF_ITERTOOLS.items() if hasattr(itertools, name)}
+)
+REPLACED[itertools.groupby] = _groupby
+REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
+REPLACED[itertools.chain.from_iterable] = _chain_from
+
+
+def _attributes(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """An `operator.attrgetter` is called."""
+    if keywords or len(arguments) != 1:
+        return getter(*arguments, **keywords)
+    found = [functools.reduce(machine.load_attr, name.split("."), arguments[0]) for name in getter.__reduce__()[1]]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _items(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """An `operator.itemgetter` is called."""
+    if keywords or len(arguments) != 1:
+        return getter(*arguments, **keywords)
+    found = [operators.get_item(machine, arguments[0], key) for key in getter.__reduce__()[1]]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _method(machine: Machine, caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """An `operator.methodcaller` is called."""
+    if keywords or len(arguments) != 1:
+        return caller(*arguments, **keywords)
+    maker, given = caller.__reduce__()
+    if isinstance(maker, functools.partial):
+        return machine.invoke(machine.load_attr(arguments[0], maker.args[0]), given, maker.keywords)
+    return machine.invoke(machine.load_attr(arguments[0], given[0]), given[1:], {})
+
+
+ROUTES.update({operator.attrgetter: _attributes, operator.itemgetter: _items, operator.methodcaller: _method})

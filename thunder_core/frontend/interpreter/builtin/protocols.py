@@ -1,0 +1,128 @@
+"""`len`, `iter`, `next` and the like, and the functions of the `operator` module."""
+
+import _abc  # type: ignore[import-not-found]
+import abc
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.frontend.interpreter import bridges, operators, texts
+from thunder_core.frontend.interpreter.calls import REPLACED, Arguments, Keywords, replaces
+from thunder_core.frontend.interpreter.frame import Machine
+from thunder_core.frontend.interpreter.lookup import python_method
+
+
+@replaces(len)
+def length(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`len(value)`."""
+    if keywords or len(arguments) != 1 or python_method(type(arguments[0]), "__len__") is None:
+        return machine.natively(function, arguments, keywords)
+    return operators.length(machine, arguments[0])
+
+
+@replaces(bool, operator.truth)
+def truth(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`bool(value)`."""
+    if keywords or len(arguments) != 1:
+        return machine.natively(function, arguments, keywords)
+    return operators.truth(machine, arguments[0])
+
+
+@replaces(operator.not_)
+def negation(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`not value`."""
+    if keywords or len(arguments) != 1:
+        return machine.natively(function, arguments, keywords)
+    return not operators.truth(machine, arguments[0])
+
+
+@replaces(iter)
+def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`iter(value)` and `iter(function, sentinel)`."""
+    if keywords or len(arguments) not in (1, 2):
+        return machine.natively(function, arguments, keywords)
+    if len(arguments) == 2:
+        return function(bridges.callback(machine, arguments[0]), arguments[1])
+    if python_method(type(arguments[0]), "__iter__") is None:
+        return machine.natively(function, arguments, keywords)
+    return operators.iterate(machine, arguments[0])
+
+
+@replaces(next)
+def advance(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`next(iterator[, default])`."""
+    if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__next__") is None:
+        return machine.natively(function, arguments, keywords)
+    if len(arguments) == 2:
+        return operators.advance(machine, *arguments)
+    return operators.next_of(machine, arguments[0])
+
+
+@replaces(str, repr, ascii)
+def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`str(value)`, `repr(value)` and `ascii(value)`."""
+    if keywords or len(arguments) != 1:
+        return machine.natively(function, arguments, keywords)
+    return texts.convert(machine, function, arguments[0])
+
+
+@replaces(format)
+def formatted(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`format(value[, specification])`."""
+    if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
+        return machine.natively(function, arguments, keywords)
+    specification = arguments[1] if len(arguments) == 2 else ""
+    if not isinstance(specification, str):
+        return machine.natively(function, arguments, keywords)
+    return texts.formatted(machine, arguments[0], specification)
+
+
+@replaces(isinstance, issubclass)
+def check_class(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`isinstance(value, kind)` and `issubclass(kind, base)`."""
+    if keywords or len(arguments) != 2:
+        return machine.natively(function, arguments, keywords)
+    value, wanted = arguments
+    if function is isinstance and type(value) is wanted:
+        return True
+    if type(wanted) is type:
+        return machine.natively(function, arguments, keywords)
+    if issubclass(type(wanted), tuple):
+        return any(check_class(machine, function, (value, one), keywords) for one in wanted)
+    method = python_method(type(wanted), "__instancecheck__" if function is isinstance else "__subclasscheck__")
+    if method is None:
+        return machine.natively(function, arguments, keywords)
+    return operators.truth(machine, machine.invoke(method, (wanted, value), {}))
+
+
+@replaces(_abc._abc_instancecheck)
+def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """The answer to what `ABCMeta.__instancecheck__` asks of C, which would call `__subclasscheck__` natively."""
+    if keywords or len(arguments) != 2:
+        return machine.natively(function, arguments, keywords)
+    kind, value = arguments
+    method = python_method(type(kind), "__subclasscheck__")
+    if method is None or method is abc.ABCMeta.__dict__["__subclasscheck__"]:
+        return function(kind, value)
+    claimed = machine.load_attr(value, "__class__")
+    result = machine.invoke(method, (kind, claimed), {})
+    if type(value) is claimed or operators.truth(machine, result):
+        return result
+    return machine.invoke(method, (kind, type(value)), {})
+
+
+def _by_operator(step: Callable[..., Any], count: int) -> Any:
+    """A replacement that applies one of our operators."""
+
+    def replaced(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        if keywords or len(arguments) != count:
+            return machine.natively(function, arguments, keywords)
+        return step(machine, function, *arguments)
+
+    return replaced
+
+
+REPLACED.update(dict.fromkeys(operators.BINARY, _by_operator(operators.binary, 2)))
+REPLACED.update(dict.fromkeys(operators.COMPARISONS, _by_operator(operators.compare, 2)))
+REPLACED.update(dict.fromkeys(operators.UNARY, _by_operator(operators.unary, 1)))
+REPLACED[operator.contains] = _by_operator(lambda machine, _, *both: operators.contains(machine, *both), 2)

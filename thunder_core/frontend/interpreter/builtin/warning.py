@@ -1,0 +1,92 @@
+"""`warnings.warn`: the stack level counts interpreted frames."""
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.frontend.interpreter.builtin.introspection import caller
+from thunder_core.frontend.interpreter.calls import Arguments, Keywords, replaces
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from thunder_core.frontend.interpreter.frame import Machine
+
+
+@dataclass(frozen=True)
+class LocatedWarning:
+    """A warning with the file and line that it is about, and the globals of the code there."""
+
+    message: Any
+    category: type[Warning]
+    source: Any
+    filename: str
+    line: int
+    names: dict[str, Any]
+
+    @property
+    def module(self) -> str:
+        """The name of the module that the warning is about."""
+        return self.names.get("__name__") or "<string>"
+
+
+def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None) -> tuple[Any, Any, int, Any]:
+    """The parameters of `warnings.warn`."""
+    return message, category, stacklevel, source
+
+
+@replaces(warnings.warn)
+def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`warnings.warn(message, category, stacklevel, source)`."""
+    arguments, keywords = machine.for_native(function, arguments, keywords)
+    located = locate_warning(machine, arguments, keywords)
+    if located is None:
+        return machine.natively(function, arguments, keywords)
+    registry = located.names.setdefault("__warningregistry__", {})
+    return warnings.warn_explicit(
+        located.message,
+        located.category,
+        located.filename,
+        located.line,
+        located.module,
+        registry,
+        None,
+        located.source,
+    )
+
+
+def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords) -> LocatedWarning | None:
+    """The warning of a call of `warnings.warn`; None where the arguments are not those of a plain call."""
+    if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
+        return None
+    message, category, level, source = _warn(*arguments, **keywords)
+    if isinstance(message, Warning):
+        category = type(message)
+    elif category is None:
+        category = UserWarning
+    if not isinstance(level, int) or not (isinstance(category, type) and issubclass(category, Warning)):
+        return None
+    frame = _at(caller(machine).publish(), level)
+    if frame is None:
+        return LocatedWarning(message, category, source, "sys", 1, sys.__dict__)
+    return LocatedWarning(message, category, source, frame.f_code.co_filename, frame.f_lineno or 1, frame.f_globals)
+
+
+def _at(frame: "FrameType | None", level: int) -> "FrameType | None":
+    """The frame that a warning is about; the import system's are not counted."""
+    if level <= 0 or frame is None or _is_internal(frame):
+        while level > 1 and frame is not None:
+            frame, level = frame.f_back, level - 1
+        return frame
+    while level > 1 and frame is not None:
+        frame, level = frame.f_back, level - 1
+        while frame is not None and _is_internal(frame):
+            frame = frame.f_back
+    return frame
+
+
+def _is_internal(frame: "FrameType") -> bool:
+    """Whether a frame belongs to the import system."""
+    name = frame.f_code.co_filename
+    return "importlib" in name and "_bootstrap" in name

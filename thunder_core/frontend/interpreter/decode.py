@@ -1,0 +1,192 @@
+"""Code object -> program: the list of steps that the machine runs, decoded once for each code object."""
+
+import dis
+import inspect
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from thunder_core.frontend.interpreter.native import UNBOUND
+from thunder_core.frontend.interpreter.program import Catch, Context, Instruction, Program, Step, local_names
+from thunder_core.frontend.interpreter.table import Row, handlers
+
+# Instructions that the making of a frame has done, or that do nothing.
+_SETUP = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
+_CACHE = dis.opmap["CACHE"]
+_JUMPS = frozenset(dis.hasjrel)
+_NAMES = frozenset(dis.hasname)
+_CONSTANTS = frozenset(dis.hasconst)
+_OPAQUE = (str(Path(__file__).parent), "<frozen importlib.")
+_KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def instructions(code: CodeType) -> Iterator[Instruction]:
+    """The instructions of a code object, extended arguments joined and caches counted in."""
+    bytecode = code.co_code
+    offset, argument, length = 0, 0, len(bytecode)
+    while offset < length:
+        operation, argument = bytecode[offset], argument << 8 | bytecode[offset + 1]
+        end = offset + 2
+        while end < length and bytecode[end] == _CACHE:
+            end += 2
+        yield Instruction(offset, end, operation, dis.opname[operation], argument)
+        if operation != dis.EXTENDED_ARG:
+            argument = 0
+        offset = end
+
+
+def decode(code: CodeType, table: dict[str, Row]) -> Program:
+    """Decode one code object with the handlers of one table."""
+    found = list(instructions(code))
+    cells = _leading_cells(found)
+    kept = [one for one in found if one.name not in _SETUP and one.name != "KW_NAMES"][len(cells) :]
+    index = _index(found, kept)
+    steps: list[Step] = []
+    context = Context(code, index, found[0])
+    for one in found:
+        if one.name == "KW_NAMES":
+            context.keyword_names = code.co_consts[one.argument]
+        elif one.name not in _SETUP and index[one.offset] == len(steps) < len(kept) and kept[len(steps)] is one:
+            context.instruction = one
+            steps.append(_step(context, table))
+            if one.name == "CALL":
+                context.keyword_names = ()
+    names = local_names(code)
+    count = code.co_argcount + code.co_kwonlyargcount
+    variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return Program(
+        steps=steps,
+        offsets=[one.offset for one in kept],
+        lines=_lines(code, kept),
+        catches=_catches(code, kept, index),
+        cells=cells,
+        names=names,
+        arguments=code.co_argcount,
+        blanks=[UNBOUND] * (len(names) - count),
+        first_free=len(names) - len(code.co_freevars),
+        flags=code.co_flags,
+        simple=not (variadic or code.co_kwonlyargcount or is_opaque(code)),
+        opaque=is_opaque(code),
+        resumable=bool(code.co_flags & _KINDS),
+    )
+
+
+def is_opaque(code: CodeType) -> bool:
+    """Whether functions of this code run natively: the import system's and the interpreter's own."""
+    return code.co_filename.startswith(_OPAQUE)
+
+
+def _leading_cells(found: list[Instruction]) -> list[int]:
+    """The slots that MAKE_CELL turns into cells before anything else runs."""
+    cells: list[int] = []
+    for one in found:
+        if one.name == "MAKE_CELL":
+            cells.append(one.argument)
+        elif one.name not in _SETUP:
+            break
+    return cells
+
+
+def _index(found: list[Instruction], kept: list[Instruction]) -> dict[int, int]:
+    """The step at or after each byte offset."""
+    starts = {one.offset: number for number, one in enumerate(kept)}
+    index: dict[int, int] = {}
+    following = len(kept)
+    for one in reversed(found):
+        following = starts.get(one.offset, following)
+        index[one.offset] = following
+    return index
+
+
+def _step(context: Context, table: dict[str, Row]) -> Step:
+    """The handler of one instruction and its prepared argument."""
+    one = context.instruction
+    row = table.get(one.name)
+    if row is None:
+        return _unknown, one.name
+    if row.prepare is not None:
+        return row.handler, row.prepare(context, one.argument)
+    if one.opcode in _JUMPS:
+        return row.handler, context.target()
+    if one.opcode in _NAMES:
+        return row.handler, context.code.co_names[one.argument]
+    if one.opcode in _CONSTANTS:
+        return row.handler, context.code.co_consts[one.argument]
+    return row.handler, one.argument
+
+
+def _unknown(_frame: object, name: str) -> int | None:
+    """Refuse an instruction that has no handler, when it is reached."""
+    raise SystemError(f"the interpreter has no handler for the opcode {name}")
+
+
+def _lines(code: CodeType, kept: list[Instruction]) -> list[int | None]:
+    """The source line of each step."""
+    line_of: dict[int, int | None] = {}
+    for start, end, line in code.co_lines():
+        for offset in range(start, end, 2):
+            line_of[offset] = line
+    return [line_of.get(one.offset) for one in kept]
+
+
+def _catches(code: CodeType, kept: list[Instruction], index: dict[int, int]) -> list[Catch | None]:
+    """The exception table, spread over the steps."""
+    entries = [
+        (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
+        for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
+    ]
+    return [next((catch for start, end, catch in entries if start <= one.offset < end), None) for one in kept]
+
+
+def _exception_table(table: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """(start, length, target, depth and flag) of each entry; offsets in bytes."""
+    numbers = _varints(table)
+    for start in numbers:
+        yield 2 * start, 2 * next(numbers), 2 * next(numbers), next(numbers)
+
+
+def _varints(table: bytes) -> Iterator[int]:
+    """The numbers of an exception table: six bits a byte, the highest first, 0x40 says that more follow."""
+    value = 0
+    for byte in table:
+        value = value << 6 | byte & 63
+        if not byte & 64:
+            yield value
+            value = 0
+
+
+class ProgramCache:
+    """Programs by code object; an entry lives as long as its code."""
+
+    def __init__(self, observed: bool) -> None:
+        self.observed = observed
+        self.programs: dict[int, Program] = {}
+        self._watched: dict[int, weakref.ref[CodeType]] = {}
+        self._table: dict[str, Row] | None = None
+
+    def __call__(self, code: CodeType) -> Program:
+        """The program of a code object, decoded now if it has not been yet."""
+        key = id(code)
+        program = self.programs.get(key)
+        if program is None:
+            if self._table is None:
+                self._table = handlers(self.observed)
+            program = decode(code, self._table)
+            self._watched[key] = weakref.ref(code, self._forget(key))
+            self.programs[key] = program
+        return program
+
+    def _forget(self, key: int) -> Callable[[Any], None]:
+        """A callback that drops the entry of a code object that has died."""
+
+        def forget(_reference: object) -> None:
+            self.programs.pop(key, None)
+            self._watched.pop(key, None)
+
+        return forget
+
+
+programs = ProgramCache(observed=False)
+observed_programs = ProgramCache(observed=True)

@@ -1,0 +1,180 @@
+"""Generators, coroutines and asynchronous generators: real ones, whose body runs an interpreted frame.
+
+One native generator function drives frames of every kind. Its code object is copied for each kind and name, so that
+CPython makes the right type of object; what a frame delegates to (`yield from`, `await`) is delegated to natively.
+"""
+
+import functools
+import inspect
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
+from typing import Any
+
+from thunder_core.frontend.interpreter.frame import DELEGATED, Frame, Machine
+from thunder_core.frontend.interpreter.tracebacks import below, without_own_entries
+
+# The frames that generators drive, by the identity of the generator.
+_frames: weakref.WeakValueDictionary[int, Frame] = weakref.WeakValueDictionary()
+_KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+def _drive(frame: Frame) -> Generator[Any, Any, Any]:
+    """Run a frame between its suspensions; while it waits, no variable holds what it gave."""
+    try:
+        while True:
+            given = [frame.machine.resume(frame)]
+            if not frame.suspended:
+                return given.pop()
+            try:
+                value = (yield from given.pop()) if frame.suspended == DELEGATED else (yield given.pop())
+            except BaseException as error:
+                if frame.machine.is_over:
+                    raise
+                error.__traceback__ = below(error)
+                frame.pending = error
+            else:
+                frame.stack.append(value)
+                del value
+    except BaseException as error:
+        error.__traceback__ = without_own_entries(below(error))
+        raise
+
+
+async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
+    """Drive an asynchronous generator, whose yields and awaits take different ways."""
+    try:
+        while True:
+            given = [frame.machine.resume(frame)]
+            if not frame.suspended:
+                return
+            try:
+                value = (await _awaited(given.pop())) if frame.suspended == DELEGATED else (yield given.pop())
+            except BaseException as error:
+                if frame.machine.is_over:
+                    raise
+                error.__traceback__ = below(error)
+                frame.pending = error
+            else:
+                frame.stack.append(value)
+                del value
+    except BaseException as error:
+        error.__traceback__ = without_own_entries(below(error))
+        raise
+
+
+class _Awaited:
+    """Gives an iterator to `await`."""
+
+    __slots__ = ("iterator",)
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+    def __await__(self) -> Any:
+        return self.iterator
+
+
+def _awaited(iterator: Any) -> Any:
+    """The object to `await` in order to delegate to an iterator or coroutine."""
+    return iterator if is_coroutine(iterator) else _Awaited(iterator)
+
+
+def is_coroutine(value: Any) -> bool:
+    """Whether `await` takes something as it is: a coroutine, or a generator that `types.coroutine` has marked."""
+    kind = type(value)
+    if kind is GeneratorType:
+        return bool(value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE)
+    return kind is CoroutineType
+
+
+def resumable(frame: Frame, function: FunctionType | None) -> Any:
+    """The generator, coroutine or asynchronous generator that calling a frame's code makes."""
+    memory = frame.program.memory
+    code = memory.get("drive")
+    if code is None:
+        code = memory["drive"] = _driving_code(frame.code)
+    made = FunctionType(code, _GLOBALS, frame.code.co_name)(frame)
+    if function is not None:
+        made.__name__ = function.__name__
+        made.__qualname__ = function.__qualname__
+    frame.stack.append(None)
+    _frames[id(made)] = frame
+    return made
+
+
+def frame_of(generator: Any) -> Frame | None:
+    """The frame that a generator, coroutine or asynchronous generator drives, if it is interpreted."""
+    return _frames.get(id(generator))
+
+
+def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
+    """Suspend a frame until what it delegates to has ended."""
+    frame.suspended = DELEGATED
+    frame.resume_at = resume_at
+    if frame.machine.observer is not None and not isinstance(iterator, _DELEGATES):
+        frame.stack[-1] = _relay(frame.machine, iterator)
+    inner = frame_of(iterator)
+    if inner is not None:
+        frame.delegate, inner.delegator, inner.delegators = inner, frame, frame.delegators + 1
+
+
+_DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
+
+
+def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
+    """Delegate to an iterator whose steps may be Python's: PEP 380, each step taken on the machine."""
+    step: Callable[[], Any] = functools.partial(machine.next_for_native, iterator)
+    while True:
+        try:
+            value = step()
+        except StopIteration as stop:
+            return stop.value
+        thrown: BaseException | None = None
+        sent: Any = None
+        try:
+            sent = yield value
+        except BaseException as error:
+            thrown = error
+        # Behind the handler: for what comes now, nothing is being handled that was not before.
+        step = _step(machine, iterator, sent, thrown)
+        del thrown
+
+
+def _step(machine: Machine, iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
+    """Let the iterator go on with what was sent or thrown; closed, or where it takes no error, it does not."""
+    if isinstance(thrown, GeneratorExit):
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            machine.call_back(close, (), {})
+        raise thrown
+    if thrown is not None:
+        throw = getattr(iterator, "throw", None)
+        if throw is None:
+            raise thrown
+        return functools.partial(machine.call_back, throw, (thrown,), {})
+    if sent is not None:
+        return functools.partial(machine.call_back, getattr(iterator, "send"), (sent,), {})  # noqa: B009
+    return functools.partial(machine.next_for_native, iterator)
+
+
+def _driving_code(code: CodeType) -> CodeType:
+    """The driver's code under the name and kind of the user's."""
+    kind = code.co_flags & _KINDS
+    driver = _drive_async_generator if kind & inspect.CO_ASYNC_GENERATOR else _drive
+    own = driver.__code__
+    return own.replace(
+        co_flags=own.co_flags & ~_KINDS | kind,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_consts=(*own.co_consts, code),
+    )
+
+
+def driven_code(code: CodeType) -> CodeType:
+    """The user's code behind a driver's, or the code itself."""
+    driven = code.co_consts[-1] if code.co_filename == __file__ and code.co_consts else code
+    return driven if isinstance(driven, CodeType) else code
+
+
+_GLOBALS = globals()

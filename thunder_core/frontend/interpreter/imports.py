@@ -1,0 +1,83 @@
+"""The import statement."""
+
+import contextlib
+import sys
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+from thunder_core.frontend.interpreter import operators
+from thunder_core.frontend.interpreter.frame import Frame, Machine
+
+
+def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
+    """Call `__import__` as the import statement does."""
+    try:
+        importer = frame.builtins["__import__"]
+    except KeyError:
+        importer = frame
+    if importer is frame:
+        raise ImportError("__import__ not found")
+    return frame.machine.invoke(importer, (name, frame.globals, frame.names, wanted, level), {})
+
+
+def import_from(machine: Machine, module: Any, name: str) -> Any:
+    """`from module import name`."""
+    try:
+        return machine.load_attr(module, name)
+    except AttributeError:
+        pass
+    package = getattr(module, "__name__", None)
+    if isinstance(package, str):
+        found = sys.modules.get(f"{package}.{name}", machine)
+        if found is not machine:
+            return found
+    raise _import_error(module, name)
+
+
+# What C reads of a module, beside the name that it lacks, for the error.
+_READ_FOR_ERRORS = ("__name__", "__spec__", "__file__")
+_IMPORT = compile("from module import attribute", __file__, "exec")
+
+
+def _import_error(module: Any, name: str) -> BaseException:
+    """The error of an import from a module that lacks a name: CPython's own, for a stand-in that lacks it as well."""
+    stand_in = ModuleType("") if isinstance(module, ModuleType) else SimpleNamespace()
+    vars(stand_in).clear()
+    for read in _READ_FOR_ERRORS:
+        with contextlib.suppress(AttributeError):
+            vars(stand_in)[read] = getattr(module, read)
+    importer = {"__import__": lambda *_: stand_in}
+    try:
+        FunctionType(_IMPORT.replace(co_names=("module", name)), {"__builtins__": importer})()
+    except Exception as error:
+        return error.with_traceback(None)
+    raise AssertionError(name)
+
+
+def import_star(frame: Frame, module: Any) -> None:
+    """`from module import *`."""
+    machine = frame.machine
+    listed = True
+    try:
+        names = machine.load_attr(module, "__all__")
+    except AttributeError:
+        listed = False
+    if not listed:
+        try:
+            names = list(machine.load_attr(module, "__dict__"))
+        except AttributeError:
+            names = None
+        if names is None:
+            raise ImportError("from-import-* object has no __dict__ and no __all__")
+    for name in names:
+        if not isinstance(name, str):
+            _refuse_name(module, name, listed)
+        if listed or not name.startswith("_"):
+            operators.set_item(machine, frame.names, name, machine.load_attr(module, name))
+
+
+def _refuse_name(module: Any, name: Any, listed: bool) -> None:
+    """A name that is no text cannot be imported."""
+    kind = type(name).__name__
+    where, what = ("Item", "__all__") if listed else ("Key", "__dict__")
+    raise TypeError(f"{where} in {module.__name__}.{what} must be str, not {kind}")

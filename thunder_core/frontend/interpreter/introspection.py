@@ -1,0 +1,103 @@
+"""Introspection: the attributes of frames, generators and `super` objects that a program sees of itself."""
+
+import sys
+from collections.abc import Callable
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
+from typing import Any
+
+from thunder_core.frontend.interpreter.frame import Frame, Machine
+from thunder_core.frontend.interpreter.generators import driven_code, frame_of
+from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+
+Reader = Callable[[Machine, Any, str], Any]
+
+# How to read an attribute of an instance of a type whose C getters know nothing of interpreted frames.
+ATTRIBUTES: dict[type, Reader] = {}
+
+
+def _attributes_of(
+    *kinds: type,
+) -> Callable[[Callable[[Machine, Any, str], Any]], Callable[[Machine, Any, str], Any]]:
+    """Make a function the reader of attributes of these types."""
+
+    def register(reader: Callable[[Machine, Any, str], Any]) -> Callable[[Machine, Any, str], Any]:
+        ATTRIBUTES.update(dict.fromkeys(kinds, reader))
+        return reader
+
+    return register
+
+
+@_attributes_of(FrameType)
+def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
+    """A frame object: brought up to date if it stands for a running frame."""
+    innermost = machine.frame
+    if innermost is not None:
+        for frame in (innermost, *innermost.callers()):
+            if frame.native_frame is owner:
+                if name == "f_locals":
+                    return local_names(frame)
+                innermost.publish()
+                break
+    return getattr(owner, name)
+
+
+@_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
+def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
+    """A generator, coroutine or asynchronous generator: its frame and code are those of the program."""
+    value = getattr(owner, name)
+    if name in ("gi_code", "cr_code", "ag_code"):
+        return driven_code(value)
+    if name in ("gi_frame", "cr_frame", "ag_frame") and value is not None:
+        frame = frame_of(owner)
+        return value if frame is None else frame.inspect()
+    return value
+
+
+@_attributes_of(super)
+def _of_super(machine: Machine, owner: Any, name: str) -> Any:
+    """`super().name`: Python-level getters interpreted."""
+    unbound, instance, kind = _behind_super(owner, name)
+    if type(unbound) is property and type(unbound.fget) is FunctionType and instance is not None:
+        return machine.invoke(unbound.fget, (instance,), {})
+    getter = ABSENT if unbound is ABSENT else type_lookup(type(unbound), "__get__")
+    if type(getter) is FunctionType:
+        return machine.invoke(getter, (unbound, instance, kind), {})
+    return getattr(owner, name)
+
+
+def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
+    """The unbound attribute that `super` finds, the instance to bind it to (None for a class) and its type."""
+    get = super.__getattribute__
+    this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))
+    if kind is None or name == "__class__":
+        return ABSENT, None, None
+    bases = type.__dict__["__mro__"].__get__(kind)
+    for base in bases[bases.index(this) + 1 :]:
+        names = type.__dict__["__dict__"].__get__(base)
+        if name in names:
+            return names[name], None if instance is kind else instance, kind
+    return ABSENT, None, None
+
+
+def local_names(frame: Frame) -> Any:
+    """The result of `locals()` in a frame: the namespace or, in functions, a dictionary (up to 3.12 always one)."""
+    if frame.names is not None:
+        hidden = _hidden_names(frame)
+        return {**frame.names, **hidden} if hidden else frame.names
+    if frame.snapshot is None or sys.version_info >= (3, 13):
+        frame.snapshot = {}
+    bound = frame.bound_locals()
+    for name in frame.program.names:
+        if name in bound:
+            frame.snapshot[name] = bound[name]
+        else:
+            frame.snapshot.pop(name, None)
+    return frame.snapshot
+
+
+def _hidden_names(frame: Frame) -> dict[str, Any]:
+    """The variables of comprehensions that were inlined into a class body or module."""
+    if not frame.code.co_varnames:
+        return {}
+    bound = frame.bound_locals()
+    return {name: bound[name] for name in frame.code.co_varnames if name in bound}

@@ -1,0 +1,100 @@
+"""`f(*arguments, **keywords)` and `{**mapping}`: merging what is unpacked, with CPython's errors."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from thunder_core.frontend.interpreter import bridges, operators
+from thunder_core.frontend.interpreter.frame import Frame, Machine
+from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+
+# Since 3.12 CPython takes any KeyError with one argument for its own, which says that a keyword is repeated.
+_TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)
+
+
+def function_text(function: Any) -> str:
+    """The name that CPython has for a callable in these errors."""
+    qualname = getattr(function, "__qualname__", None)
+    if qualname is None:
+        return str(function)
+    module = getattr(function, "__module__", None)
+    return f"{qualname}()" if module in (None, "builtins") else f"{module}.{qualname}()"
+
+
+def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function: Any) -> None:
+    """Add a mapping to the keywords of a call; a repeated key is an error."""
+    machine = frame.machine
+    if _is_read_by_c(mapping):
+        machine.announce_iteration(mapping)
+        for key in mapping if target else ():
+            if _has(machine, target, key):
+                _refuse_repeated(function, key)
+        target.update(mapping)
+        return
+    try:
+        for key in _keys(machine, mapping):
+            if _has(machine, target, key):
+                _refuse_repeated(function, key)
+            target[key] = operators.get_item(machine, mapping, key)
+        return
+    except AttributeError:
+        text = f"{function_text(function)} argument after ** must be a mapping, not {type(mapping).__name__}"
+    except KeyError as error:
+        if not _TAKES_ANY_KEY_ERROR or len(error.args) != 1:
+            raise
+        text = _repeated(function, error.args[0])
+    raise TypeError(text)
+
+
+def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> None:
+    """Add a mapping to a dictionary display: `{**mapping}`."""
+    if _is_read_by_c(mapping):
+        machine.announce_iteration(mapping)
+        machine.natively(target.update, (mapping,), {})
+        return
+    try:
+        for key in _keys(machine, mapping):
+            machine.natively(target.__setitem__, (key, operators.get_item(machine, mapping, key)), {})
+        return
+    except AttributeError:
+        pass
+    raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
+
+
+def _is_read_by_c(mapping: Any) -> bool:
+    """Whether a mapping is a dictionary whose items CPython takes as they are stored, without asking its class."""
+    return issubclass(type(mapping), dict) and type_lookup(type(mapping), "__iter__") is dict.__iter__
+
+
+def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:
+    """The keys that a mapping says it has, all of them asked for before the first one is given."""
+    keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
+    if type_lookup(type(keys), "__iter__") is ABSENT and type_lookup(type(keys), "__getitem__") is ABSENT:
+        raise TypeError(f"{type(mapping).__name__}.keys() returned a non-iterable (type {type(keys).__name__})")
+    yield from bridges.gather(machine, list, keys)
+
+
+def _has(machine: Machine, keywords: dict[Any, Any], key: Any) -> bool:
+    """Whether a keyword is given already; only keys that are no plain text may run code of the program's."""
+    return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
+
+
+def _repeated(function: Any, key: Any) -> str:
+    """The words for a keyword that is given twice."""
+    return f"{function_text(function)} got multiple values for keyword argument '{key}'"
+
+
+def _refuse_repeated(function: Any, key: Any) -> NoReturn:
+    """Raise that a keyword is given twice."""
+    raise TypeError(_repeated(function, key))
+
+
+def as_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[Any, ...]:
+    """A tuple of the values that are unpacked with `*`."""
+    kind = type(iterable)
+    if kind is tuple:
+        machine.announce_iteration(iterable)
+        return iterable  # type: ignore[no-any-return]
+    if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
+        raise TypeError(f"{function_text(function)} argument after * must be an iterable, not {kind.__name__}")
+    return bridges.gather(machine, tuple, iterable)  # type: ignore[no-any-return]

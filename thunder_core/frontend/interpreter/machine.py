@@ -1,0 +1,193 @@
+"""The machine that runs frames, keeps their stack, and interprets what they call, read and write."""
+
+import operator
+import sys
+from collections.abc import Sequence
+from inspect import CO_OPTIMIZED
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from thunder_core.frontend.interpreter import attributes, calls, operators
+from thunder_core.frontend.interpreter import namespaces as names_of
+from thunder_core.frontend.interpreter.binding import bind
+from thunder_core.frontend.interpreter.decode import ProgramCache, programs
+from thunder_core.frontend.interpreter.frame import Arguments, Frame, Keywords, Machine
+from thunder_core.frontend.interpreter.generators import resumable
+from thunder_core.frontend.interpreter.native import set_handled_exception
+from thunder_core.frontend.interpreter.table import LEAVE
+from thunder_core.frontend.interpreter.tracebacks import catch, raise_again
+
+builtins_of = operator.attrgetter("__builtins__")  # typeshed has it for some versions only
+
+
+class PlainMachine(Machine):
+    """A machine that runs Python functions by their bytecode, on real objects, and tells nobody what they do."""
+
+    def __init__(self, cache: ProgramCache = programs) -> None:
+        self.cache = cache
+        self.frame: Frame | None = None
+        self.outside: FrameType | None = None
+        self.depth = 0
+        self.limit = sys.getrecursionlimit()
+
+    # Calls
+
+    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call anything the program may call: announced where somebody listens, then by its kind."""
+        if type(function) is FunctionType:
+            return self.call_function(function, arguments, keywords)
+        return calls.route(self, function, arguments, keywords)
+
+    def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what an announced callable led to, without announcing it again."""
+        if type(function) is FunctionType:
+            return self.call_function(function, arguments, keywords)
+        return calls.route(self, function, arguments, keywords)
+
+    def next_for_native(self, iterator: Any) -> Any:
+        """C code asks this for its next value."""
+        return operators.next_of(self, iterator)
+
+    def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
+        """Interpret a Python function; for generators and coroutines, make the object.
+
+        Arguments that come as a list are the function's: with their keywords, they are taken out of what the caller
+        holds.
+        """
+        code = function.__code__
+        cache = self.cache
+        program = cache.programs.get(id(code)) or cache(code)
+        if program.simple and not keywords and len(arguments) == program.arguments:
+            fast = [*arguments, *program.blanks]
+        elif program.opaque:
+            return self.call_native(function, arguments, keywords)
+        else:
+            fast = bind(function, program, arguments, keywords)
+        if type(arguments) is list:
+            arguments.clear()
+            keywords.clear()
+        closure = function.__closure__
+        if closure:
+            fast[program.first_free :] = closure
+        names = None if program.flags & CO_OPTIMIZED else function.__globals__
+        frame = Frame(self, program, code, function, function.__globals__, builtins_of(function), fast, names)
+        if program.resumable:
+            return resumable(frame, function)
+        return run(frame)
+
+    def run_code(
+        self, code: CodeType, global_names: dict[str, Any], names: Any, closure: Sequence[Any] = (),
+        builtins: Any = None, function: FunctionType | None = None,
+    ) -> Any:  # fmt: skip
+        """Interpret a module's, class's or `exec`'s code in a namespace."""
+        program = self.cache(code)
+        fast = list(program.blanks)
+        if closure:
+            fast[program.first_free :] = closure
+        if builtins is None:
+            builtins = names_of.builtins_of(global_names)
+        frame = Frame(self, program, code, function, global_names, builtins, fast, names)
+        if program.resumable:
+            return resumable(frame, None)
+        return run(frame)
+
+    def resume(self, frame: Frame) -> Any:
+        """Run the frame of a generator until it yields or ends; it hides no exception that its caller handles."""
+        value = run(frame)
+        if frame.suspended and not frame.handling and sys.exception() is not None:
+            set_handled_exception(None)
+        return value
+
+    # What the program reads and writes
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        """`owner.name`, its Python-level getters interpreted."""
+        return attributes.load(self, owner, name)
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+        """`owner.name = value`, its Python-level setters interpreted."""
+        attributes.store(self, owner, name, value)
+
+    def delete_attr(self, owner: Any, name: str) -> None:
+        """`del owner.name`, its Python-level deleters interpreted."""
+        attributes.delete(self, owner, name)
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        """`global name; del name`."""
+        if not dict.__contains__(frame.globals, name):
+            names_of.undefined(name)
+        dict.__delitem__(frame.globals, name)
+
+    def load_deref(self, frame: Frame, slot: int) -> Any:
+        """The value of a cell or free variable."""
+        return names_of.contents(frame, slot)
+
+    def delete_deref(self, frame: Frame, slot: int) -> None:
+        """Delete a cell or free variable."""
+        names_of.contents(frame, slot)
+        del frame.fast[slot].cell_contents
+
+
+def run(frame: Frame) -> Any:
+    """Run a frame until it returns or suspends; its result, or the value that it yields."""
+    machine = frame.machine
+    levels = 1 + frame.delegators
+    depth = machine.depth
+    if depth + levels > machine.limit:
+        raise RecursionError("maximum recursion depth exceeded")
+    caller = frame.caller = machine.frame
+    machine.frame = frame
+    machine.depth = depth + levels
+    if machine.observer is not None and not frame.suspended:
+        machine.observer.on_enter(frame)
+    frame.suspended = 0
+    if frame.delegate is not None:
+        frame.delegate.delegator = None
+        frame.delegate.delegators = 0
+        frame.delegate = None
+    steps = frame.program.steps
+    pc = frame.resume_at
+    try:
+        if frame.pending is not None:
+            pc = _throw(frame)
+        while True:
+            try:
+                while True:
+                    handler, argument = steps[pc]
+                    frame.pc = pc
+                    target = handler(frame, argument)
+                    if target is None:
+                        pc += 1
+                    elif target >= 0:
+                        pc = target
+                    else:
+                        break
+            except BaseException as error:
+                pc = catch(frame, error)
+                if pc < 0:
+                    raise
+            else:
+                if target == LEAVE:
+                    return frame.stack.pop()
+                raise_again(frame.stack.pop())
+    finally:
+        machine.frame = caller
+        machine.depth = depth
+        if frame.suspended:
+            frame.suspend()
+        else:
+            frame.leave()
+            if machine.observer is not None:
+                machine.observer.on_exit(frame)
+        frame.caller = None
+
+
+def _throw(frame: Frame) -> int:
+    """Raise what was thrown into a suspended frame where it stands; the step that handles it."""
+    error = frame.pending
+    frame.pending = None
+    assert error is not None
+    target = catch(frame, error)
+    if target < 0:
+        raise_again(error)
+    return target

@@ -1,0 +1,80 @@
+"""Names: globals, builtins and the namespaces of class bodies, with the errors that CPython raises."""
+
+import builtins
+from types import CellType, ModuleType
+from typing import Any, NoReturn
+
+from thunder_core.frontend.interpreter.frame import NULL, Frame
+from thunder_core.frontend.interpreter.operators import get_item
+
+
+def builtins_of(global_names: dict[str, Any]) -> Any:
+    """The builtins that code with these globals sees: a dictionary, or whatever the globals name instead."""
+    found = dict.get(global_names, "__builtins__", builtins)
+    return found.__dict__ if isinstance(found, ModuleType) else found
+
+
+def find_global(frame: Frame, name: str) -> Any:
+    """The value that LOAD_GLOBAL finds: by item, unless globals and builtins are both plain dictionaries."""
+    if type(frame.globals) is not dict or type(frame.builtins) is not dict:
+        return _first_item(frame, (frame.globals, frame.builtins), name)
+    value = frame.globals.get(name, NULL)
+    return find_builtin(frame, name) if value is NULL else value
+
+
+def find_beyond_locals(frame: Frame, name: str) -> Any:
+    """The value that LOAD_NAME finds behind the namespace: globals of any class are read as a dictionary."""
+    value = dict.get(frame.globals, name, NULL)
+    return find_builtin(frame, name) if value is NULL else value
+
+
+def find_builtin(frame: Frame, name: str) -> Any:
+    """The builtin of a name; NameError if there is none."""
+    if type(frame.builtins) is not dict:
+        return _first_item(frame, (frame.builtins,), name)
+    value = frame.builtins.get(name, NULL)
+    return undefined(name) if value is NULL else value
+
+
+def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
+    """The item of a name in the first mapping that has it; only a KeyError says that one lacks it."""
+    for names in mappings:
+        try:
+            return get_item(frame.machine, names, name)
+        except KeyError:
+            pass
+    return undefined(name)
+
+
+def undefined(name: str) -> NoReturn:
+    """Raise the NameError of a name that is nowhere."""
+    raise NameError(f"name {name!r} is not defined", name=name)
+
+
+def unbound_local(name: str) -> NoReturn:
+    """Raise the error of a local variable that has no value."""
+    raise UnboundLocalError(f"cannot access local variable {name!r} where it is not associated with a value")
+
+
+def unbound_free(name: str) -> NoReturn:
+    """Raise the error of a free variable that has no value."""
+    message = f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope"
+    raise NameError(message, name=name)
+
+
+def unbound_slot(frame: Frame, slot: int) -> NoReturn:
+    """Raise the error of a local, cell or free variable that has no value."""
+    name = frame.program.names[slot]
+    if slot >= frame.program.first_free:
+        unbound_free(name)
+    unbound_local(name)
+
+
+def contents(frame: Frame, slot: int) -> Any:
+    """The value in a cell; NameError if it is empty."""
+    cell: CellType = frame.fast[slot]
+    try:
+        return cell.cell_contents
+    except ValueError:
+        pass
+    return unbound_slot(frame, slot)

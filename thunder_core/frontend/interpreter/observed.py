@@ -1,0 +1,286 @@
+"""A machine that tells its observer what the program reads, writes and calls, and takes its answers."""
+
+import operator
+from collections import defaultdict
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from thunder_core.frontend.interpreter import attributes, operators
+from thunder_core.frontend.interpreter.decode import is_opaque, observed_programs
+from thunder_core.frontend.interpreter.frame import Arguments, Find, Frame, Keywords
+from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.machine import PlainMachine
+from thunder_core.frontend.interpreter.namespaces import contents
+from thunder_core.frontend.interpreter.native import unwrapped
+from thunder_core.frontend.interpreter.observer import Observer
+from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.frontend.interpreter.reach import Functions, Reach
+from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
+from thunder_core.frontend.interpreter.texts import joined
+from thunder_core.frontend.interpreter.witness import Witness
+
+# Operators that make texts of texts.
+MAKE_TEXTS = frozenset({operator.add, operator.iadd, operator.mod, joined})
+# Containers whose items are found without a call of the program's, by a plain key.
+_MAKE_ITEM = defaultdict.__missing__
+_PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
+
+
+def _makes_items(kind: type) -> bool:
+    """Whether a type makes missing items as defaultdict does."""
+    return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _MAKE_ITEM
+
+
+class ObservedMachine(PlainMachine):
+    """The machine of an observed run."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observed_programs)
+        self.observer: Observer = observer
+        self.redirection: Redirection | None = None
+        self.reach = Reach(self._is_redirected, observer.quiet)
+        self.witness = Witness(observer.on_native_code) if observer.watches else None
+        observer.machine = self
+
+    def _is_redirected(self, function: FunctionType) -> bool:
+        """Whether a function that C code calls leads back here."""
+        return not is_opaque(function.__code__) and self.observer.interprets(function)
+
+    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Announce a call, then make it or what the observer puts in its place."""
+        announced = tuple(arguments)
+        replacement = self.observer.on_call(function, announced, keywords.copy())
+        if replacement is not None:
+            if replacement is function:
+                reached = self.reach.of(*announced, *keywords.values())
+                value = self._redirecting(reached, function, announced, keywords)
+            else:
+                value = replacement(*announced, **keywords)
+            return self.observer.on_call_result(function, announced, keywords, value)
+        del announced
+        return self.invoke_quietly(function, arguments, keywords)
+
+    def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively and report the result."""
+        arguments = tuple(arguments)
+        return self.observer.on_call_result(
+            function, arguments, keywords, self.natively(function, arguments, keywords)
+        )  # fmt: skip
+
+    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively; what the called calls back is interpreted, as far as it is known."""
+        reached = self.reach.of_call(function, arguments, keywords)
+        return self._redirecting(reached, function, arguments, keywords)
+
+    def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively while these functions lead back here."""
+        if not reached:
+            return self._run(function, arguments, keywords)
+        redirection = Redirection(self)
+        try:
+            redirection.add(reached)
+            return self._run(function, arguments, keywords)
+        finally:
+            redirection.end()
+
+    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what `functools.lru_cache` has made: its function is interpreted, its value is shown to the observer.
+
+        A value that is found in the cache is C's: the program would get the same.
+        """
+        arguments = tuple(arguments)
+        redirection = Redirection(self)
+        redirection.cached = cached
+        try:
+            redirection.add(self.reach.of_call(cached, arguments, keywords))
+            value = self._run(cached, arguments, keywords)
+            if not redirection.missed:
+                self.observer.on_cached(cached, value, hit=True)
+        except NotKeptError as passed:
+            value = passed.value
+        finally:
+            redirection.end()
+        return self.observer.on_call_result(cached, arguments, keywords, value)
+
+    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """C code calls this: nothing is redirected meanwhile, and what C may call of the result is from then on."""
+        return self.entered(self.invoke, function, arguments, keywords)
+
+    def next_for_native(self, iterator: Any) -> Any:
+        """C code asks this for its next value."""
+        return self.observer.for_caller(self.entered(operators.next_of, self, iterator))
+
+    def resume(self, frame: Frame) -> Any:
+        """Run the frame of a generator, which C code may drive."""
+        return self.entered(super().resume, frame)
+
+    def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively, watched where the observer wants that."""
+        arguments, keywords = self.for_native(function, arguments, keywords)
+        try:
+            if self.witness is None:
+                return function(*arguments, **keywords)
+            return self.witness.call(function, arguments, keywords)
+        except TypeError as error:
+            if self.observer.substitutes:
+                self.observer.on_refusal(error)
+            raise
+
+    def for_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
+        """The arguments that a function of C gets: those of the observer, where it substitutes some."""
+        if not self.observer.substitutes:
+            return arguments, keywords
+        return self.observer.for_native(function, arguments, keywords)
+
+    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ours from C code: while it runs, nothing leads back here but what it calls itself."""
+        if self.witness is not None and self.witness.watch(False):
+            try:
+                return self.entered(function, *arguments)
+            finally:
+                self.witness.watch(True)
+        active = self.redirection
+        if active is None:
+            return function(*arguments)
+        active.lift()
+        try:
+            value = function(*arguments)
+        finally:
+            active.lay()
+        active.add(self.reach.of(value))
+        return value
+
+    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:
+        """Report the result of a call that something else stood in for."""
+        return self.observer.on_call_result(function, tuple(arguments), keywords, value)
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        """Read an attribute and report it, or that it is missing; a weak proxy's are those of its object."""
+        owner = unwrapped(owner)
+        try:
+            value = attributes.load(self, owner, name)
+        except AttributeError:
+            self.observer.on_missing_attr(owner, name)
+            raise
+        return self.observer.on_load_attr(owner, name, value)
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+        """Write an attribute; a weak proxy's are those of its object."""
+        super().store_attr(unwrapped(owner), name, value)
+
+    def delete_attr(self, owner: Any, name: str) -> None:
+        """Delete an attribute; a weak proxy's are those of its object."""
+        super().delete_attr(unwrapped(owner), name)
+
+    def load_global(self, frame: Frame, name: str, find: Find) -> Any:
+        """Read a global or builtin and report it."""
+        return self.observer.on_load_global(frame, name, super().load_global(frame, name, find))
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        """Write a global after reporting it."""
+        super().store_global(frame, name, self.observer.on_store_global(frame, name, value))
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        """Delete a global after reporting it."""
+        self.observer.on_delete_global(frame, name)
+        self._write(frame.globals, super().delete_global, frame, name)
+
+    def load_deref(self, frame: Frame, slot: int) -> Any:
+        """Read a cell; report it if the variable is free."""
+        value = super().load_deref(frame, slot)
+        if slot < frame.program.first_free:
+            return value
+        return self.observer.on_load_deref(frame, frame.program.names[slot], frame.fast[slot], value)
+
+    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
+        """Write a cell; report it if the variable is free."""
+        if slot >= frame.program.first_free:
+            value = self.observer.on_store_deref(frame, frame.program.names[slot], frame.fast[slot], value)
+        super().store_deref(frame, slot, value)
+
+    def delete_deref(self, frame: Frame, slot: int) -> None:
+        """Empty a cell; report it if the variable is free."""
+        contents(frame, slot)
+        if slot >= frame.program.first_free:
+            self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
+        super().delete_deref(frame, slot)
+
+    def class_of(self, value: Any) -> type:
+        """The class of an operand, as the observer says."""
+        return self.observer.class_of(value)
+
+    def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Announce an operation unless all operands are plain, then apply it."""
+        for operand in operands:
+            if type(operand) not in PLAIN:
+                if function in MAKE_TEXTS and (made := self.text_of(function, operands)) is not None:
+                    return made
+                if (replacement := self.observer.on_operation(function, operands)) is not None:
+                    return replacement()
+                return self._write(operands[0], self.natively, function, operands, {})
+        return function(*operands)
+
+    def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """The text that the observer has for one that is about to be made; None if it has none."""
+        return self.observer.on_text(function, operands)
+
+    def announce_iteration(self, iterable: Any) -> None:
+        """Announce that an iterable is unpacked natively."""
+        self.observer.on_operation(iter, (iterable,))
+
+    def announce_identity(self, left: Any, right: Any) -> None:
+        """Announce that two objects are told apart by `is`."""
+        self.observer.on_operation(operator.is_, (left, right))
+
+    def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
+        """Write an attribute after reporting it."""
+        value = self.observer.on_store_attr(owner, name, value)
+        self._write(owner, super().set_attr_natively, hook, owner, name, value)
+
+    def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
+        """Delete an attribute after reporting it."""
+        self.observer.on_delete_attr(owner, name)
+        self._write(owner, super().delete_attr_natively, hook, owner, name)
+
+    def _write(self, owner: Any, write: Callable[..., Any], *arguments: Any) -> Any:
+        """Do what was announced, which may write to its owner, and report where it raises."""
+        try:
+            return write(*arguments)
+        except BaseException:
+            self.observer.on_unwritten(owner)
+            raise
+
+    def load_item(self, container: Any, key: Any) -> Any:
+        """Read an item and report it."""
+        if (replacement := self.observer.on_operation(operator.getitem, (container, key))) is not None:
+            return replacement()
+        if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
+            return self._missing_item(container, key)
+        if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
+            value = container[key]
+        else:
+            value = self.natively(operator.getitem, (container, key), {})
+        return self.observer.on_subscript(container, key, value)
+
+    def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
+        """Make the item of a defaultdict for a key that it lacks, in steps of which the observer hears."""
+        factory = self.load_attr(container, "default_factory")
+        if factory is None:
+            return self.natively(operator.getitem, (container, key), {})
+        value = self.invoke(factory, (), {})
+        self.store_item(container, key, value)
+        return value
+
+    def store_item(self, container: Any, key: Any, value: Any) -> None:
+        """Write an item after reporting it."""
+        value = self.observer.on_store_subscript(container, key, value)
+        if type(key) in PLAIN and type(container) is dict:
+            container[key] = value
+        else:
+            self._write(container, self.natively, operator.setitem, (container, key, value), {})
+
+    def delete_item(self, container: Any, key: Any) -> None:
+        """Delete an item after reporting it."""
+        self.observer.on_delete_subscript(container, key)
+        self._write(container, self.natively, operator.delitem, (container, key), {})

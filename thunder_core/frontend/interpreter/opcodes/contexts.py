@@ -1,0 +1,43 @@
+"""The with statement."""
+
+from typing import Any
+
+from thunder_core.frontend.interpreter import operators
+from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.lookup import ABSENT
+from thunder_core.frontend.interpreter.table import opcode
+
+
+def _enter(frame: Frame, enter: str, leave: str, kind: str) -> Any:
+    """Replace the manager on the stack by its exit method; the value of its enter method."""
+    machine = frame.machine
+    manager = frame.stack[-1]
+    entering = operators.special(machine, manager, enter)
+    if entering is ABSENT:
+        raise TypeError(f"'{type(manager).__name__}' object does not support the {kind} protocol")
+    leaving = operators.special(machine, manager, leave)
+    if leaving is ABSENT:
+        missed = f"'{type(manager).__name__}' object does not support the {kind} protocol (missed {leave} method)"
+        raise TypeError(missed)
+    frame.stack[-1] = leaving
+    return machine.invoke(entering, (), {})
+
+
+@opcode("BEFORE_WITH")
+def before_with(frame: Frame, _argument: Any) -> None:
+    """[manager] -> [its __exit__, value of its __enter__]."""
+    frame.stack.append(_enter(frame, "__enter__", "__exit__", "context manager"))
+
+
+@opcode("BEFORE_ASYNC_WITH")
+def before_async_with(frame: Frame, _argument: Any) -> None:
+    """[manager] -> [its __aexit__, value of its __aenter__]."""
+    frame.stack.append(_enter(frame, "__aenter__", "__aexit__", "asynchronous context manager"))
+
+
+@opcode("WITH_EXCEPT_START")
+def with_except_start(frame: Frame, _argument: Any) -> None:
+    """[exit, position, error before, error] -> [the same, value of exit]."""
+    stack = frame.stack
+    error = stack[-1]
+    stack.append(frame.machine.invoke(stack[-4], (type(error), error, error.__traceback__), {}))

@@ -1,0 +1,26 @@
+"""Imports."""
+
+from typing import Any
+
+from thunder_core.frontend.interpreter import imports
+from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.table import opcode
+
+
+@opcode("IMPORT_NAME")
+def import_name(frame: Frame, name: str) -> None:
+    """[level, names wanted] -> [module]."""
+    wanted, level = frame.stack.pop(), frame.stack.pop()
+    frame.stack.append(imports.import_name(frame, name, wanted, level))
+
+
+@opcode("IMPORT_FROM")
+def import_from(frame: Frame, name: str) -> None:
+    """[module] -> [module, attribute]."""
+    frame.stack.append(imports.import_from(frame.machine, frame.stack[-1], name))
+
+
+@opcode("IMPORT_STAR")
+def import_star(frame: Frame, _argument: Any) -> None:
+    """[module] -> []; its public names are bound."""
+    imports.import_star(frame, frame.stack.pop())

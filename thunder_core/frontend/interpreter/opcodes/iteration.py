@@ -1,0 +1,92 @@
+"""Iteration and unpacking."""
+
+from typing import Any
+
+from thunder_core.frontend.interpreter import operators
+from thunder_core.frontend.interpreter.bridges import gather
+from thunder_core.frontend.interpreter.frame import NULL, Frame
+from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.table import opcode
+
+
+@opcode("GET_ITER")
+def get_iter(frame: Frame, _argument: Any) -> None:
+    """[value] -> [iter(value)]."""
+    frame.stack[-1] = operators.iterate(frame.machine, frame.stack[-1])
+
+
+@opcode("FOR_ITER")
+def for_iter(frame: Frame, target: int) -> int | None:
+    """[iterator] -> [iterator, next], or [] and jump when it is exhausted."""
+    stack = frame.stack
+    value = operators.advance(frame.machine, stack[-1], NULL)
+    if value is NULL:
+        stack.pop()
+        return target
+    stack.append(value)
+    return None
+
+
+@opcode("UNPACK_SEQUENCE")
+def unpack_sequence(frame: Frame, count: int) -> None:
+    """[iterable] -> [last, ..., first]."""
+    value = frame.stack.pop()
+    kind = type(value)
+    if (kind is tuple or kind is list) and len(value) == count:
+        items = frame.machine.operate(list, value) if kind is list else list(value)
+    else:
+        items = _exactly(frame, value, count)
+    items.reverse()
+    frame.stack.extend(items)
+
+
+def _exactly(frame: Frame, value: Any, count: int) -> list[Any]:
+    """The items of an iterable that must have `count` of them."""
+    kind = type(value)
+    if kind in (tuple, list):
+        if len(value) > count:
+            raise ValueError(f"too many values to unpack (expected {count})")
+        items = list(value)
+    else:
+        iterator = unpackable(frame, value)
+        items = _take(frame, iterator, count)
+        if len(items) == count and operators.advance(frame.machine, iterator, NULL) is not NULL:
+            raise ValueError(f"too many values to unpack (expected {count})")
+    if len(items) < count:
+        raise ValueError(f"not enough values to unpack (expected {count}, got {len(items)})")
+    return items
+
+
+def _take(frame: Frame, iterator: Any, count: int) -> list[Any]:
+    """Up to `count` items of an iterator."""
+    items: list[Any] = []
+    while len(items) < count:
+        item = operators.advance(frame.machine, iterator, NULL)
+        if item is NULL:
+            break
+        items.append(item)
+    return items
+
+
+def unpackable(frame: Frame, value: Any) -> Any:
+    """The iterator of a value that is unpacked."""
+    kind = type(value)
+    if type_lookup(kind, "__iter__") in (ABSENT, None) and type_lookup(kind, "__getitem__") is ABSENT:
+        raise TypeError(f"cannot unpack non-iterable {kind.__name__} object")
+    return operators.iterate(frame.machine, value)
+
+
+@opcode("UNPACK_EX")
+def unpack_ex(frame: Frame, argument: int) -> None:
+    """[iterable] -> [last, ..., list of the middle ones, ..., first]."""
+    before, after = argument & 0xFF, argument >> 8
+    iterator = unpackable(frame, frame.stack.pop())
+    items = _take(frame, iterator, before)
+    if len(items) < before:
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
+    rest = gather(frame.machine, list, iterator)
+    if len(rest) < after:
+        got = before + len(rest)
+        raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {got})")
+    last = rest[len(rest) - after :]
+    frame.stack.extend([*reversed(last), rest[: len(rest) - after], *reversed(items)])

@@ -1,0 +1,159 @@
+"""Variables: local, global, named in a namespace, and in cells."""
+
+from types import CellType
+from typing import Any
+
+from thunder_core.frontend.interpreter import namespaces
+from thunder_core.frontend.interpreter.frame import NULL, Frame
+from thunder_core.frontend.interpreter.native import UNBOUND
+from thunder_core.frontend.interpreter.operators import delete_item, get_item, set_item
+from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.table import opcode
+
+
+@opcode("LOAD_FAST", "LOAD_CLOSURE")
+def load_fast(frame: Frame, slot: int) -> None:
+    """[] -> [local]."""
+    value = frame.fast[slot]
+    if value is UNBOUND:
+        namespaces.unbound_slot(frame, slot)
+    frame.stack.append(value)
+
+
+@opcode("STORE_FAST")
+def store_fast(frame: Frame, slot: int) -> None:
+    """[value] -> []; local = value."""
+    frame.fast[slot] = frame.stack.pop()
+
+
+@opcode("DELETE_FAST")
+def delete_fast(frame: Frame, slot: int) -> None:
+    """[] -> []; del local."""
+    if frame.fast[slot] is UNBOUND:
+        namespaces.unbound_slot(frame, slot)
+    frame.fast[slot] = UNBOUND
+
+
+def _global(context: Context, argument: int) -> tuple[str, bool]:
+    """The name, and whether a NULL is pushed before its value."""
+    return context.code.co_names[argument >> 1], bool(argument & 1)
+
+
+@opcode("LOAD_GLOBAL", prepare=_global)
+def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
+    """[] -> [(NULL), global or builtin]."""
+    name, null = argument
+    value = namespaces.find_global(frame, name)
+    if null:
+        frame.stack.append(NULL)
+    frame.stack.append(value)
+
+
+@opcode("STORE_GLOBAL")
+def store_global(frame: Frame, name: str) -> None:
+    """[value] -> []; global = value."""
+    frame.machine.store_global(frame, name, frame.stack.pop())
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(frame: Frame, name: str) -> None:
+    """[] -> []; del global."""
+    frame.machine.delete_global(frame, name)
+
+
+@opcode("LOAD_NAME")
+def load_name(frame: Frame, name: str) -> None:
+    """[] -> [value of the name in the namespace, the globals or the builtins]."""
+    value = from_namespace(frame, frame.names, name)
+    frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
+
+
+def beyond_locals(frame: Frame, name: str) -> Any:
+    """The global or builtin of a name that a namespace lacks."""
+    return frame.machine.load_global(frame, name, namespaces.find_beyond_locals)
+
+
+def from_namespace(frame: Frame, names: Any, name: str) -> Any:
+    """The value of a name in a namespace; NULL if it is not there."""
+    if names is None:
+        raise SystemError(f"no locals when loading {name!r}")
+    if type(names) is dict:
+        return names.get(name, NULL)
+    try:
+        return get_item(frame.machine, names, name)
+    except KeyError:
+        return NULL
+
+
+@opcode("STORE_NAME")
+def store_name(frame: Frame, name: str) -> None:
+    """[value] -> []; the namespace's name = value."""
+    names, value = frame.names, frame.stack.pop()
+    if type(names) is not dict:
+        set_item(frame.machine, names, name, value)
+    elif names is frame.globals:
+        frame.machine.store_global(frame, name, value)
+    else:
+        names[name] = value
+
+
+@opcode("DELETE_NAME")
+def delete_name(frame: Frame, name: str) -> None:
+    """[] -> []; del the namespace's name."""
+    names = frame.names
+    if type(names) is dict and names is frame.globals:
+        frame.machine.delete_global(frame, name)
+    elif not _is_deleted(frame, names, name):
+        namespaces.undefined(name)
+
+
+def _is_deleted(frame: Frame, names: Any, name: str) -> bool:
+    """Delete a name from a namespace; CPython takes every error of the mapping for a name that is not there."""
+    try:
+        delete_item(frame.machine, names, name)
+    except BaseException:
+        return False
+    return True
+
+
+@opcode("MAKE_CELL")
+def make_cell(frame: Frame, slot: int) -> None:
+    """[] -> []; a local becomes a cell: of an inlined comprehension, for others are made with the frame."""
+    value = frame.fast[slot]
+    frame.fast[slot] = CellType() if value is UNBOUND else CellType(value)
+
+
+@opcode("LOAD_DEREF")
+def load_deref(frame: Frame, slot: int) -> None:
+    """[] -> [what the cell holds]."""
+    frame.stack.append(namespaces.contents(frame, slot))
+
+
+@opcode("STORE_DEREF")
+def store_deref(frame: Frame, slot: int) -> None:
+    """[value] -> []; cell = value."""
+    frame.fast[slot].cell_contents = frame.stack.pop()
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(frame: Frame, slot: int) -> None:
+    """[] -> []; empty the cell."""
+    namespaces.contents(frame, slot)
+    del frame.fast[slot].cell_contents
+
+
+@opcode("LOAD_CLASSDEREF")
+def load_classderef(frame: Frame, slot: int) -> None:
+    """[] -> [the name in the class's namespace, else what the cell holds]."""
+    value = from_namespace(frame, frame.names, frame.program.names[slot])
+    if value is not NULL:
+        frame.stack.append(value)
+    else:
+        frame.stack.append(frame.machine.load_deref(frame, slot))
+
+
+@opcode("SETUP_ANNOTATIONS")
+def setup_annotations(frame: Frame, _argument: Any) -> None:
+    """[] -> []; the namespace has `__annotations__` from here on."""
+    if from_namespace(frame, frame.names, "__annotations__") is NULL:
+        set_item(frame.machine, frame.names, "__annotations__", {})

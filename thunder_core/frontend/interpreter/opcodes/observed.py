@@ -1,0 +1,75 @@
+"""Handlers for observed runs only, where the usual ones take a short cut past the machine."""
+
+from typing import Any
+
+from thunder_core.frontend.interpreter.frame import NULL, Frame
+from thunder_core.frontend.interpreter.namespaces import find_global
+from thunder_core.frontend.interpreter.opcodes.build import taken
+from thunder_core.frontend.interpreter.opcodes.iteration import _exactly
+from thunder_core.frontend.interpreter.opcodes.names import _global
+from thunder_core.frontend.interpreter.table import opcode
+
+
+@opcode("LOAD_GLOBAL", observed=True, prepare=_global)
+def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
+    """[] -> [(NULL), global or builtin]."""
+    name, null = argument
+    value = frame.machine.load_global(frame, name, find_global)
+    if null:
+        frame.stack.append(NULL)
+    frame.stack.append(value)
+
+
+@opcode("LOAD_DEREF", observed=True)
+def load_deref(frame: Frame, slot: int) -> None:
+    """[] -> [what the cell holds]."""
+    frame.stack.append(frame.machine.load_deref(frame, slot))
+
+
+@opcode("STORE_DEREF", observed=True)
+def store_deref(frame: Frame, slot: int) -> None:
+    """[value] -> []; cell = value."""
+    frame.machine.store_deref(frame, slot, frame.stack.pop())
+
+
+@opcode("DELETE_DEREF", observed=True)
+def delete_deref(frame: Frame, slot: int) -> None:
+    """[] -> []; empty the cell."""
+    frame.machine.delete_deref(frame, slot)
+
+
+@opcode("UNPACK_SEQUENCE", observed=True)
+def unpack_sequence(frame: Frame, count: int) -> None:
+    """[iterable] -> [last, ..., first]."""
+    value: Any = frame.stack.pop()
+    if type(value) in (tuple, list):
+        frame.machine.announce_iteration(value)
+    frame.stack.extend(reversed(_exactly(frame, value, count)))
+
+
+@opcode("BUILD_SET", observed=True)
+def build_set(frame: Frame, count: int) -> None:
+    """[items] -> [set]."""
+    frame.stack.append(frame.machine.natively(set, (taken(frame, count),), {}))
+
+
+@opcode("SET_ADD", observed=True)
+def set_add(frame: Frame, depth: int) -> None:
+    """[set, ..., item] -> [set, ...]."""
+    item = frame.stack.pop()
+    frame.machine.natively(frame.stack[-depth].add, (item,), {})
+
+
+@opcode("BUILD_MAP", observed=True)
+def build_map(frame: Frame, count: int) -> None:
+    """[key, value, ...] -> [dict]."""
+    items = taken(frame, 2 * count)
+    values = items[1::2]
+    frame.stack.append(frame.machine.natively(lambda keys: dict(zip(keys, values, strict=True)), (items[::2],), {}))
+
+
+@opcode("MAP_ADD", observed=True)
+def map_add(frame: Frame, depth: int) -> None:
+    """[dict, ..., key, value] -> [dict, ...]."""
+    value, key = frame.stack.pop(), frame.stack.pop()
+    frame.machine.natively(frame.stack[-depth].__setitem__, (key, value), {})

@@ -1,0 +1,208 @@
+"""The opcodes that Python 3.12 changed: new instructions, and old ones with other arguments."""
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.frontend.interpreter import imports, intrinsics, operators
+from thunder_core.frontend.interpreter.frame import NULL, Frame
+from thunder_core.frontend.interpreter.generators import delegate
+from thunder_core.frontend.interpreter.native import UNBOUND
+from thunder_core.frontend.interpreter.opcodes.exceptions import prep_reraise_star
+from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
+from thunder_core.frontend.interpreter.opcodes.names import beyond_locals, from_namespace, load_fast
+from thunder_core.frontend.interpreter.opcodes.operate import compare_op
+from thunder_core.frontend.interpreter.opcodes.stack import print_expr
+from thunder_core.frontend.interpreter.operators import COMPARISONS
+from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.table import LEAVE, opcode
+from thunder_core.frontend.interpreter.tracebacks import reraise
+
+_3_12, _3_13 = (3, 12), (3, 13)
+
+
+def _comparison(_context: Context, argument: int) -> Callable[[Any, Any], Any]:
+    """The comparison stands in the upper bits."""
+    return COMPARISONS[argument >> 4]
+
+
+def _after_end_for(context: Context, _argument: int) -> int:
+    """An exhausted loop goes on after END_FOR."""
+    return context.target() + 1
+
+
+opcode("COMPARE_OP", since=_3_12, prepare=_comparison)(compare_op)
+opcode("FOR_ITER", since=_3_12, prepare=_after_end_for)(for_iter)
+opcode("LOAD_FAST_CHECK", since=_3_12)(load_fast)
+
+
+@opcode("END_FOR", since=_3_12, until=_3_13)
+def end_for(frame: Frame, _argument: Any) -> None:
+    """[iterator, value] -> []."""
+    del frame.stack[-2:]
+
+
+@opcode("RETURN_CONST", since=_3_12)
+def return_const(frame: Frame, value: Any) -> int:
+    """[] -> []; the frame ends with a constant."""
+    frame.stack.append(value)
+    return LEAVE
+
+
+@opcode("LOAD_FAST_AND_CLEAR", since=_3_12)
+def load_fast_and_clear(frame: Frame, slot: int) -> None:
+    """[] -> [local or nothing]; del local."""
+    frame.stack.append(frame.fast[slot])
+    frame.fast[slot] = UNBOUND
+
+
+@opcode("LOAD_LOCALS", since=_3_12)
+def load_locals(frame: Frame, _argument: Any) -> None:
+    """[] -> [the namespace]."""
+    if frame.names is None:
+        raise SystemError("no locals")
+    frame.stack.append(frame.names)
+
+
+@opcode("LOAD_FROM_DICT_OR_GLOBALS", since=_3_12)
+def load_from_dict_or_globals(frame: Frame, name: str) -> None:
+    """[namespace] -> [the name in it, else the global or builtin]."""
+    value = from_namespace(frame, frame.stack.pop(), name)
+    frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
+
+
+@opcode("LOAD_FROM_DICT_OR_DEREF", since=_3_12)
+def load_from_dict_or_deref(frame: Frame, slot: int) -> None:
+    """[namespace] -> [the name in it, else what the cell holds]."""
+    value = from_namespace(frame, frame.stack.pop(), frame.program.names[slot])
+    frame.stack.append(frame.machine.load_deref(frame, slot) if value is NULL else value)
+
+
+def _attribute(context: Context, argument: int) -> tuple[str, bool]:
+    """The name, and whether it is called."""
+    return context.code.co_names[argument >> 1], bool(argument & 1)
+
+
+@opcode("LOAD_ATTR", since=_3_12, prepare=_attribute)
+def load_attr(frame: Frame, argument: tuple[str, bool]) -> None:
+    """[owner] -> [(NULL), owner.name]."""
+    name, called = argument
+    stack = frame.stack
+    value = frame.machine.load_attr(stack[-1], name)
+    if called:
+        stack[-1] = NULL
+        stack.append(value)
+    else:
+        stack[-1] = value
+
+
+def _super_attribute(context: Context, argument: int) -> tuple[str, bool, bool]:
+    """The name, whether it is called, and whether `super` was given arguments."""
+    return context.code.co_names[argument >> 2], bool(argument & 1), bool(argument & 2)
+
+
+@opcode("LOAD_SUPER_ATTR", since=_3_12, prepare=_super_attribute)
+def load_super_attr(frame: Frame, argument: tuple[str, bool, bool]) -> None:
+    """[super, class, instance] -> [(NULL), super(class, instance).name]."""
+    name, called, given = argument
+    stack = frame.stack
+    value = from_super(frame, name, given)
+    if called:
+        stack.append(NULL)
+    stack.append(value)
+
+
+def from_super(frame: Frame, name: str, given: bool) -> Any:
+    """Pop `super`, class and instance; the attribute."""
+    instance, kind, function = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    machine = frame.machine
+    return machine.load_attr(machine.invoke(function, (kind, instance) if given else (), {}), name)
+
+
+@opcode("BINARY_SLICE", since=_3_12)
+def binary_slice(frame: Frame, _argument: Any) -> None:
+    """[container, start, stop] -> [container[start:stop]]."""
+    stop, start, container = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    frame.stack.append(operators.get_item(frame.machine, container, slice(start, stop)))
+
+
+@opcode("STORE_SLICE", since=_3_12)
+def store_slice(frame: Frame, _argument: Any) -> None:
+    """[value, container, start, stop] -> []; container[start:stop] = value."""
+    stop, start, container = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
+    operators.set_item(frame.machine, container, slice(start, stop), frame.stack.pop())
+
+
+@opcode("SEND", since=_3_12)
+def send(frame: Frame, target: int) -> int:
+    """[iterator, value] -> [iterator, its result], all that it yields yielded."""
+    stack = frame.stack
+    stack[-1] = stack[-2]
+    delegate(frame, stack[-1], target)
+    return LEAVE
+
+
+@opcode("END_SEND", since=_3_12)
+def end_send(frame: Frame, _argument: Any) -> None:
+    """[iterator, result] -> [result]."""
+    del frame.stack[-2]
+
+
+@opcode("CLEANUP_THROW", since=_3_12)
+def cleanup_throw(frame: Frame, _argument: Any) -> int | None:
+    """[iterator, value, error] -> [None, result] if the iterator has ended, else the error goes on."""
+    error = frame.stack.pop()
+    if not isinstance(error, StopIteration):
+        return reraise(frame, error)
+    frame.stack[-2:] = [None, error.value]
+    return None
+
+
+def _import_star(frame: Frame, _argument: Any) -> None:
+    """[module] -> [None]; its public names are bound."""
+    imports.import_star(frame, frame.stack.pop())
+    frame.stack.append(None)
+
+
+def _print(frame: Frame, argument: Any) -> None:
+    """[value] -> [None]; show it as the prompt does."""
+    print_expr(frame, argument)
+    frame.stack.append(None)
+
+
+def _unary_positive(frame: Frame, _argument: Any) -> None:
+    """[value] -> [+value]."""
+    frame.stack[-1] = operators.unary(frame.machine, intrinsics.POSITIVE, frame.stack[-1])
+
+
+def _stop_iteration_error(frame: Frame, _argument: Any) -> None:
+    """[error] -> [RuntimeError if it would end the generator, else the error]."""
+    frame.stack[-1] = intrinsics.stop_iteration_error(frame.code, frame.stack[-1])
+
+
+def _nothing(_frame: Frame, _argument: Any) -> None:
+    """[value] -> [value]."""
+
+
+_UNARY: dict[int, Callable[[Frame, Any], None]] = {
+    1: _print, 2: _import_star, 3: _stop_iteration_error, 4: _nothing, 5: _unary_positive,
+}  # fmt: skip
+
+
+@opcode("CALL_INTRINSIC_1", since=_3_12)
+def call_intrinsic_1(frame: Frame, number: int) -> None:
+    """[value] -> [result of the intrinsic function]."""
+    own = _UNARY.get(number)
+    if own is not None:
+        own(frame, number)
+    else:
+        frame.stack[-1] = intrinsics.unary(number)(frame.stack[-1])
+
+
+@opcode("CALL_INTRINSIC_2", since=_3_12)
+def call_intrinsic_2(frame: Frame, number: int) -> None:
+    """[first, second] -> [result of the intrinsic function]."""
+    if number == 1:
+        prep_reraise_star(frame, number)
+    else:
+        second = frame.stack.pop()
+        frame.stack[-1] = intrinsics.binary(number)(frame.stack[-1], second)

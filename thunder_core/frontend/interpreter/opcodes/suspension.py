@@ -1,0 +1,133 @@
+"""Suspension: yield, yield from, await, and the asynchronous protocols."""
+
+import inspect
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+from thunder_core.frontend.interpreter import operators
+from thunder_core.frontend.interpreter.frame import YIELDED, Frame
+from thunder_core.frontend.interpreter.generators import delegate, is_coroutine
+from thunder_core.frontend.interpreter.lookup import ABSENT, type_lookup
+from thunder_core.frontend.interpreter.table import LEAVE, opcode
+from thunder_core.frontend.interpreter.tracebacks import reraise, without_own_entries
+
+
+@opcode("YIELD_VALUE")
+def yield_value(frame: Frame, _argument: Any) -> int:
+    """[value] -> []; what is sent is pushed when the frame goes on."""
+    frame.suspended = YIELDED
+    frame.resume_at = frame.pc + 1
+    return LEAVE
+
+
+@opcode("ASYNC_GEN_WRAP")
+def async_gen_wrap(_frame: Frame, _argument: Any) -> None:
+    """[value] -> [value]; the driver of asynchronous generators wraps it."""
+
+
+@opcode("SEND", until=(3, 12))
+def send(frame: Frame, target: int) -> int:
+    """[iterator, value] -> [its result], all that it yields yielded."""
+    stack = frame.stack
+    stack.pop()
+    delegate(frame, stack[-1], target)
+    return LEAVE
+
+
+@opcode("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(frame: Frame, _argument: Any) -> None:
+    """[iterable] -> [iterator to delegate to]."""
+    value = frame.stack[-1]
+    if type(value) is CoroutineType:
+        if not frame.code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE):
+            raise TypeError("cannot 'yield from' a coroutine object in a non-coroutine generator")
+    elif type(value) is not GeneratorType:
+        frame.stack[-1] = operators.iterate(frame.machine, value)
+
+
+@opcode("GET_AWAITABLE")
+def get_awaitable(frame: Frame, where: int) -> None:
+    """[awaitable] -> [iterator or coroutine to delegate to]."""
+    value = frame.stack[-1]
+    if type(value) is CoroutineType and value.cr_await is not None:
+        raise RuntimeError("coroutine is being awaited already")
+    if is_coroutine(value):
+        return
+    frame.stack[-1] = _awaited(frame, value, where)
+
+
+def _awaited(frame: Frame, value: Any, where: int) -> Any:
+    """The iterator that an object's `__await__` gives."""
+    kind = type(value)
+    method = operators.special(frame.machine, value, "__await__")
+    if method is ABSENT or method is None:
+        if where in (1, 2):
+            name = ("__aenter__", "__aexit__")[where - 1]
+            raise TypeError(
+                f"'async with' received an object from {name} that does not implement __await__: {kind.__name__}"
+            )  # fmt: skip
+        raise TypeError(f"object {kind.__name__} can't be used in 'await' expression")
+    return checked_iterator(frame.machine.invoke(method, (), {}))
+
+
+def checked_iterator(iterator: Any) -> Any:
+    """The iterator that `__await__` gave, if it may give that."""
+    if is_coroutine(iterator):
+        raise TypeError("__await__() returned a coroutine")
+    if type_lookup(type(iterator), "__next__") in (ABSENT, None):
+        raise TypeError(f"__await__() returned non-iterator of type '{type(iterator).__name__}'")
+    return iterator
+
+
+@opcode("GET_AITER")
+def get_aiter(frame: Frame, _argument: Any) -> None:
+    """[iterable] -> [its asynchronous iterator]."""
+    value = frame.stack[-1]
+    method = operators.special(frame.machine, value, "__aiter__")
+    if method is ABSENT or method is None:
+        raise TypeError(f"'async for' requires an object with __aiter__ method, got {type(value).__name__}")
+    iterator = frame.machine.invoke(method, (), {})
+    if type_lookup(type(iterator), "__anext__") in (ABSENT, None):
+        refused = "'async for' received an object from __aiter__ that does not implement __anext__"
+        raise TypeError(f"{refused}: {type(iterator).__name__}")
+    frame.stack[-1] = iterator
+
+
+@opcode("GET_ANEXT")
+def get_anext(frame: Frame, _argument: Any) -> None:
+    """[asynchronous iterator] -> [it, iterator that gives its next value]."""
+    iterator = frame.stack[-1]
+    method = operators.special(frame.machine, iterator, "__anext__")
+    if method is ABSENT or method is None:
+        raise TypeError(f"'async for' requires an iterator with __anext__ method, got {type(iterator).__name__}")
+    awaitable = frame.machine.invoke(method, (), {})
+    if type(iterator) is not AsyncGeneratorType:
+        awaitable = _next_awaited(frame, awaitable)
+    frame.stack.append(awaitable)
+
+
+def _next_awaited(frame: Frame, awaitable: Any) -> Any:
+    """The iterator of what `__anext__` gave."""
+    if is_coroutine(awaitable):
+        return awaitable
+    try:
+        return _awaited(frame, awaitable, 0)
+    except Exception as refused:
+        refused.__traceback__ = without_own_entries(refused.__traceback__)
+        error = refused
+    try:
+        kind = type(awaitable).__name__
+        raise TypeError(f"'async for' received an invalid object from __anext__: {kind}") from error
+    finally:
+        del error
+
+
+@opcode("END_ASYNC_FOR")
+def end_async_for(frame: Frame, _argument: Any) -> int | None:
+    """[asynchronous iterator, error] -> []; any error but the end of iteration goes on."""
+    stack = frame.stack
+    error = stack.pop()
+    if isinstance(error, StopAsyncIteration):
+        stack.pop()
+        return None
+    return reraise(frame, error)

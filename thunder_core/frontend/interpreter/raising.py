@@ -1,0 +1,130 @@
+"""The raise statement, and what `except` and `except*` match."""
+
+import sys
+from typing import Any, NoReturn
+
+from thunder_core.frontend.interpreter.calls import issubclass_natively
+from thunder_core.frontend.interpreter.frame import Machine
+
+
+def raise_new(machine: Machine, raised: Any, cause: Any, has_cause: bool) -> NoReturn:
+    """`raise raised [from cause]`."""
+    error = _instance(machine, raised, "exceptions must derive from BaseException")
+    if has_cause:
+        error.__cause__ = None if cause is None else _instance(machine, cause, _CAUSE)
+    if machine.observer is not None:
+        machine.observer.on_raise(error)
+    raise error
+
+
+_CAUSE = "exception causes must derive from BaseException"
+
+
+def _instance(machine: Machine, raised: Any, refusal: str) -> BaseException:
+    """The exception itself: a class is called without arguments."""
+    if issubclass(type(raised), type) and issubclass_natively(raised, BaseException):
+        made = machine.invoke(raised, (), {})
+        if not isinstance(made, BaseException):
+            raise TypeError(
+                f"calling {raised!r} should have returned an instance of BaseException, not {type(made)!r}"
+            )  # fmt: skip
+        return made
+    if issubclass_natively(type(raised), BaseException):
+        return raised  # type: ignore[no-any-return]
+    raise TypeError(refusal)
+
+
+def handled() -> BaseException:
+    """The exception that a bare `raise` raises again."""
+    error = sys.exception()
+    if error is None:
+        raise RuntimeError("No active exception to reraise")
+    return error
+
+
+def matches(error: BaseException, wanted: Any) -> bool:
+    """Whether `except wanted` catches an exception."""
+    classes = wanted if isinstance(wanted, tuple) else (wanted,)
+    for one in classes:
+        if not (issubclass(type(one), type) and issubclass_natively(one, BaseException)):
+            raise TypeError("catching classes that do not inherit from BaseException is not allowed")
+    return _given(error, wanted)
+
+
+def _given(error: Any, wanted: Any) -> bool:
+    """Whether an exception is of one of these classes, however deep the tuples."""
+    if isinstance(wanted, tuple):
+        return any(_given(error, one) for one in wanted)
+    return issubclass(type(wanted), type) and issubclass_natively(type(error), wanted)
+
+
+def split_group(machine: Machine, error: BaseException, wanted: Any) -> tuple[Any, Any]:
+    """The part of an exception that `except* wanted` takes, and the part that it leaves; None for nothing."""
+    matches(error, wanted)
+    for one in wanted if isinstance(wanted, tuple) else (wanted,):
+        if issubclass_natively(one, BaseExceptionGroup):
+            raise TypeError("catching ExceptionGroup with except* is not allowed. Use except instead.")
+    if _given(error, wanted):
+        if isinstance(error, BaseExceptionGroup):
+            return error, None
+        group = BaseExceptionGroup if not isinstance(error, Exception) else ExceptionGroup
+        return group("", (error,)), None
+    if isinstance(error, BaseExceptionGroup):
+        halves = machine.invoke(machine.load_attr(error, "split"), (wanted,), {})
+        if not isinstance(halves, tuple):
+            raise TypeError(
+                f"{type(error).__name__}.split must return a tuple, not {type(halves).__name__}"
+            )  # fmt: skip
+        if len(halves) < 2:
+            raise TypeError(
+                f"{type(error).__name__}.split must return a 2-tuple, got tuple of size {len(halves)}"
+            )  # fmt: skip
+        return halves[0], halves[1]
+    return None, error
+
+
+def joined(original: BaseException, raised: list[Any]) -> BaseException | None:
+    """The exception that a `try` with `except*` raises in the end: the parts raised again, merged, and the new ones."""
+    left = [one for one in raised if one is not None]
+    if not left:
+        return None
+    if not isinstance(original, BaseExceptionGroup):
+        return left[0]  # type: ignore[no-any-return]
+    new = [one for one in left if not _is_part(one, original)]
+    again = [one for one in left if _is_part(one, original)]
+    projection = _projection(original, again)
+    if not new:
+        return projection
+    if projection is not None:
+        new.append(projection)
+    return BaseExceptionGroup("", new) if len(new) > 1 else new[0]
+
+
+def _is_part(error: BaseException, original: BaseException) -> bool:
+    """Whether a part of the original group was raised again unchanged."""
+    return (
+        isinstance(error, BaseExceptionGroup)
+        and error.__traceback__ is original.__traceback__
+        and error.__cause__ is original.__cause__
+        and error.__context__ is original.__context__
+        and getattr(error, "__notes__", None) is getattr(original, "__notes__", None)
+    )
+
+
+def _projection(original: BaseExceptionGroup[Any], parts: list[Any]) -> BaseException | None:
+    """The original group cut down to the leaves that the parts hold."""
+    if not parts:
+        return None
+    leaves: set[int] = set()
+    for part in parts:
+        _collect(part, leaves)
+    return original.subgroup(lambda one: id(one) in leaves)
+
+
+def _collect(part: BaseException, leaves: set[int]) -> None:
+    """The identities of the leaves of a group."""
+    if isinstance(part, BaseExceptionGroup):
+        for one in part.exceptions:
+            _collect(one, leaves)
+    else:
+        leaves.add(id(part))

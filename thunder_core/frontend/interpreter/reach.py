@@ -1,0 +1,311 @@
+"""Reach: the Python functions that C code may call, told from what it is given."""
+
+import _json
+import functools
+import gc
+import operator
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    TracebackType,
+)
+from typing import Any
+
+from thunder_core.frontend.interpreter.iterators import (
+    APPLYING,
+    COMPARING,
+    PARTS_OF_ITERATORS,
+    QUIET_STEPS,
+    VIEWS,
+    Parts,
+    is_handing_on,
+    later,
+    nothing,
+)
+from thunder_core.frontend.interpreter.lookup import remember, shortcut
+from thunder_core.frontend.interpreter.native import proxied, unwrapped
+from thunder_core.frontend.interpreter.operators import PLAIN
+
+Functions = dict[FunctionType, None]
+Keywords = dict[str, Any]
+
+# How deep in what C code is given its parts are looked at.
+_DEPTH = 5
+# Added to the depth where C code makes instances of the classes that it is given, or derives from them.
+_CLASSES = 100
+_HEAP_TYPE = 1 << 9
+# Types that cannot be changed: those of C.
+_OF_C = 1 << 8
+_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_dict_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
+
+# Types whose instances lead to no Python function.
+QUIET = PLAIN | {
+    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray,
+    memoryview, object, range,
+    type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
+}  # fmt: skip
+
+
+def _arguments_of(error: BaseException) -> Iterable[Any]:
+    """The values that the text of an exception is made of; its traceback, cause and context play no part."""
+    arguments: tuple[Any, ...] = BaseException.args.__get__(error)  # type: ignore[attr-defined]
+    return arguments
+
+
+# What C code finds in what it is given. Exact types: others are asked for their special methods too.
+PARTS: dict[type, Parts] = {
+    MethodType: lambda method: (method.__func__, method.__self__),
+    functools.partial: lambda partial: (partial.func, *partial.args, *partial.keywords.values()),
+    functools._lru_cache_wrapper: lambda cached: (getattr(cached, "__wrapped__", None),),
+    staticmethod: lambda method: (method.__func__,),
+    classmethod: lambda method: (method.__func__,),
+    property: lambda found: (found.fget, found.fset, found.fdel),
+    GeneratorType: later,
+    **PARTS_OF_ITERATORS,
+    _json.make_encoder: gc.get_referents,
+    slice: lambda found: (found.start, found.stop, found.step),
+    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
+}
+_HOLDING: dict[type, Parts] = {
+    dict: lambda held: (*dict.keys(held), *dict.values(held)),
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    set: set.__iter__,
+    frozenset: frozenset.__iter__,
+    deque: deque.__iter__,
+}
+_HOLDING |= {type(view): iter for view in VIEWS}
+PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
+PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
+
+# C functions that call nothing of what they are given; methods of containers by name, and what of them asks for keys.
+_QUIET_FUNCTIONS: frozenset[Any] = frozenset((id, callable))
+# C functions and types that ask what they are given, and not its items, for special methods.
+_SHALLOW_FUNCTIONS: frozenset[Any] = frozenset({len, iter, isinstance, issubclass})
+_SHALLOW_TYPES = frozenset({type, list, tuple})
+_ON_ITEMS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
+_QUIET_METHODS = frozenset(
+    {
+        "append", "appendleft", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values", "items", "__len__",
+        "__iter__",
+    }
+)  # fmt: skip
+_KEYED_METHODS = frozenset(
+    {"get", "setdefault", "add", "discard", "pop", "__contains__", "__getitem__", "__setitem__", "__delitem__"}
+)
+# Methods of sequences whose first argument is an index or a number.
+_INDEXED_METHODS = frozenset({"insert", "pop", "rotate"})
+_CONTAINERS = (dict, list, set, frozenset, deque, tuple)
+
+
+def _is_container(kind: type) -> bool:
+    """Whether a type is a container of C or derives from one."""
+    return issubclass(kind, _CONTAINERS)
+
+
+def _is_keyed(kind: type) -> bool:
+    """Whether a type finds its items by their hashes."""
+    return issubclass(kind, dict | set | frozenset)
+
+
+# Finalizers run whenever they please; torch's own protocol is captured whoever runs it.
+_LEFT_OUT = frozenset({"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"})
+_OF_CLASS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
+
+
+# Methods without underscores that C calls by name, of what stands for a file, a mapping or a generator.
+_BY_NAME = frozenset({"write", "flush", "read", "readline", "keys", "items", "update", "send", "throw", "close"})
+
+
+class Reach:
+    """Finds the Python functions that a native call may lead to, of those that are wanted."""
+
+    def __init__(self, wanted: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
+        self._wanted = wanted
+        self._quiet = QUIET | quiet
+        # What of the functions of a type may be redirected, by the identity of the tuple that the type is known by.
+        self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
+
+    def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
+        """The Python functions that a C function may call, given these arguments."""
+        found: Functions = {}
+        kind = type(function)
+        if kind is BuiltinFunctionType or kind is MethodWrapperType:
+            owner = function.__self__
+            owner_kind = type(owner)
+            if owner_kind is ModuleType:
+                if function is next:
+                    return found if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
+                if function in _QUIET_FUNCTIONS:
+                    return found
+                if function in _SHALLOW_FUNCTIONS:
+                    return self._of_types(arguments)
+                if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
+                    return self._of_item(arguments[0], arguments[1])
+            elif owner_kind not in self._quiet:
+                container = _is_container(owner_kind)
+                name = function.__name__
+                if container and name in _QUIET_METHODS:
+                    return found
+                if container and name in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
+                    return self._of_item(owner, arguments[0])
+                if container and name in _INDEXED_METHODS:
+                    return self.of(*arguments[:1])
+                if name == "__next__":
+                    return found if owner_kind in QUIET_STEPS else self._of_step(owner)
+                self._visit(owner, found, _DEPTH if container else 2)
+                if not container and kind is BuiltinFunctionType:
+                    self._own_methods(owner, found)
+        elif kind is type and function in _SHALLOW_TYPES:
+            return self._of_types(arguments)
+        else:
+            self._visit(function, found, 1)
+        depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
+        for value in (*arguments, *keywords.values()) if keywords else arguments:
+            if type(value) not in self._quiet:
+                self._visit(value, found, depth)
+        return found
+
+    def of(self, *values: Any) -> Functions:
+        """The Python functions that C code may call that is given these values."""
+        found: Functions = {}
+        for value in values:
+            if type(value) not in self._quiet:
+                self._visit(value, found, _DEPTH)
+        return found
+
+    def _of_types(self, values: Sequence[Any]) -> Functions:
+        """The special functions of the values themselves."""
+        found: Functions = {}
+        for value in map(unwrapped, values):
+            if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
+                self._add(special_functions(type(value)), found)
+        return found
+
+    def _of_step(self, iterator: Any) -> Functions:
+        """The functions that a step of an iterator of C may call, of those whose steps are not bridged already."""
+        kind = type(iterator)
+        if kind in APPLYING:
+            found: Functions = {nothing: None}
+            for part in gc.get_referents(iterator) if kind in COMPARING else ():
+                self._visit(part, found, _DEPTH if type(part) in COMPARING else 1)
+            return found
+        return self.of(iterator) if is_handing_on(kind) else {}
+
+    def _of_item(self, container: Any, key: Any) -> Functions:
+        """The functions that looking for an item may call: the key's methods, and what makes missing items."""
+        found = self.of(key)
+        kind = type(container)
+        self._add(special_functions(kind), found)
+        if kind is defaultdict:
+            self._visit(container.default_factory, found, 1)
+        return found
+
+    def _visit(self, value: Any, found: Functions, depth: int) -> None:
+        """Add what one value leads to; what makes instances of classes only where the depth says so."""
+        kind = type(value)
+        if kind is FunctionType:
+            if value is nothing or self._may_be_redirected(value):
+                found[value] = None
+            return
+        parts = PARTS.get(kind)
+        if parts is None:
+            self._add(special_functions(kind), found)
+            if issubclass(kind, type):
+                if depth >= _CLASSES:
+                    self._add(_constructors(value), found)
+                return
+            parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
+            if parts is None and issubclass(kind, BaseException):
+                parts = _arguments_of
+            elif parts is None and kind.__flags__ & _OF_C:
+                parts = gc.get_referents
+        if parts is not None and depth % _CLASSES:
+            for part in parts(value):
+                if type(part) not in self._quiet:
+                    self._visit(part, found, depth - 1)
+
+    def _add(self, functions: tuple[FunctionType, ...], found: Functions) -> None:
+        """Add those functions that are wanted."""
+        if not functions:
+            return
+        known = self._chosen.get(id(functions))
+        if known is None:
+            chosen = dict.fromkeys(function for function in functions if self._may_be_redirected(function))
+            known = self._chosen[id(functions)] = functions, chosen
+        found.update(known[1])
+
+    def _may_be_redirected(self, function: FunctionType) -> bool:
+        """Whether a function is wanted, and its code can be exchanged."""
+        return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._wanted(function)
+
+    def _own_methods(self, owner: Any, found: Functions) -> None:
+        """Add all methods of an instance or class: a method of C that they inherit may call any of them by name.
+
+        So may an object of C those of what it holds.
+        """
+        kind = owner if isinstance(owner, type) else type(owner)
+        if kind.__flags__ & _OF_C:
+            for part in gc.get_referents(owner):
+                if not type(part).__flags__ & _OF_C:
+                    self._add(_functions(type(part), "methods", lambda _: True), found)
+        else:
+            self._add(_functions(kind, "methods", lambda _: True), found)
+
+
+def special_functions(kind: type) -> tuple[FunctionType, ...]:
+    """The Python functions that C calls for instances of a type: special methods and what properties call."""
+    if not kind.__flags__ & _HEAP_TYPE:
+        return ()
+    return _functions(kind, "special functions", _is_special)
+
+
+def _constructors(kind: type) -> tuple[FunctionType, ...]:
+    """The Python functions that C calls when it calls a class, or derives from it."""
+    return _functions(kind, "constructors", _OF_CLASS.__contains__)
+
+
+def _is_special(name: str) -> bool:
+    special = name[:2] == "__" == name[-2:] and name not in _LEFT_OUT
+    return name in _BY_NAME or (special and not name.startswith("__torch_"))
+
+
+def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
+    """The functions that a type has under the chosen names, remembered until the type changes."""
+    known: tuple[FunctionType, ...] | None = shortcut(kind, label)
+    if known is not None:
+        return known
+    found: dict[FunctionType, None] = {}
+    seen: set[str] = set()
+    for base in _mro_of(kind):
+        if not base.__flags__ & _HEAP_TYPE:
+            continue
+        for name, unbound in _dict_of(base).items():
+            if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(unbound, property))):
+                seen.add(name)
+                found.update(dict.fromkeys(_functions_of_attribute(unbound)))
+    functions = tuple(found)
+    remember(kind, label, functions)
+    return functions
+
+
+def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
+    """The functions behind an entry of a class."""
+    kind = type(unbound)
+    if kind is FunctionType:
+        return (unbound,)
+    parts = PARTS[kind](unbound) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
+    if isinstance(unbound, property):
+        parts = (unbound.fget, unbound.fset, unbound.fdel)
+    return [part for part in parts if type(part) is FunctionType]

@@ -1,0 +1,142 @@
+"""While C code runs, the Python functions that it may call lead back to the machine, by another code object."""
+
+import weakref
+from collections.abc import Sequence
+from threading import get_ident
+from types import CodeType, FunctionType
+from typing import Any, Protocol
+
+from thunder_core.frontend.interpreter.observer import Observer
+from thunder_core.frontend.interpreter.reach import Functions
+from thunder_core.frontend.interpreter.tracebacks import without_own_entries
+
+
+class Redirecting(Protocol):
+    """The machine that C code is led back to (`interpreter.observed.ObservedMachine`)."""
+
+    observer: Observer
+    redirection: "Redirection | None"
+
+    def call_back(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        """Call what C code calls."""
+
+
+class Way:
+    """The way that the other code of a function leads: to the machine, in the thread whose native call it is."""
+
+    __slots__ = ("_function", "redirection")
+
+    def __init__(self, function: FunctionType, ways: dict[int, Any]) -> None:
+        key = id(function)
+        self._function = weakref.ref(function, lambda _: ways.pop(key, None))
+        self.redirection: Redirection | None = None
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the function on the machine; natively where some other thread calls it."""
+        function, redirection = self._function(), self.redirection
+        if function is None or redirection is None:
+            raise SystemError("a function was redirected without a target")
+        if redirection.thread == get_ident():
+            return redirection.call(function, arguments, keywords)
+        return redirection.original(function)(*arguments, **keywords)
+
+
+def _redirected(*arguments: Any, **keywords: Any) -> Any:
+    """Go the way; the code of this function is copied with the way in place of the text."""
+    way: Any = "way"
+    return way(*arguments, **keywords)
+
+
+# By identity, in a plain dictionary: a Python-level one may itself be redirected.
+_ways: dict[int, tuple[CodeType, Way]] = {}
+
+
+def _way_of(function: FunctionType) -> tuple[CodeType, Way]:
+    """The other code of a function, and its way."""
+    known = _ways.get(id(function))
+    if known is None or known[0].co_freevars != function.__code__.co_freevars:
+        way = Way(function, _ways)
+        own = _redirected.__code__
+        constants = tuple(way if constant == "way" else constant for constant in own.co_consts)
+        code = own.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
+        known = _ways[id(function)] = code, way
+    return known
+
+
+class NotKeptError(Exception):
+    """Carries the value of a cached function past the cache, which keeps no value of a call that raises."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class Redirection:
+    """One native call's: the functions that lead to the machine while it lasts, with their own code."""
+
+    def __init__(self, machine: Redirecting) -> None:
+        self.thread = get_ident()
+        self._machine = machine
+        self._outer = machine.redirection
+        machine.redirection = self
+        self._own: dict[FunctionType, tuple[CodeType, Way]] = {}
+        # The function under `functools.lru_cache` that is called, and whether it was found to have no value yet.
+        self.cached: Any = None
+        self.missed = False
+
+    def add(self, functions: Functions) -> None:
+        """Redirect these functions too."""
+        for function in functions:
+            if function not in self._own:
+                self._redirect(function)
+
+    def _redirect(self, function: FunctionType) -> None:
+        code, way = _way_of(function)
+        self._own[function] = function.__code__, way
+        way.redirection = self
+        function.__code__ = code
+
+    def lay(self) -> None:
+        """Redirect all again."""
+        self._machine.redirection = self
+        for function in self._own:
+            self._redirect(function)
+
+    def lift(self) -> None:
+        """Give all functions their own code back."""
+        self._machine.redirection = None
+        for function, (code, way) in self._own.items():
+            function.__code__ = code
+            way.redirection = None
+
+    def end(self) -> None:
+        """Give all functions their own code back for good."""
+        self.lift()
+        self._machine.redirection = self._outer
+
+    def call(self, function: FunctionType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """C code calls a function: the machine does, and what C code may call of the result is redirected too."""
+        machine = self._machine
+        try:
+            value = machine.call_back(function, arguments, keywords)
+        except BaseException as error:
+            error.__traceback__ = without_own_entries(error.__traceback__)
+            raise
+        value = machine.observer.on_called_back(function, value)
+        if getattr(self.cached, "__wrapped__", None) is function:
+            self.missed = True
+            self.lift()
+            try:
+                kept = machine.observer.on_cached(self.cached, value, hit=False)
+            finally:
+                self.lay()
+            if not kept:
+                raise NotKeptError(value)
+        return value
+
+    def original(self, function: FunctionType) -> FunctionType:
+        """A copy of a function with its own code."""
+        code = self._own[function][0] if function in self._own else function.__code__
+        copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        return copy

@@ -1,0 +1,32 @@
+"""The names of special methods: what Python looks for in the class of an object, and not in the object."""
+
+import types
+
+from thunder_core.frontend.interpreter.lookup import dict_of, remember, shortcut, type_lookup
+
+_OF_C = (object, type, int, float, complex, str, bytes, list, dict, set, memoryview, types.GeneratorType, property)
+_OF_LIBRARIES = (
+    "__getattr__ __set__ __delete__ __set_name__ __enter__ __exit__ __aenter__ __aexit__ __await__ __aiter__ __anext__ "
+    "__index__ __bool__ __bytes__ __format__ __missing__ __reversed__ __length_hint__ __fspath__ __round__ __trunc__ "
+    "__floor__ __ceil__ __complex__ __matmul__ __rmatmul__ __imatmul__ __instancecheck__ __subclasscheck__ __new__ "
+    "__ifloordiv__ __imod__ __ipow__ __itruediv__ __ilshift__ __irshift__ __iconcat__ __call__ __del__ __copy__ "
+    "__deepcopy__ __class_getitem__ __init_subclass__ __reduce__ __reduce_ex__ __getstate__ __setstate__ __dir__ "
+    "__torch_function__ __torch_dispatch__ __array__ __buffer__ __release_buffer__"
+)
+_SLOTS = (type(object.__init__), type(str.join))
+
+SPECIAL = frozenset(
+    {name for kind in _OF_C for name, found in vars(kind).items() if name[:2] == "__" and type(found) in _SLOTS}
+    | set(_OF_LIBRARIES.split())
+)
+_LABEL = "special methods"
+
+
+def special_methods(kind: type) -> tuple[str, ...]:
+    """The special methods that a class has, without those of its bases; remembered until the class changes."""
+    known: tuple[str, ...] | None = shortcut(kind, _LABEL)
+    if known is None:
+        type_lookup(kind, "__init__")
+        known = tuple(sorted(SPECIAL.intersection(dict_of(kind))))
+        remember(kind, _LABEL, known)
+    return known

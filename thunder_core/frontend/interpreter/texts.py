@@ -1,0 +1,53 @@
+"""`str`, `repr` and `format` of objects whose special methods may be Python's."""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from thunder_core.frontend.interpreter.frame import Machine
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.frontend.interpreter.operators import PLAIN
+
+
+def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply `str`, `repr` or `ascii`."""
+    kind = type(value)
+    if kind in PLAIN:
+        return function(value)
+    made = machine.text_of(function, (value,))
+    if made is not None:
+        return made
+    name = "__str__" if function is str else "__repr__"
+    method = type_lookup(kind, name)
+    if name == "__str__" and method is object.__str__:
+        name, method = "__repr__", type_lookup(kind, "__repr__")
+    if type(method) is not FunctionType:
+        return machine.operate(function, value)
+    text = machine.invoke(method, (value,), {})
+    if not isinstance(text, str):
+        raise TypeError(f"{name} returned non-string (type {type(text).__name__})")
+    return text.encode("ascii", "backslashreplace").decode("ascii") if function is ascii else text
+
+
+def formatted(machine: Machine, value: Any, specification: Any) -> Any:
+    """Apply `format`."""
+    kind = type(value)
+    if kind is str and not specification:
+        return value
+    made = machine.text_of(format, (value, specification))
+    if made is not None:
+        return made
+    method = python_method(kind, "__format__")
+    if method is not None:
+        text = machine.invoke(method, (value, specification), {})
+        if not isinstance(text, str):
+            raise TypeError(f"__format__ must return a str, not {type(text).__name__}")
+        return text
+    if not specification and type_lookup(kind, "__format__") is object.__dict__["__format__"]:
+        return convert(machine, str, value)
+    return machine.operate(format, value, specification)
+
+
+def joined(*texts: str) -> str:
+    """Texts one behind the other, as the parts of an f-string are."""
+    return "".join(texts)

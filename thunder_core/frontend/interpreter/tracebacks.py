@@ -1,0 +1,91 @@
+"""Exceptions on their way: the handler that catches them, and tracebacks that show the user's frames alone."""
+
+import sys
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import NoReturn
+
+from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.table import LEAVE, RERAISE
+
+_HERE = str(Path(__file__).parent)
+_DRIVERS = str(Path(__file__).with_name("generators.py"))
+
+
+def catch(frame: Frame, error: BaseException) -> int:
+    """An exception arrives in a frame: log it in the traceback; the step that handles it, or LEAVE."""
+    program = frame.program
+    error.__traceback__ = TracebackType(
+        without_own_entries(error.__traceback__),
+        frame.native(),
+        program.offsets[frame.pc],
+        program.lines[frame.pc] or frame.code.co_firstlineno,
+    )
+    return unwind(frame, error)
+
+
+def unwind(frame: Frame, error: BaseException, position: int | None = None) -> int:
+    """Cut the stack down to the handler's depth and go there; LEAVE where there is none."""
+    handler = frame.program.catches[frame.pc]
+    if handler is None:
+        return LEAVE
+    stack = frame.stack
+    del stack[handler.depth :]
+    if handler.push_position:
+        stack.append(frame.pc if position is None else position)
+    stack.append(error)
+    return handler.target
+
+
+def reraise(frame: Frame, error: BaseException, position: int | None = None) -> int:
+    """Raise again in a frame what has been raised before: neither traceback nor context change."""
+    target = unwind(frame, error, position)
+    if target == LEAVE:
+        frame.stack.append(error)
+        if position is not None:
+            frame.pc = position
+        return RERAISE
+    return target
+
+
+def raise_again(error: BaseException) -> NoReturn:
+    """Raise an exception natively, and leave its traceback and all contexts as they are."""
+    context, traceback = error.__context__, error.__traceback__
+    link = sys.exception()
+    while link is not None and link.__context__ is not error:
+        link = link.__context__ if link is not error else None
+    try:
+        raise error
+    except BaseException:
+        error.__context__, error.__traceback__ = context, traceback
+        if link is not None:
+            link.__context__ = error
+        raise
+
+
+def without_own_entries(entry: TracebackType | None) -> TracebackType | None:
+    """A traceback without the interpreter's frames; below an entry that `catch` made there are none."""
+    kept: list[TracebackType] = []
+    while entry is not None and entry.tb_frame.f_trace_lines:
+        code = entry.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
+            kept.append(entry)
+        elif code.co_filename == _DRIVERS and isinstance(code.co_consts[-1], CodeType):
+            kept.append(_not_started(entry.tb_frame.f_locals["frame"]))
+        entry = entry.tb_next
+    for one in reversed(kept):
+        if one.tb_next is not entry:
+            one.tb_next = entry
+        entry = one
+    return entry
+
+
+def below(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception without its outermost entry."""
+    entry = error.__traceback__
+    return None if entry is None else entry.tb_next
+
+
+def _not_started(frame: Frame) -> TracebackType:
+    """The entry of a generator into which an exception was thrown before it ran: its driver has left one."""
+    return TracebackType(None, frame.native(), 0, frame.code.co_firstlineno)

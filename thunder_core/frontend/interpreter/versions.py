@@ -1,0 +1,57 @@
+"""The builds of Python that the interpreter knows, by their bytecode and by how they lay out objects in memory."""
+
+import platform
+import struct
+import sys
+import sysconfig
+from dataclasses import dataclass
+
+from thunder_core.foundation.errors import PythonNotSupported
+
+Version = tuple[int, int]
+
+# A version that is added here has to be gone through first, which CONTRIBUTING.md tells how to.
+SUPPORTED: tuple[Version, ...] = ((3, 11), (3, 12), (3, 13))
+HERE: Version = sys.version_info[:2]
+
+
+@dataclass(frozen=True)
+class Build:
+    """The traits of a build of Python that decide its objects' layout: its name, pointers' width, and variants."""
+
+    implementation: str = sys.implementation.name
+    pointer: int = struct.calcsize("P")
+    free_threaded: bool = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    traces_references: bool = hasattr(sys, "getobjects")
+
+    @property
+    def problem(self) -> str:
+        """The part of this Python that is not as the interpreter knows it; empty where there is none."""
+        problems = {
+            f"{platform.python_implementation()} instead of CPython": self.implementation != "cpython",
+            f"pointers of {8 * self.pointer} bits": self.pointer != 8,
+            "the build without the global interpreter lock": self.free_threaded,
+            "a build that traces references": self.traces_references,
+        }
+        return ", ".join(problem for problem, holds in problems.items() if holds)
+
+
+def require_supported(version: Version = HERE, build: Build = Build()) -> None:
+    """Raise `PythonNotSupported` for a version, or a build, whose bytecode or whose memory is not known."""
+    if version not in SUPPORTED:
+        raise refusal(f"this is Python {_text(version)}")
+    if problem := build.problem:
+        raise refusal(f"this is Python {_text(version)}, {problem}")
+
+
+def refusal(found: str) -> PythonNotSupported:
+    """The error for a Python that is not known, which says which are."""
+    known = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
+    return PythonNotSupported(
+        f"Thunder supports the bytecode of CPython {known}, but {found}",
+        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}",
+    )
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))

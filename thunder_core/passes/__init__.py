@@ -1,0 +1,1 @@
+"""What changes a trace: transforms, derivatives, and the recipes that choose them."""

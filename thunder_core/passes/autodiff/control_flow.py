@@ -1,0 +1,118 @@
+"""Derivatives of branches and loops: bound symbols whose functions are the backwards of those of another.
+
+The backward of a `cond` is a `cond` on the same predicate over the backwards of its branches, which take the operands
+once more and recompute what they need of the branch. So nothing is saved but operands, whichever branch is taken, and
+both branches need to agree on nothing but the gradients; PyTorch's own derivative of `cond` does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thunder_core.passes.autodiff.derivation import VJP, Derivation
+from thunder_core.passes.autodiff.function_backward import DifferentiatedFunction, FunctionBackward, SweepOf
+from thunder_core.passes.autodiff.scan import derive_scan
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.passes.autodiff.vjp import is_differentiable_proxy
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace, numbers_of
+from thunder_core.tracing.library.control_flow import cond, map_slices, scan
+
+
+def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> Derivation | None:
+    """The derivation of a call of a higher-order operator; None if autograd stops there.
+
+    Raises `Underivable` for an operator without a derivative here, whose turns or branches autograd has to record, and
+    for functions that cannot be derived or recomputed.
+    """
+    if not any(map(is_differentiable_proxy, bsym.outputs)):
+        return None
+    derive = DERIVATIONS.get(bsym.symbol.target)
+    if derive is None:
+        raise Underivable("autograd records its operations")
+    try:
+        return derive(bsym, requires_grad_names, sweep_of)
+    except Underivable as error:
+        raise Underivable(str(error)) from error  # which names no operation for `with_rules` to replace
+
+
+@dataclass(eq=False)
+class BranchDerivation(Derivation):
+    """A call of `cond` with the derivatives of its branches; `places` are those of the differentiated operands."""
+
+    branches: tuple[DifferentiatedFunction, ...] = field(repr=False)
+    places: tuple[int, ...]
+
+    def _differentiated(
+        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
+    ) -> VJP:
+        if any(accumulated):
+            raise Underivable("its gradients are accumulated separately")
+        by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, cotangents, strict=True)}
+        incoming = [by_result.get(proxy.name) for proxy in self.bsym.output]
+        backwards = [branch.backward(incoming, self.places) for branch in self.branches]
+        operands = self.bsym.args[3]
+        for backward in backwards:
+            lacking = [place for place, gradient in enumerate(backward.gradients) if gradient is None]
+            backward.fill_zeros(lacking, self.differentiated_inputs)
+        used = [place for place, _ in enumerate(operands) if any(reads_input(one, place) for one in backwards)]
+        traces, numbers = functions_of(backwards, used, [one.function.name for one in backwards])
+        names = tuple(None if one is None else one.named(f"%c{place}") for place, one in enumerate(cotangents))
+        given = (*(operands[place] for place in used), *numbers, *(name for name in names if name is not None))
+        gradients = tuple(like.named(f"%d{place}") for place, like in enumerate(traces[0].output))
+        call = BoundSymbol(symbol_of(cond), (self.bsym.args[0], *traces, given), {}, gradients, fresh=True)
+        return VJP(names, (call,), gradients, (None,) * len(gradients))
+
+
+def derive_branch(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> BranchDerivation:
+    """The derivation of a call of `cond`, whose results all require gradients if an operand does, as in eager."""
+    operands = bsym.args[3]
+    requires_grad = [isinstance(one, Proxy) and one.name in requires_grad_names for one in operands]
+    places = tuple(place for place, flag in enumerate(requires_grad) if flag)
+    return BranchDerivation(
+        bsym=bsym,
+        differentiated_inputs=tuple(operands[place] for place in places),
+        results=tuple(proxy for proxy in bsym.output if is_differentiable_proxy(proxy)),
+        bsyms=(bsym,),
+        branches=tuple(DifferentiatedFunction.of(branch, requires_grad, sweep_of) for branch in bsym.args[1:3]),
+        places=places,
+    )
+
+
+def reads_input(backward: FunctionBackward, place: int) -> bool:
+    """Whether the backward of a function reads the input of the function at a place."""
+    return backward.function.inputs[place].name in backward.reads()
+
+
+def functions_of(
+    backwards: Sequence[FunctionBackward], used: Sequence[int], names: Sequence[str]
+) -> tuple[list[Trace], tuple[Proxy, ...]]:
+    """The backwards as functions of the inputs at the places `used`, of symbolic numbers, and of the cotangents.
+
+    The numbers that any of them reads, besides these inputs, are returned, too.
+    """
+    traces = [
+        Trace(
+            name=f"{name}_backward",
+            inputs=(*(backward.function.inputs[place] for place in used), *backward.cotangents),
+            bound_symbols=tuple(backward.bsyms),
+            output=tuple(backward.gradients),
+            made_by="differentiate",
+        )
+        for backward, name in zip(backwards, names, strict=True)
+    ]
+    numbers = numbers_of(*traces)
+    place = len(used)
+    inputs = [(*trace.inputs[:place], *numbers, *trace.inputs[place:]) for trace in traces]
+    return [replace(trace, inputs=taken) for trace, taken in zip(traces, inputs, strict=True)], numbers
+
+
+DERIVATIONS: dict[Callable[..., Any], Callable[[BoundSymbol, frozenset[str], SweepOf], Derivation | None]] = {
+    cond: derive_branch,
+    scan: derive_scan,
+    map_slices: derive_scan,
+}

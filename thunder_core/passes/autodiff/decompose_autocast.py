@@ -1,0 +1,59 @@
+"""Decomposition of autocast: what it makes of bound symbols, casts included, as operations that run with it off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
+from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
+from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
+from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol, symbol_of
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace, with_subtraces
+
+
+def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
+    """Whether autocast is on in this thread, or some bound symbol may switch it on."""
+    return any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)) or any(map(switches_autocast, bsyms))
+
+
+def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    """The aten operations of bound symbols, without the switches of autocast.
+
+    Raises `Underivable` for a bound symbol that takes tensors and whose operations are not known.
+    """
+    return [part for bsym in bsyms if not switches_autocast(bsym) for part in _parts(bsym)]
+
+
+def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    if has_derivative_rule(bsym):
+        raise Underivable(f"`{bsym.symbol.name}` has its own derivative under autocast")
+    if bsym.functions:
+        yield with_subtraces(bsym, _decomposed_function)
+        return
+    if not bsym.operations:
+        if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
+            yield bsym
+            return
+        raise Underivable(f"`{bsym.symbol.name}`: its form under autocast is not known")
+    for part in bsym.operations:
+        yield part if part is bsym else as_bound_symbol(part, bsym)
+
+
+def _decomposed_function(function: Trace) -> Trace:
+    return function.having(decompose_autocast(function.bound_symbols), made_by=function.made_by)
+
+
+def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
+    """Bound symbols with autocast off around them, for a program that runs under it on the devices `on`."""
+    if on is None:
+        on = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
+    return [*(_switch(device, False) for device in on), *bsyms, *(_switch(device, True) for device in on)]
+
+
+def _switch(device: str, enabled: bool) -> BoundSymbol:
+    return BoundSymbol(symbol_of(torch.set_autocast_enabled), (device, enabled), {}, None, ordered=True)

@@ -1,0 +1,239 @@
+"""Autograd nodes behind results of a program that are computed from other results of the program.
+
+A program is one node of autograd's graph, so that its results stand side by side. Behind each dependent result there is
+one more node, which leads to the sources of the dependent result: the results that it is computed from. Where the
+gradient of a source is asked for (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is
+split: the node of the dependent result computes the gradients of its sources, and then the program's node runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from weakref import ReferenceType, ref
+
+import torch
+from torch.autograd.graph import Node
+
+from thunder_core.backend.runtime.autograd_signature import DependentResult
+from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.autograd_node import GONE, Compiled, refuse_hooks
+from thunder_core.passes.autodiff.node_hooks import has_hooks
+
+RUNS_ENGINE = torch.autograd.graph._engine_run_backward.__code__
+INPUTS = 3  # the position, behind the outputs, of the tensors whose gradients a backward pass is for
+
+
+@dataclass(eq=False)
+class SplitBackward:
+    """The functions by which the backward of a program runs in parts.
+
+    `backward(place)` returns the backward of the dependent result at a place, and `backward(has_cotangent)` that of the
+    program for the results that have gradients; both return None where autograd has to record the part.
+    `make_recorded()` returns the computation that takes, behind the inputs, tensors that replace the sources.
+    """
+
+    backward: Callable[[int | tuple[bool, ...]], Any]
+    make_recorded: Callable[[], Callable[..., tuple[torch.Tensor, ...]]]
+
+    @cached_property
+    def recorded(self) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The computation that takes tensors that replace the sources."""
+        return self.make_recorded()
+
+
+@dataclass(eq=False)
+class SourceTensors:
+    """The sources of one dependent result in one call, until a backward pass that frees the graph has used them."""
+
+    tensors: tuple[torch.Tensor, ...]
+    is_freed: bool = False
+
+
+class DependentCall:
+    """The state that the nodes of one call of a program share in a backward pass.
+
+    The state holds no result: a node that holds its own result would never be collected.
+    """
+
+    def __init__(self, bridge: Any, node: Any) -> None:
+        self.bridge, self.node = bridge, node
+        self.split: SplitBackward = bridge.split
+        self.results: list[ReferenceType[torch.Tensor]] = []
+        self._passed_sources: list[tuple[tuple[int, ...], ReferenceType[SourceTensors]]] = []
+        self._task = -1
+        self._is_split = False
+
+    def is_split(self, anchor: Node | None = None) -> bool:
+        """Whether the present backward pass is split, which its first node, the one with an `anchor`, decides."""
+        task = torch._C._current_graph_task_id()
+        if anchor is not None and task != self._task:
+            self._passed_sources.clear()
+            self._task = task
+            self._is_split = may_take_gradients_of(anchor, self.results) or any(map(is_watched, self.results))
+        return task == self._task and self._is_split
+
+    def add_sources(self, places: tuple[int, ...], sources: SourceTensors) -> None:
+        """Note the sources of a node that the backward pass went through."""
+        self._passed_sources.append((places, ref(sources)))
+
+    def replacements(self) -> list[torch.Tensor | None]:
+        """A tensor that replaces each source, by which gradients reach it; None for sources not yet passed."""
+        tensors: dict[int, torch.Tensor] = {}
+        for places, reference in self._passed_sources:
+            tensors |= zip(places, sources.tensors if (sources := reference()) else (), strict=False)
+        with torch.enable_grad():
+            passed = map(tensors.get, self.bridge.signature.source_places)
+            return [None if tensor is None else tensor.view_as(tensor) for tensor in passed]
+
+    def free_sources(self) -> None:
+        """Drop the sources that the backward pass went through."""
+        for _, reference in self._passed_sources:
+            if (sources := reference()) is not None:
+                sources.tensors = ()
+
+
+def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Tensor]]) -> bool:
+    """Whether the present backward pass is for the gradients of some tensors alone, one of these results among them.
+
+    Such a pass does not execute the anchor, a leaf that no user has. PyTorch's own frame has the tensors that the pass
+    is for; where the pass runs in a thread of autograd's, they are not known, and the answer is True.
+    """
+    try:
+        if torch._C._will_engine_execute_node(anchor):
+            return False
+    except RuntimeError:  # torch.autograd.grad may not be asked for leaves
+        pass
+    wanted = tensors_of_pass()
+    if wanted is None:
+        return True
+    edges = [(result.grad_fn, result.output_nr) for one in results if (result := one()) is not None]
+    return any(node is other and place == number for node, place in map(edge_of, wanted) for other, number in edges)
+
+
+def edge_of(wanted: Any) -> tuple[Any, int]:
+    """The node that a gradient is taken at, and the number of the node's result."""
+    is_tensor = isinstance(wanted, torch.Tensor)
+    return (wanted.grad_fn if is_tensor else wanted.node), wanted.output_nr
+
+
+def tensors_of_pass() -> Sequence[Any] | None:
+    """The tensors whose gradients the present backward pass is for; None where no frame of this thread has them."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not RUNS_ENGINE:
+        frame = frame.f_back
+    args = () if frame is None else frame.f_locals.get("args", ())
+    wanted = args[INPUTS] if len(args) > INPUTS else None
+    return wanted if isinstance(wanted, tuple | list) else None
+
+
+def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
+    """Whether a hook or `retain_grad` looks at the gradient of a result, or a hook at the view that the result is.
+
+    Raises `NotDifferentiable` for a hook at a view between the result and the memory that the program made.
+    """
+    tensor = reference()
+    if tensor is None:
+        return False
+    if tensor.retains_grad or tensor._backward_hooks:
+        return True
+    nodes = nodes_of_views(tensor)
+    if any(map(has_hooks, nodes[1:])):
+        raise NotDifferentiable(
+            "a hook is registered at a node of autograd's graph between a compiled program and its result, of shape "
+            f"{list(tensor.shape)}: the hook would miss the gradient that comes back inside the program",
+            fix="register a hook of the result itself, or register the hook in the compiled program",
+        )
+    return any(map(has_hooks, nodes))
+
+
+def nodes_of_views(tensor: torch.Tensor) -> list[Any]:
+    """The nodes of the views that lead from a result to the memory that the program made, the last view first."""
+    nodes: list[Any] = []
+    node: Any = tensor.grad_fn
+    while node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction):
+        nodes.append(node)
+        node = node.next_functions[0][0] if node.next_functions else None
+    return nodes
+
+
+class DependentNode(torch.autograd.Function):
+    """The node of a dependent result, which leads to the program's node and to the sources of the result."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        call: DependentCall,
+        dependent: DependentResult,
+        anchor: torch.Tensor,  # noqa: ARG004
+        result: torch.Tensor,
+        *sources: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the result, in its memory."""
+        ctx.call, ctx.dependent, ctx.sources = call, dependent, SourceTensors(sources)
+        ctx.set_materialize_grads(False)
+        return result.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradient for the program's node, and in a pass that is split the gradients of the sources."""
+        call, dependent, sources = ctx.call, ctx.dependent, ctx.sources
+        source_gradients: Sequence[torch.Tensor | None] = [None] * len(dependent.sources)
+        if gradient is None:
+            return (None, None, None, None, *source_gradients)
+        if sources.is_freed:
+            raise RuntimeError(GONE)
+        sources.is_freed = not torch._C._autograd._get_current_graph_task_keep_graph()
+        if call.is_split(ctx.next_functions[0][0]):
+            call.add_sources(dependent.sources, sources)
+            source_gradients = call.bridge.source_gradients(call, dependent, gradient)
+        elif sources.is_freed:
+            sources.tensors = ()
+        return (None, None, None, gradient, *source_gradients)
+
+
+refuse_hooks(DependentNode)
+ANCHOR = torch.empty(0, requires_grad=True)  # a leaf that every complete backward pass reaches
+
+
+@dataclass(frozen=True, eq=False)
+class DependentProgram:
+    """The function that computes all results of a program, with a node behind each dependent result.
+
+    The `bridge` computes the results of the body, and `tail` makes the views of these.
+    """
+
+    bridge: Any
+    tail: Callable[..., Any] | None
+    _anchor: torch.Tensor = field(default=ANCHOR)
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """Return the results, each in autograd's graph where it is in eager PyTorch."""
+        bases = list(self.bridge(*inputs))
+        outputs = self._outputs(inputs, bases)
+        node: Any = next((base.grad_fn for base in bases if isinstance(base, torch.Tensor) and base.grad_fn), None)
+        is_program = isinstance(node, Compiled._backward_cls)
+        if not is_program:  # autograd follows nothing, or the operations themselves
+            return tuple(outputs)
+        call = DependentCall(self.bridge, node)
+        node.dependent_call = ref(call)
+        signature = self.bridge.signature
+        for dependent in signature.dependent:
+            sources = [outputs[place] for place in dependent.sources]
+            base = DependentNode.apply(call, dependent, self._anchor, bases[dependent.place], *sources)  # type: ignore[no-untyped-call]
+            bases[dependent.place] = base
+            remade = self._outputs(inputs, bases)
+            outputs = [remade[place] if place in dependent.outputs else output for place, output in enumerate(outputs)]
+        call.results = [ref(outputs[place]) for place in signature.source_places]
+        return tuple(outputs)
+
+    def _outputs(self, inputs: Sequence[torch.Tensor], bases: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """The outputs of the computation: the results of the body, or what the tail makes of these."""
+        if self.tail is None:
+            return bases
+        read = (inputs[place] for place in self.bridge.signature.tail_inputs)
+        outputs: Sequence[Any] = self.tail(*read, *bases)
+        return outputs

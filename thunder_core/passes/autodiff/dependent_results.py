@@ -1,0 +1,88 @@
+"""Find the results of a program that are computed from other results, and cut a computation at these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.backend.runtime.autograd_signature import RECORDED, DependentResult
+from thunder_core.passes.autodiff.reverse_mode import ReverseSweep, computed_from
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.graph_cuts import replaced
+
+
+def find_dependent_results(
+    body: Trace, tail: Trace | None, results: Sequence[int], sweep: ReverseSweep
+) -> tuple[DependentResult, ...]:
+    """The results of a body that are computed from outputs of the program, each behind those that are its sources.
+
+    A `tail` makes the outputs that are views of the body's results. `results` are the places of the body's results that
+    gradients come in for.
+    """
+    outputs = (body if tail is None else tail).output
+    names_of_views = {place: _names_of_views(body.output[place].name, tail) for place in results}
+    candidates = {
+        place: proxy.name
+        for place, proxy in enumerate(outputs)
+        if isinstance(proxy, TensorProxy) and proxy.name in sweep.requires_grad_names
+    }
+    reached = {name: _names_reached_by_gradients(name, sweep) for name in set(candidates.values())}
+    sources = {
+        place: tuple(
+            other
+            for other, name in candidates.items()
+            if name not in names_of_views[place] and body.output[place].name in reached[name]
+        )
+        for place in results
+    }
+    return tuple(
+        DependentResult(place, sources[place], _places_of(names_of_views[place], outputs))
+        for place in sorted(results, key=lambda place: len(sources[place]))
+        if sources[place]
+    )
+
+
+def _places_of(names: set[str], outputs: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(place for place, proxy in enumerate(outputs) if isinstance(proxy, Proxy) and proxy.name in names)
+
+
+def _names_of_views(name: str, tail: Trace | None) -> set[str]:
+    """The name of a result, and the names of all views that the tail makes of the result."""
+    return {name} if tail is None else computed_from([name], tail)
+
+
+def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
+    """The names of the tensors from which autograd's graph leads to a tensor, and its own name."""
+    reached = {name}
+    for step in sweep.steps:
+        if any(proxy.name in reached for proxy in step.differentiated_inputs):
+            reached |= {proxy.name for proxy in step.results}
+    return reached
+
+
+def cut_at_sources(body: Trace, names: Sequence[str]) -> Trace:
+    """Give the body one more input for each of these names, which replaces the computed tensor for all later readers.
+
+    The new body returns its results as it computed them, and behind these the tensors of the names.
+    """
+    computed: dict[str, TensorProxy] = {}
+    bsyms: list[BoundSymbol] = []
+    given = {name: Proxy(f"{name}_given") for name in names}
+    for bsym in body.bound_symbols:
+        sources = [
+            proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy) and proxy.name in given.keys() - computed
+        ]
+        computed |= {proxy.name: proxy.named(f"{proxy.name}_computed") for proxy in sources}
+        bsyms.append(bsym.renamed({proxy.name: computed[proxy.name] for proxy in sources}))
+        bsyms += [
+            BoundSymbol(symbol_of(replaced), (computed[proxy.name], given[proxy.name]), {}, proxy) for proxy in sources
+        ]
+    proxies = {proxy.name: proxy for bsym in body.bound_symbols for proxy in bsym.outputs}
+    outputs = (*(computed.get(proxy.name, proxy) for proxy in body.output), *(proxies[name] for name in names))
+    inputs = (*body.inputs, *given.values())
+    cut = body.having(bsyms, made_by="cut at results")
+    return replace(cut, name=RECORDED, inputs=inputs, output=outputs)

@@ -1,0 +1,162 @@
+"""The backward of a function that a higher-order operator is given, which recomputes what the function computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from thunder_core.passes.autodiff.derivation import fresh_names
+from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes
+from thunder_core.passes.autodiff.refusals import require_unwritten
+from thunder_core.passes.autodiff.step import Step
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.passes.autodiff.vjp import bsyms_for
+from thunder_core.tracing.analysis.aliasing import alias_sets
+from thunder_core.tracing.analysis.grad_mode import sets_grad_mode
+from thunder_core.tracing.capture.fakes.fake import empty, new_mode
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
+from thunder_core.tracing.ir.sizes import comparison_keys
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
+
+
+class Sweep(Protocol):
+    """The reverse sweep over a function: `thunder_core.passes.autodiff.reverse_mode.ReverseSweep`."""
+
+    steps: list[Step]
+    requires_grad_names: set[str]
+
+    def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+        """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
+
+    def forward(self, saved: Sequence[TensorProxy]) -> Trace:
+        """Return the function with `saved` behind its results."""
+
+
+SweepOf = Callable[[Trace, Iterator[str]], Sweep]
+
+
+@dataclass(eq=False)
+class FunctionBackward:
+    """The bound symbols that compute gradients of a function's inputs from those of its results and from its inputs.
+
+    `cotangents` are the gradients of all results that have one; `gradients` those of the differentiated inputs, each
+    contiguous and in memory of its own, with None for one that no result depends on.
+    """
+
+    function: Trace
+    names: Iterator[str]
+    cotangents: tuple[TensorProxy, ...]
+    bsyms: list[BoundSymbol]
+    gradients: list[TensorProxy | None]
+
+    def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
+        """Append a call of an operation, which returns one tensor, and return its proxy."""
+        bsym = called(next(self.names), target, *args, **kwargs)
+        self.bsyms.append(bsym)
+        proxy: TensorProxy = bsym.output
+        return proxy
+
+    def fill_zeros(self, places: Sequence[int], like: Sequence[TensorProxy]) -> None:
+        """Have zeros at these places of the gradients; `like` are the differentiated inputs."""
+        for place in places:
+            self.gradients[place] = zeros_of(self.call, like[place])
+
+    def reads(self) -> set[str]:
+        """The names that the bound symbols read."""
+        return {proxy.name for bsym in self.bsyms for proxy in bsym.inputs}
+
+
+@dataclass(eq=False)
+class DifferentiatedFunction:
+    """A function whose inputs at some places require gradients, with the reverse sweep over it."""
+
+    function: Trace
+    sweep: Sweep
+    names: Iterator[str]
+
+    @classmethod
+    def of(cls, function: Trace, requires_grad: Sequence[bool], sweep_of: SweepOf) -> DifferentiatedFunction:
+        """Derive a function; raises `Underivable` for one that cannot be run a second time in the backward."""
+        inputs = tuple(
+            replace(proxy, requires_grad=flag) if isinstance(proxy, TensorProxy) else proxy
+            for proxy, flag in zip(function.inputs, requires_grad, strict=True)
+        )
+        if any(bsym.ordered and not sets_grad_mode(bsym) for bsym in function.bound_symbols):
+            raise Underivable("a function argument draws random numbers or changes a state")
+        if len({proxy.name for proxy in function.output}) < len(function.output):
+            raise Underivable("a function argument returns a tensor twice")
+        function = replace(function, inputs=inputs)
+        function = functionalize_followed_writes(function) or function
+        names = fresh_names(function)
+        return cls(function, sweep_of(function, names), names)
+
+    def backward(self, cotangents: Sequence[TensorProxy | None], places: Sequence[int]) -> FunctionBackward:
+        """Return the backward for gradients of the results; `places` are those of the differentiated inputs."""
+        inputs = [None if one is None else one.named(next(self.names)) for one in cotangents]
+        seeds = {
+            proxy.name: cotangent
+            for proxy, cotangent in zip(self.function.output, inputs, strict=True)
+            if cotangent is not None and proxy.name in self.sweep.requires_grad_names
+        }
+        bsyms, by_name = self.sweep.apply_vjps(seeds)
+        gradients = [by_name.get(self.function.inputs[place].name) for place in places]
+        saved = read_from_outside(bsyms, {proxy.name for proxy in seeds.values()})
+        require_unwritten(self.sweep.steps, {proxy.name for proxy in saved}, self.function.aliases)
+        bsyms = [*self.sweep.forward(saved).bound_symbols, *bsyms]
+        given = tuple(cotangent for cotangent in inputs if cotangent is not None)
+        backward = FunctionBackward(self.function, self.names, given, bsyms, gradients)
+        _own_contiguous_memory(backward)
+        backward.bsyms = bsyms_for(backward.bsyms, backward.gradients)
+        return backward
+
+
+def zeros_of(call: Callable[..., TensorProxy], like: TensorProxy) -> TensorProxy:
+    """Return contiguous zeros of the shape, dtype and device of a tensor, by a `call` of an operation."""
+    sizes = [number_of(size) for size in like.shape]
+    return call(torch.ops.aten.zeros.default, sizes, dtype=like.dtype, device=like.device)
+
+
+def called(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
+    """The call of an operation that returns one tensor, of this name, with the metadata that PyTorch gives it."""
+    proxies = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, TensorProxy)]
+
+    def value(leaf: Any) -> Any:
+        return empty(leaf) if isinstance(leaf, TensorProxy) else leaf.value if isinstance(leaf, NumberProxy) else leaf
+
+    numbers = [leaf for sizes in args if isinstance(sizes, list) for leaf in sizes if isinstance(leaf, NumberProxy)]
+    with new_mode(environment_of((*proxies, *numbers))):
+        values, named = replace_leaves((args, kwargs), value)
+        result = tensor_proxy(name, target(*values, **named))
+    return BoundSymbol(symbol_of(target), args, kwargs, result)
+
+
+def read_from_outside(bsyms: Sequence[BoundSymbol], known: set[str]) -> list[TensorProxy]:
+    """The tensors that bound symbols read, and neither make nor know."""
+    read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines} | known
+    return [proxy for name, proxy in read.items() if name not in defined]
+
+
+def _own_contiguous_memory(backward: FunctionBackward) -> None:
+    """Copy gradients that share memory with one another or with what the backward is given, or are not contiguous."""
+    aliasing = alias_sets(backward.bsyms, backward.function.aliases)
+    given = (*backward.function.inputs, *backward.cotangents)
+    taken = {aliasing.representative(proxy.name) for proxy in given}
+    for place, gradient in enumerate(backward.gradients):
+        if gradient is None:
+            continue
+        memory = aliasing.representative(gradient.name)
+        copy = called("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
+        is_contiguous = comparison_keys(copy.output.stride) == comparison_keys(gradient.stride)
+        if memory in taken or not is_contiguous or not gradient.is_resolved:
+            copy = replace(copy, output=copy.output.named(next(backward.names)))
+            backward.bsyms.append(copy)
+            backward.gradients[place] = copy.output
+        taken.add(memory)

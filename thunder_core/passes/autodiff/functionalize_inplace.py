@@ -1,0 +1,110 @@
+"""Functionalization of writes to what autograd follows, where eager PyTorch's backward accepts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from thunder_core.backend.runtime.randomness import RandomState
+from thunder_core.passes.autodiff.tape import first_line
+from thunder_core.passes.autodiff.vjp import call_with_rule, is_differentiable_proxy
+from thunder_core.passes.transforms.functionalize import Functionalize
+from thunder_core.tracing.analysis.aliasing import alias_sets
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd
+from thunder_core.tracing.capture.failures import needs_value
+from thunder_core.tracing.capture.fakes.fake import fake_like, new_mode
+from thunder_core.tracing.capture.symbolic.probed_floats import with_stand_ins_alone
+from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.checks import REQUIRE
+from thunder_core.tracing.library.objects import EXPECTATIONS
+
+# Its derivative in PyTorch has the gradient where it should have zeros.
+WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
+
+
+def functionalize_followed_writes(trace: Trace) -> Trace | None:
+    """The functionalized trace; None where it writes to nothing that autograd follows, or eager refuses a write.
+
+    That is asked of PyTorch itself: the bound symbols run on tensors without data, forward and backward, and autograd
+    compares the versions of what it saved.
+    """
+    requires_grad_names = followed_by_autograd(trace)
+    writes = any(name in requires_grad_names for bsym in trace.bound_symbols for name in bsym.mutates)
+    if not writes or autograd_error(trace):
+        return None
+    functional = Functionalize()(trace)
+    followed = followed_by_autograd(functional)
+    scatters = (bsym for bsym in functional.bound_symbols if bsym.symbol.name == WITH_WRONG_DERIVATIVE)
+    return None if any(bsym.args[0].name in followed for bsym in scatters) else functional
+
+
+def autograd_error(trace: Trace) -> str:
+    """The error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
+    mode = new_mode(environment_of(trace.inputs))
+    restores = [RandomState.now().put_back, *(setting.keep() for setting in settings_of(trace.bound_symbols))]
+    try:
+        with torch.enable_grad(), torch._C._DisableAutocast(), mode:
+            values = _given(trace, mode)
+            aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+            written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+            for bsym in trace.bound_symbols:
+                if not _asks_for_values(bsym):
+                    _run(bsym, values, mode, lambda name: aliasing.representative(name) in written)
+            results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
+            ends = [result for result in results if result.requires_grad]
+            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+    except Exception as error:  # whatever PyTorch raises, to whatever the program does
+        return first_line(error) or type(error).__name__
+    finally:
+        for restore in restores:
+            restore()
+    return ""
+
+
+def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_written: Callable[[str], bool]) -> None:
+    """Run a bound symbol without data; one that needs values has results as they were when it was recorded.
+
+    That is sound where autograd follows none of them, and nothing writes to memory that they might lie in.
+    """
+    try:
+        evaluate([bsym], values, call_with_rule)
+    except Exception as error:  # PyTorch says it in several ways
+        if (
+            not needs_value(error)
+            or bsym.mutates
+            or _is_followed(bsym, values)
+            or any(is_written(proxy.name) for proxy in bsym.outputs)
+        ):
+            raise
+        values.update((proxy.name, fake_like(proxy, mode)) for proxy in bsym.tensors)
+
+
+def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
+    """Whether autograd would follow a result of a bound symbol."""
+    requires_grad_names = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
+    return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
+
+
+def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
+    """Tensors without data for the inputs and constants of a trace, its symbolic integers, values for floats."""
+    proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
+    constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
+    values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
+    symbols = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
+    floats = {name: value for name, value in symbols.items() if isinstance(value, torch.SymFloat)}
+    numbers = {**symbols, **with_stand_ins_alone(floats)}
+    fakes = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
+    return {**values, **numbers, **fakes}
+
+
+def _asks_for_values(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol takes a value out of a tensor, or checks one: autograd has no part in that."""
+    takes = bool(bsym.outputs) and not bsym.tensors
+    return bsym.symbol.name in {*EXPECTATIONS, REQUIRE} or (takes and not bsym.mutates)

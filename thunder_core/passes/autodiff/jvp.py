@@ -1,0 +1,187 @@
+"""Jacobian-vector products of bound symbols: by PyTorch's own forward AD, or by the derivative of the backward."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch.autograd import forward_ad
+
+from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, paired
+from thunder_core.passes.autodiff.vjp import derive, evaluate_on_tape
+from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
+from thunder_core.tracing.capture.fakes.fake import empty, new_mode
+from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+@dataclass(frozen=True)
+class JVP:
+    """The Jacobian-vector product of a bound symbol, in its names.
+
+    `bsyms` compute the `tangents` of its results from the `input_tangents`, each by the name of its tensor. They also
+    read the inputs and results of the bound symbol. With `computes_results`, they compute its results, too, and
+    replace it; else they come after it.
+    """
+
+    input_tangents: Mapping[str, TensorProxy]
+    bsyms: tuple[BoundSymbol, ...]
+    tangents: Mapping[str, TensorProxy]
+    computes_results: bool
+
+
+def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
+    """Return the Jacobian-vector product of a bound symbol for tangents of its inputs with this metadata.
+
+    Raises `Underivable` for a bound symbol that writes to a tensor with a tangent, or that PyTorch has no formula for.
+    """
+    if any(name in tangents for name in bsym.mutates):
+        raise Underivable("it writes to a tensor that has a tangent")
+    if has_derivative_rule(bsym) or not all(map(_is_of_pytorch, bsym.at_level("aten"))):
+        return _by_backward(bsym, tangents)
+    jvp = _by_dual_numbers_in_thread(bsym, tangents)
+    if isinstance(jvp, JVP):
+        return jvp
+    try:
+        return _by_backward(bsym, tangents)
+    except Underivable as second:
+        raise Underivable(jvp) from second
+
+
+def _is_of_pytorch(operation: BoundSymbol) -> bool:
+    """Whether an operation is PyTorch's; tangents get lost in others that have a backward alone."""
+    return operation.symbol.name.startswith("torch.ops.aten.")
+
+
+def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP | str:
+    """Return the product by dual numbers, or the reason why there is none.
+
+    It runs in a thread of its own: where one of PyTorch's formulas fails, the thread's dispatcher goes on without
+    autograd.
+    """
+    answers: list[JVP | str] = []
+
+    def run() -> None:
+        try:
+            answers.append(_by_dual_numbers(bsym, tangents))
+        except Exception as error:  # PyTorch's formulas raise what they raise
+            answers.append(first_line(error))
+
+    with quiet_attempt():
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    return answers[0]
+
+
+def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
+    """Return the product by dual numbers, PyTorch's own forward-mode derivative, from a run on fakes."""
+    mode, tape = new_mode(environment_of(bsym.inputs)), Tape("%s")
+    with mode:
+        inputs = {proxy.name: empty(proxy) for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
+        tangent_fakes = {name: empty(proxy) for name, proxy in tangents.items() if name in inputs}
+    for proxy in bsym.inputs:
+        if isinstance(proxy, TensorProxy):
+            tape.bind(inputs[proxy.name], proxy)
+    tangent_names = {name: tape.name(fake) for name, fake in tangent_fakes.items()}
+    tangent_proxies: dict[str, TensorProxy] = {}
+    with _dual_level() as level:
+        with mode, tape:
+            duals = {
+                name: torch._VF._make_dual(inputs[name], fake, level=level) for name, fake in tangent_fakes.items()
+            }
+        inputs |= duals
+        output = evaluate_on_tape(bsym, inputs, mode, tape)
+        for proxy, tensor in paired(bsym.output, output):
+            tape.name_result(tensor, proxy)
+            with mode, tape:
+                tangent = torch._VF._unpack_dual(tensor, level=level)[1]
+            if tangent is not None:
+                tangent_proxies[proxy.name] = tape.proxy(tangent)
+    return _pruned(bsym, tangent_names, tape.functionalized(), tangent_proxies)
+
+
+def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
+    """Return the product by way of the backward: that is linear in the cotangents, so its derivative is the product."""
+    derivation = derive(bsym, frozenset(tangents))
+    if derivation is None:
+        return JVP({}, (), {}, computes_results=False)
+    tape, mode = derivation.tape.continued(), derivation.mode
+    with torch.inference_mode(False), mode:
+        tangent_fakes = [empty(tangents[proxy.name]) for proxy in derivation.differentiated_inputs]
+        dummies = [torch.empty_like(output, requires_grad=True) for output in derivation.outputs]
+    inputs_with_tangents = zip(derivation.differentiated_inputs, tangent_fakes, strict=True)
+    tangent_names = {proxy.name: tape.name(fake) for proxy, fake in inputs_with_tangents}
+    zeros = [tape.name(dummy) for dummy in dummies]
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), mode, tape:
+            gradients = torch.autograd.grad(
+                derivation.outputs, derivation.inputs, dummies, create_graph=True, allow_unused=True
+            )
+            pairs = [(grad, fake) for grad, fake in zip(gradients, tangent_fakes, strict=True) if grad is not None]
+            results = torch.autograd.grad(
+                [gradient for gradient, _ in pairs], dummies, [fake for _, fake in pairs], allow_unused=True
+            )
+    except Underivable:
+        raise
+    except Exception as error:
+        raise Underivable(f"its backward has no derivative: {type(error).__name__}: {first_line(error)}") from error
+    results_with_tangents = zip(derivation.results, results, strict=True)
+    tangent_proxies = {proxy.name: tape.proxy(fake) for proxy, fake in results_with_tangents if fake is not None}
+    filled = [_zeros(name, proxy) for name, proxy in zip(zeros, derivation.results, strict=True)]
+    return _pruned(bsym, tangent_names, [*derivation.bsyms, *filled, *tape.functionalized()], tangent_proxies)
+
+
+def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
+    """Return the bound symbol that makes zeros of a tensor's metadata."""
+    return BoundSymbol(symbol_of(torch.ops.aten.zeros_like.default), (like,), {}, name)
+
+
+def _pruned(
+    bsym: BoundSymbol,
+    tangents: Mapping[str, TensorProxy],
+    bsyms: Sequence[BoundSymbol],
+    result_tangents: Mapping[str, TensorProxy],
+) -> JVP:
+    """Return the product with those operations alone that lead to the tangents.
+
+    Where one of these has an effect or makes a result, they replace the bound symbol, and lead to its results, too.
+    """
+    results = {proxy.name for proxy in bsym.outputs}
+    names = {proxy.name for proxy in result_tangents.values()}
+    kept = list(_needed_for(bsyms, names, results))
+    if any(part.has_effect or any(proxy.name in results for proxy in part.defines) for part in kept):
+        kept = list(_needed_for(bsyms, names | results))
+        return JVP(tangents, tuple(kept), result_tangents, computes_results=True)
+    return JVP(tangents, tuple(kept), result_tangents, computes_results=False)
+
+
+def _needed_for(
+    bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
+) -> Iterator[BoundSymbol]:
+    """Return the bound symbols, in order, that lead to these names from those `available`."""
+    known, kept = set(available), []
+    read = set(names) - known
+    for bsym in reversed(bsyms):
+        if read & ({proxy.name for proxy in bsym.outputs} | set(bsym.mutates)):
+            kept.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs} - known
+    return reversed(kept)
+
+
+@contextmanager
+def _dual_level() -> Iterator[int]:
+    """While this lasts, the one level of dual numbers that PyTorch has is entered.
+
+    `forward_ad.make_dual` is not used, since it first loads TorchScript's derivatives, which takes a second.
+    """
+    level: int = forward_ad.enter_dual_level()  # type: ignore[no-untyped-call]
+    try:
+        yield level
+    finally:
+        forward_ad.exit_dual_level(level=level)  # type: ignore[no-untyped-call]

@@ -1,0 +1,109 @@
+"""Output aliases: returned views are made anew in a program's tail, where autograd sees whose views they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from thunder_core.passes.autodiff.refusals import changes_autograd, underivable
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.tracing.analysis.aliasing import aliased_inputs
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, grad_modes
+from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+PART_VIEWS = "part views"  # makes a computation without the returned views, which a tail makes
+
+
+def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
+    """Split a trace into a body without returned views, and the tail that makes them; None if there are no views.
+
+    The body returns the tensors that own their memory. The tail takes those, after the inputs of the trace that it
+    reads. Raises `Underivable` where nothing tells whether a result is a view.
+    """
+    views = _ReturnedViews(trace)
+    for proxy in trace.outputs:
+        views.reach(proxy.name)
+    if not views.bsyms:
+        return trace, None
+    tail = [bsym for bsym in views.operations if id(bsym) in views.bsyms]
+    defined = {proxy.name for bsym in tail for proxy in bsym.defines}
+    read = {proxy.name: proxy for bsym in tail for proxy in bsym.inputs}
+    read |= {proxy.name: proxy for proxy in trace.outputs}
+    inputs = {proxy.name for proxy in trace.inputs}
+    bases = tuple(
+        proxy
+        for name, proxy in read.items()
+        if name not in defined and name not in inputs and not isinstance(proxy, NumberProxy)
+    )
+    inputs_read = tuple(proxy for proxy in trace.inputs if proxy.name in read)
+    body = trace.having(views.remaining(bases), made_by=PART_VIEWS, output=bases)
+    ends = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, PART_VIEWS, trace.origins)
+    return body, ends
+
+
+def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
+    """Map each tensor that a bound symbol such as `requires_grad_` marks for autograd to that bound symbol."""
+    marks = [bsym for bsym in trace.bound_symbols if changes_autograd(bsym)]
+    return {proxy.name: bsym for bsym in marks for proxy in bsym.inputs}
+
+
+class _ReturnedViews:
+    """The operations of a trace that make returned views.
+
+    `operations` are all of them, and `bsyms` the identities of those that make returned views. A bound symbol that has
+    other operations, too, is replaced by its operations.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.bsyms: set[int] = set()
+        self.operations: list[BoundSymbol] = []
+        self._owner: dict[int, BoundSymbol] = {}
+        self._maker: dict[str, BoundSymbol] = {}
+        self._made_without_grad: set[int] = set()
+        self._requires_grad_names = followed_by_autograd(trace)
+        self._marked = marked_for_autograd(trace)
+        modes = grad_modes(trace.bound_symbols, enabled=True)
+        for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
+            for part in bsym.operations or (bsym,):
+                self.operations.append(part)
+                self._owner[id(part)] = bsym
+                self._maker |= {proxy.name: part for proxy in part.defines}
+                self._made_without_grad |= set() if enabled else {id(part)}
+
+    def reach(self, name: str) -> None:
+        """Collect the operations by which a returned tensor is made as a view of one that owns its memory."""
+        bsym = self._maker.get(name)
+        if bsym is None or id(bsym) in self.bsyms:
+            return
+        bases = list(aliased_inputs(bsym))
+        if not bases:
+            return
+        owner = self._owner[id(bsym)]
+        if owner.has_effect or bsym.symbol.level != "aten" or has_derivative_rule(owner):
+            raise Underivable(f"`{bsym.symbol.name}` may return a view, and its base is not known")
+        if id(bsym) in self._made_without_grad and any(proxy.name in self._requires_grad_names for proxy in bases):
+            raise Underivable(f"`{bsym.symbol.name}` makes a view, which is returned, while autograd is off")
+        marks = [self._marked[proxy.name] for proxy in bsym.defines if proxy.name in self._marked]
+        if marks:
+            raise underivable(marks[0], "it changes how autograd treats a returned tensor")
+        self.bsyms.add(id(bsym))
+        for proxy in bsym.inputs:
+            self.reach(proxy.name)
+
+    def remaining(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
+        """Return the bound symbols of the computation without returned views that it does not read itself."""
+        read = {proxy.name for proxy in returned}
+        kept: list[BoundSymbol] = []
+        for bsym in reversed(self.trace.bound_symbols):
+            parts = bsym.operations or (bsym,)
+            apart = any(id(part) in self.bsyms for part in parts)
+            placed = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
+            for part, old in zip(reversed(placed), reversed(parts if apart else (bsym,)), strict=True):
+                if id(old) not in self.bsyms or any(proxy.name in read for proxy in part.defines):
+                    kept.append(part)
+                    read |= {proxy.name for proxy in part.inputs}
+        return kept[::-1]

@@ -1,0 +1,317 @@
+"""Programs with a backward of their own: how a computation is divided, and what is compiled of it, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import RLock
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.claim import claim, claim_operations
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
+from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
+from thunder_core.backend.runtime.generate import executable_trace
+from thunder_core.backend.runtime.program import Stage
+from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, Gradients, connected
+from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
+from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
+from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
+from thunder_core.passes.autodiff.functionalize_inplace import functionalize_followed_writes
+from thunder_core.passes.autodiff.output_aliases import split_output_aliases
+from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
+from thunder_core.passes.autodiff.reverse_mode import REQUIRE_GRAD, Differentiated, cotangent_of, differentiate
+from thunder_core.passes.autodiff.rules import with_rules
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.control_flow import transformed
+from thunder_core.tracing.analysis.grad_mode import SET_GRAD
+from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
+from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.check import check_trace
+from thunder_core.tracing.ir.dump import NoSink, Sink
+from thunder_core.tracing.ir.literal import Code
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.sizes import generic_hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace, numbers_of
+from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
+
+SAVED = "saved"
+UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and draw no random numbers
+
+
+@dataclass(eq=False)
+class ProgramDerivative:
+    """A differentiated computation: its `body`, the forward and backward of it, and the `tail` that makes views.
+
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for, and its stages
+    go to the `sink` then.
+    """
+
+    body: Trace
+    tail: Trace | None
+    steps: tuple[Trace, ...]
+    differentiated: Differentiated
+    executors: Sequence[Executor]
+    transforms: Sequence[Transform]
+    beneath_autocast: bool = False
+    sink: Sink = field(default_factory=NoSink)
+    _backwards: list[Stage] = field(default_factory=list)
+    _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
+    _parts: dict[int | tuple[bool, ...], Backward | None] = field(default_factory=dict)
+    _lock: AbstractContextManager[Any] = field(default_factory=RLock)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The tail, the computation that is cut at results, and the backwards that were compiled, the latest last."""
+        tail = () if self.tail is None else (Stage(self.tail, 0.0),)
+        recorded = (Stage(self.recorded_trace, 0.0),) if self.signature.dependent else ()
+        return (*tail, *recorded, *self._backwards)
+
+    def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
+        """Have the body take the inputs of its forward, to which symbolic numbers may have come; the body if it is new.
+
+        A program with such numbers has its backward compiled at once, for what is decided by them are constraints,
+        which its prologue checks.
+        """
+        changed = len(inputs) > len(self.body.inputs)
+        if changed:
+            self.body = self.body.having(self.body.bound_symbols, made_by="take sizes", inputs=inputs)
+        if environment_of(inputs) is not None:
+            self.complete()
+        return self.body if changed else None
+
+    @property
+    def saved(self) -> Sequence[Proxy]:
+        """The proxies that the forward returns behind the results of the computation."""
+        return self.differentiated.saved
+
+    @cached_property
+    def signature(self) -> AutogradSignature:
+        """The results and inputs by which autograd knows the computation."""
+        names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
+        return AutogradSignature(
+            count=len(self.body.output),
+            results=self.differentiated.results,
+            layouts=tuple(layout_of(cotangent_of(self.body.output[place])) for place in self.differentiated.results),
+            requires_grad_inputs=self.differentiated.requires_grad_inputs,
+            random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
+            writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
+            tail_inputs=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            beneath_autocast=self.beneath_autocast,
+            dependent=find_dependent_results(
+                self.body, self.tail, self.differentiated.results, self.differentiated.sweep
+            ),
+        )
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
+        recorded = executable_trace(with_rules(self.body))
+        tail = executable_trace(self.tail) if self.tail else None
+        bridge = Bridge(self.signature, forward, self.compiled, recorded)
+        if not self.signature.dependent:
+            return connected(bridge, tail)
+        split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
+        return DependentProgram(replace(bridge, split=split), tail)
+
+    @cached_property
+    def recorded_trace(self) -> Trace:
+        """The computation that takes tensors in place of the sources of dependent results, for autograd to record."""
+        return cut_at_sources(self.body, self._source_names)
+
+    @property
+    def _source_names(self) -> tuple[str, ...]:
+        outputs = (self.body if self.tail is None else self.tail).output
+        return tuple(outputs[place].name for place in self.signature.source_places)
+
+    def backward_trace(self) -> Trace:
+        """The backward for all results, as it was derived."""
+        return self.differentiated.backward(self._all)
+
+    def complete(self) -> None:
+        """Compile the backward for all results, if none was compiled yet."""
+        if not self._backwards:
+            self.compiled(self._all)
+
+    @property
+    def _all(self) -> tuple[bool, ...]:
+        return (True,) * len(self.differentiated.results)
+
+    def _compiled_part(self, key: int | tuple[bool, ...]) -> Backward | None:
+        """The part of the backward that a node runs, as `SplitBackward.backward`; None where autograd records it."""
+        if key not in self._parts:
+            with self._lock:
+                if key not in self._parts:
+                    self._parts[key] = self._compile_part(key)
+        return self._parts[key]
+
+    def _compile_part(self, key: int | tuple[bool, ...]) -> Backward | None:
+        signature, names = self.signature, self._source_names
+        if isinstance(key, tuple):
+            has_cotangent, ends = key, None
+        else:
+            has_cotangent = tuple(place == key for place in signature.results)
+            name_of = dict(zip(signature.source_places, names, strict=True))
+            ends = next([name_of[source] for source in one.sources] for one in signature.dependent if one.place == key)
+        try:
+            return self._compile(has_cotangent, names, ends)
+        except (Underivable, ConstraintAfterPrologue):
+            return None
+
+    def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+        """The backward for the results that have cotangents; None where autograd has to record the body for it."""
+        if has_cotangent not in self._compiled:
+            with self._lock:
+                if has_cotangent not in self._compiled:
+                    self._compiled[has_cotangent] = self._compiled_or_left(has_cotangent)
+        return self._compiled[has_cotangent]
+
+    def _compiled_or_left(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+        """The backward for these cotangents, or with zeros for the others; None where autograd has to record."""
+        try:
+            return self._compile(has_cotangent)
+        except (Underivable, ConstraintAfterPrologue):
+            zeros = self.signature.writes and environment_of(self.body.output) is None
+            return self._with_zeros(has_cotangent) if zeros else None
+
+    def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
+        """The backward for all results, with zeros for cotangents that are not there: the body cannot run again."""
+        run = self._compile(self._all)
+        results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
+        reached = self.differentiated.reached(has_cotangent)
+
+        def backward(saved: list[torch.Tensor]) -> Gradients:
+            rest = [saved.pop() for _ in range(sum(has_cotangent))]
+            pairs = zip(has_cotangent, results, strict=True)
+            saved += [rest.pop() if is_there else zeros_like(result) for is_there, result in pairs]
+            gradients = zip(run(saved), reached, strict=True)
+            return [gradient if is_reached else None for gradient, is_reached in gradients]
+
+        return backward
+
+    def _compile(
+        self, has_cotangent: tuple[bool, ...], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
+    ) -> Backward:
+        before = time.perf_counter()
+        stages: list[Stage] = []
+
+        def note(trace: Trace) -> Trace:
+            nonlocal before
+            now = time.perf_counter()
+            stages.append(Stage(trace, now - before, has_cotangent))
+            self.sink.write(trace)
+            before = time.perf_counter()
+            return trace
+
+        with without_saved_tensors_hooks():
+            trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
+        for transform in self.transforms:
+            trace = note(check_trace(transformed(trace, transform)))
+        with torch.no_grad(), torch._C._DisableAutocast():
+            trace = note(claim(trace, self.executors))
+        if numbers_of(trace):
+            raise Underivable("its compiled form reads other sizes")
+        trace = note(check_trace(free_after_last_use(unpacking(trace))))
+        self._backwards += [] if cuts else stages
+        return executable_trace(trace)
+
+
+def differentiate_program(
+    trace: Trace,
+    executors: Sequence[Executor],
+    transforms: Sequence[Transform],
+    budget: float = 1.0,
+    sink: Sink = NoSink(),  # noqa: B008 - it has no state
+) -> ProgramDerivative:
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+
+    Under autocast it is the trace of the operations that autocast makes; where bound symbols write to what autograd
+    follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
+    """
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a random number generator")
+    require_no_compiled_call(trace.bound_symbols)
+    require_no_hooks(trace.bound_symbols)
+    steps: list[Trace] = []
+    under = runs_under_autocast(trace.bound_symbols)
+    if under:
+        trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="go beneath autocast")
+        steps.append(trace)
+
+    def divided(computation: Trace) -> ProgramDerivative:
+        body, tail = taking_numbers(*split_output_aliases(computation))
+        early = claim_operations(body, executors)
+        fuses = any(executor.fuses_regions for executor in executors)
+        parts = differentiate(early, recompute=fuses, budget=budget)
+        new_steps = [after for after, before in ((body, computation), (early, body)) if after is not before]
+        forwards = (*steps, *new_steps, parts.forward)
+        return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink)
+
+    try:
+        return divided(trace)
+    except Underivable as reason:
+        plain = functionalize_followed_writes(trace)
+        if plain is None:
+            raise
+        for transform in transforms:
+            plain = transformed(plain, transform)
+        steps.append(plain)
+        try:
+            return divided(plain)
+        except Underivable:
+            raise reason from None
+
+
+def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
+    """The body and the tail with the symbolic numbers that the tail reads among the inputs of both."""
+    numbers = () if tail is None else numbers_of(tail)
+    if tail is None or not numbers:
+        return body, tail
+    taken = {proxy.name for proxy in body.inputs}
+    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in taken))
+    defined = {proxy.name for proxy in (*body.inputs, *numbers)}
+    bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
+    read = {proxy.name for proxy in (*tail.inputs, *numbers)}
+    tail = replace(tail, inputs=(*(proxy for proxy in inputs if proxy.name in read), *bases))
+    return replace(body, inputs=inputs), tail
+
+
+def claimed_forward(derivative: ProgramDerivative) -> Trace:
+    """The forward with an executor named on every bound symbol."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return claim(derivative.differentiated.forward, derivative.executors, derivative.body)
+
+
+def unpacking(trace: Trace) -> Trace:
+    """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
+    bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
+    return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+
+
+def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
+    """The layout of a dense tensor: its strides, or the order of its dimensions in memory where a size is symbolic."""
+    if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
+        return Strides(proxy.stride)
+    examples = [generic_hint_of(stride) for stride in proxy.stride]
+    return DimensionOrder(tuple(sorted(range(len(examples)), key=lambda place: (-examples[place], place))))
+
+
+def zeros_like(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor of zeros with the metadata of a proxy."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device).zero_()
+
+
+def is_differentiable(trace: Trace) -> bool:
+    """Whether autograd would record anything of a trace in this thread's mode."""
+    return torch.is_grad_enabled() and any(
+        isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.inputs
+    )
+
+
+__all__ = ["ProgramDerivative", "Underivable", "claimed_forward", "differentiate_program", "is_differentiable"]

@@ -1,0 +1,1 @@
+"""What the backward recomputes instead of keeping."""

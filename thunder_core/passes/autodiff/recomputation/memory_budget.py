@@ -1,0 +1,82 @@
+"""A budget for the bytes that a forward saves: its pieces are recomputed, the first ones first, until it is met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from thunder_core.passes.autodiff.recomputation.recompute_units import block_of
+from thunder_core.passes.autodiff.recomputation.rematerialization import Rematerialized, rematerialize
+from thunder_core.tracing.analysis.cuts import divided
+from thunder_core.tracing.analysis.storages import Storages, size_of
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.trace import Trace
+
+
+def fit_budget(
+    budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
+) -> Rematerialized:
+    """Return the forward that saves at most a part of the bytes of `usual`, or a number of bytes, or else the least.
+
+    The pieces are the repeated parts of the computation, which for a transformer are its layers: of a recomputed piece
+    only the tensors that other pieces read are saved. Outside them, cheap operations are recomputed as in `usual`.
+    """
+    most = saved_bytes(usual)
+    limit = budget if budget > 1 else budget * most
+    pieces = [piece for piece in _pieces(forward) if not _is_marked(forward, piece)]
+    fitted, recomputed = usual, 0
+    while saved_bytes(fitted) > limit and recomputed < len(pieces):
+        excess = (saved_bytes(fitted) - limit) / most
+        recomputed = min(len(pieces), recomputed + max(1, math.floor(excess * len(pieces))))
+        fitted = rematerialize(_marked(forward, pieces[:recomputed]), needed, results, cheap=cheap)
+    return fitted
+
+
+def saved_bytes(rematerialized: Rematerialized) -> int:
+    """Return the bytes that a forward saves, apart from its inputs and tensors that share their memory."""
+    storages = Storages()
+    for proxy in rematerialized.forward.inputs:
+        if isinstance(proxy, TensorProxy):
+            storages.make(proxy.name, size_of(proxy))
+            storages.pin(proxy.name)
+    for bsym in rematerialized.forward.bound_symbols:
+        storages.enter(bsym)
+    return storages.size(proxy.name for proxy in rematerialized.saved)
+
+
+def _pieces(forward: Trace) -> list[range]:
+    """Divide the bound symbols into pieces: its repeated parts, or else pieces of about equal length.
+
+    Of n bound symbols in k pieces the pieces' ends are saved and one piece at a time is alive; the sum is least where k
+    is the root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+    """
+    count = len(forward.bound_symbols)
+    even = max(1, math.isqrt(count))
+    pieces = [range(0)]
+    for piece in divided(forward.bound_symbols):
+        joined = len(pieces[-1]) < even // 2
+        if joined:
+            pieces[-1] = range(pieces[-1].start, piece.stop)
+        else:
+            pieces.append(piece)
+    if len(pieces) > 2:
+        return pieces
+    return [range(start, min(start + even, count)) for start in range(0, count, even)]
+
+
+def _is_marked(forward: Trace, piece: range) -> bool:
+    """Whether a bound symbol of a piece is in a block (a checkpointed function) of the program already."""
+    bsyms = forward.bound_symbols[piece.start : piece.stop]
+    return bool(forward.blocks) and any(block_of(bsym, forward.blocks) >= 0 for bsym in bsyms)
+
+
+def _marked(forward: Trace, pieces: Sequence[range]) -> Trace:
+    """Return the forward with each of these pieces marked as a block, so that it is recomputed."""
+    first = 1 + max(forward.blocks.values(), default=-1)
+    blocks = {
+        proxy.name: number
+        for number, piece in enumerate(pieces, start=first)
+        for bsym in forward.bound_symbols[piece.start : piece.stop]
+        for proxy in bsym.defines
+    }
+    return forward.having(forward.bound_symbols, made_by=forward.made_by, blocks={**blocks, **forward.blocks})

@@ -1,0 +1,157 @@
+"""Recompute units: bound symbols of a forward that are recomputed together, since one writes to another's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.torch_facts.writes import updates_statistics
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves
+
+
+@dataclass(eq=False)
+class Unit:
+    """A bound symbol, and those after it that write to its results before any other reads them.
+
+    `place` is the position of the first in the forward, and `block` the number of the block that it is in, -1 for none.
+    A unit that is `not_recomputable` has an effect that must not happen twice, or reads memory that has changed since.
+    `read`: a bound symbol outside of the unit has read one of its results.
+    """
+
+    place: int
+    bsyms: list[BoundSymbol]
+    block: int = -1
+    not_recomputable: bool = False
+    read: bool = False
+
+    @property
+    def random(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(bsym.ordered for bsym in self.bsyms)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its random numbers."""
+        return next(proxy.device for bsym in self.bsyms for proxy in bsym.outputs if isinstance(proxy, TensorProxy))
+
+    @property
+    def defines(self) -> dict[str, Proxy]:
+        """The proxies that it makes, by name."""
+        return {proxy.name: proxy for bsym in self.bsyms for proxy in bsym.defines}
+
+    @property
+    def inputs(self) -> dict[str, Proxy]:
+        """The proxies that it reads and does not make, by name."""
+        defined = self.defines
+        return {p.name: p for bsym in self.bsyms for p in bsym.inputs if p.name not in defined}
+
+
+@dataclass
+class Units:
+    """The units of a forward, in order, and the one that makes each name."""
+
+    all: list[Unit] = field(default_factory=list)
+    makers: dict[str, Unit] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Unit]:
+        return iter(self.all)
+
+    def add(self, bsym: BoundSymbol, place: int, block: int) -> None:
+        """Add a bound symbol as a unit, or to the unit that makes the tensor that it writes to."""
+        owners = {id(unit): unit for name in bsym.mutates if (unit := self.makers.get(name)) is not None}
+        owner = next(iter(owners.values()), None)
+        unit = Unit(place, [bsym], block)
+        joins = owner is not None and len(owners) == 1 and all(name in self.makers for name in bsym.mutates)
+        if joins and owner is not None and not owner.read and owner.block == block:
+            owner.bsyms.append(bsym)
+            unit = owner
+        else:
+            unit.not_recomputable = bool(bsym.mutates)
+            for written in owners.values():
+                written.not_recomputable = True
+            self.all.append(unit)
+        if (bsym.ordered and not _is_repeatable(bsym)) or any(
+            updates_statistics(operation.symbol.target) for operation in bsym.at_level("aten")
+        ):
+            unit.not_recomputable = True
+        for proxy in bsym.inputs:
+            maker = self.makers.get(proxy.name)
+            if maker is not None and maker is not unit:
+                maker.read = True
+        self.makers |= dict.fromkeys((proxy.name for proxy in bsym.defines), unit)
+
+
+def units_of(forward: Trace) -> Units:
+    """Return the units of a forward.
+
+    Not recomputable are those whose results a checkpoint's policy saves, and those that read memory which is written
+    to elsewhere.
+    """
+    units = Units()
+    for place, bsym in enumerate(forward.bound_symbols):
+        units.add(bsym, place, block_of(bsym, forward.blocks))
+        kept = kept_of(bsym, forward.kept_operations) if forward.kept_operations else ()
+        if any(operation.symbol.name in kept for operation in bsym.operations):
+            units.makers[bsym.outputs[0].name].not_recomputable = True
+    written = names_written_to(forward)
+    for unit in units if written else ():
+        inputs_written = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all of `written`
+        unit.not_recomputable |= any(_changes(name, units) for name in inputs_written)
+        unit.not_recomputable |= not written.isdisjoint(unit.defines) and not any(bsym.mutates for bsym in unit.bsyms)
+    return units
+
+
+def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
+    """Return the number of the block that a bound symbol is in, by the names that it defines or mutates, or -1."""
+    names = (*(proxy.name for proxy in bsym.defines), *bsym.mutates)
+    return next((blocks[name] for name in names if name in blocks), -1)
+
+
+def kept_of(bsym: BoundSymbol, kept_operations: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the names of the aten operations of a bound symbol whose results a checkpoint's policy saves."""
+    names = (proxy.name for proxy in bsym.outputs)
+    return next((kept_operations[name] for name in names if name in kept_operations), frozenset())
+
+
+def _changes(name: str, units: Units) -> bool:
+    """Whether the memory of a tensor is written to by other bound symbols than those of the unit that makes it."""
+    maker = units.makers.get(name)
+    return maker is None or maker.not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
+
+
+def _is_repeatable(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol draws its numbers from a device's default generator, whose state can be read and set."""
+    takes_generator = any(isinstance(leaf, torch.Generator) for leaf in leaves((bsym.args, dict(bsym.kwargs))))
+    tensors = [proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy)]
+    devices = {proxy.device for proxy in tensors}
+    return not takes_generator and len(devices) == 1 and devices.pop().type in STATES
+
+
+# By the type of a device, the symbols that read and set the state of its generator.
+STATES = {
+    "cpu": (Symbol("torch.get_rng_state", torch.get_rng_state), Symbol("torch.set_rng_state", torch.set_rng_state)),
+    "cuda": (
+        Symbol("torch.cuda.get_rng_state", torch.cuda.get_rng_state),
+        Symbol("torch.cuda.set_rng_state", torch.cuda.set_rng_state),
+    ),
+}
+STATE_BYTES = {"cpu": 5056, "cuda": 16}
+
+
+def get_state(name: str, device: torch.device) -> BoundSymbol:
+    """Return the bound symbol that reads the state of a device's generator."""
+    state = TensorProxy(name, (STATE_BYTES[device.type],), (1,), torch.uint8, torch.device("cpu"))
+    args = () if device.type == "cpu" else (device,)
+    return BoundSymbol(STATES[device.type][0], args, {}, state, ordered=True)
+
+
+def set_state(state: Proxy, device: torch.device) -> BoundSymbol:
+    """Return the bound symbol that sets the state of a device's generator."""
+    args = (state,) if device.type == "cpu" else (state, device)
+    return BoundSymbol(STATES[device.type][1], args, {}, None, ordered=True)

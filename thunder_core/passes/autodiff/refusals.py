@@ -1,0 +1,114 @@
+"""Refusals: bound symbols that are not differentiated ahead of a call, since autograd would do something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+import torch
+
+from thunder_core.passes.autodiff.step import Step
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
+from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, call_of
+from thunder_core.tracing.capture.torch_facts.settings import is_decisive
+from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
+
+# Methods that change what autograd does with a tensor, by their short names.
+CHANGES_AUTOGRAD = frozenset(
+    {
+        "requires_grad_",
+        "detach_",
+        "__set__",
+        "with_data",
+        "__delete__",
+        "__enter__",
+        "register_hook",
+        "retain_grad",
+        "register_post_accumulate_grad_hook",
+    }
+)
+NAMES = backward_hooks.NAMES | saved_tensors_hooks.NAMES
+DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
+
+
+def changes_autograd(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes what autograd does with a tensor, as hooks and `requires_grad_` do."""
+    return bsym.ordered and (bsym.symbol.short_name in CHANGES_AUTOGRAD or bsym.symbol.name in NAMES)
+
+
+def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
+    """Return the error for a bound symbol without a derivative, which names it and its line in the program.
+
+    `missing_formula` is the bound symbol that PyTorch has no derivative formula for, if that is the reason.
+    """
+    where = f" at {bsym.source.filename}:{bsym.source.lineno}" if bsym.source else ""
+    error = Underivable(f"`{bsym.symbol.name}`{where}: {why}")
+    error.where, error.missing_formula = bsym.source, missing_formula
+    return error
+
+
+def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a bound symbol calls a compiled function, whose trace is not a part of this one."""
+    for bsym in bsyms:
+        if call_of(bsym) is not None:
+            error = Underivable(WHY_RECORDED)
+            error.where = bsym.source
+            raise error
+
+
+def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a bound symbol registers a hook that nodes of autograd's own call."""
+    for bsym in bsyms:
+        if bsym.symbol.name in NAMES:
+            raise underivable(bsym, "it registers a hook, which only autograd's own nodes call")
+
+
+def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
+    """Raise `Underivable` for a bound symbol that changes autograd, autocast or the operations after it.
+
+    Raises it, too, for one that writes to a tensor that requires a gradient.
+    """
+    if switches_autocast(bsym) or changes_autograd(bsym):
+        raise underivable(bsym, "it changes a setting of autograd or autocast")
+    if is_decisive(bsym):
+        raise underivable(bsym, "it changes the results of later operations")
+    if any(name in requires_grad_names for name in bsym.mutates):
+        raise underivable(bsym, "it writes to a tensor that needs a gradient")
+
+
+def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
+    """Return the views of tensors that require a gradient that a bound symbol makes while autograd is off.
+
+    Such a view requires a gradient, too, and is a leaf: what is computed from it while autograd is on has gradients
+    for the view alone.
+    """
+    names = set(requires_grad_names)
+    for operation in bsym.at_level("aten"):
+        is_attached_view = is_view(operation) and operation.symbol.target not in DETACHING
+        if is_attached_view and any(proxy.name in names for proxy in operation.inputs):
+            names |= {proxy.name for proxy in operation.outputs}
+    return {proxy.name for proxy in bsym.outputs if proxy.name in names} - requires_grad_names
+
+
+def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, enabled: bool) -> None:
+    """Raise `Underivable` if a bound symbol uses one of these views while autograd is on, or ever writes to one."""
+    used = {proxy.name for proxy in bsym.inputs} if enabled else set(bsym.mutates)
+    if used & no_grad_views:
+        raise underivable(bsym, "it uses a view of a tensor that needs a gradient, made while autograd was off")
+
+
+def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:
+    """Raise `Underivable` for a write to a tensor that an earlier bound symbol saves; eager raises in the backward.
+
+    `aliases` are the groups of names that share memory before the first step.
+    """
+    if not any(step.bsym.mutates for step in steps):
+        return
+    aliasing = alias_sets((step.bsym for step in steps), aliases)
+    kept: set[str] = set()
+    for step in steps:
+        if any(aliasing.representative(name) in kept for name in step.bsym.mutates):
+            raise underivable(step.bsym, "it writes to a tensor that the backward reads")
+        kept |= {aliasing.representative(name) for name in step.reads & saved}

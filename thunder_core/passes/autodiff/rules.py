@@ -1,0 +1,183 @@
+"""Rules: derivatives that a user or an executor gives, which come before PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import NotDifferentiable, WrongInputs
+from thunder_core.tracing.analysis.own_derivatives import OWN_DERIVATIVES
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.torch_facts.torch_versions import apply_of
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace, with_subtraces
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+Operation = Callable[..., Any]
+SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
+
+_rules: dict[Operation, Operation] = {}
+_applied_classes: dict[Operation, type[torch.autograd.Function]] = {}
+_live: set[Operation] = set()  # applied functions whose backward has to run behind the program
+
+
+def register_derivative(
+    operation: Operation, *, setup_context: SetupContext | None = None
+) -> Callable[[Operation], Operation]:
+    """Make the decorated function the backward of an operation, in every program that is compiled from then on.
+
+    The operation is what a program calls (`torch.nn.functional.silu`), or what an executor calls in its place.
+    `setup_context(ctx, args, kwargs, output)` saves what the backward needs, as in `torch.autograd.Function`; the
+    backward takes `ctx` and the gradients of the results, and returns one gradient, or None, for each tensor that the
+    operation is given, in their order. To be differentiated in turn, it has to be written with operations of PyTorch.
+    The rule holds inside compiled programs alone. Raises `WrongInputs` for what cannot be called.
+    """
+    if not callable(operation):
+        raise WrongInputs(
+            f"a derivative was registered for {operation!r:.60}, which cannot be called",
+            fix="name the function that programs call, such as torch.nn.functional.silu",
+        )
+
+    def register(backward: Operation) -> Operation:
+        _rules[operation] = _ruled(operation, setup_context, backward)
+        OWN_DERIVATIVES.add(operation)
+        return backward
+
+    return register
+
+
+def _ruled(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
+    class Rule(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, args: Any, kwargs: Any, *tensors: torch.Tensor) -> Any:
+            args, kwargs = _filled((args, kwargs), tensors)
+            output = operation(*args, **kwargs)
+            if setup_context is not None:
+                setup_context(ctx, args, kwargs, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            gradients_in = backward(ctx, *gradients)
+            return (None, None, *(gradients_in if isinstance(gradients_in, tuple) else (gradients_in,)))
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        numbers = iter(range(len(tensors)))
+        blank = replace_leaves(
+            (args, kwargs), lambda leaf: _Place(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        return Rule.apply(*blank, *tensors)  # type: ignore[no-untyped-call]
+
+    return _called_like(symbol_of(operation).name, apply)
+
+
+class _Place:
+    """A placeholder for the tensor of a number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _filled(tree: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
+    return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _Place) else leaf)
+
+
+def _called_like(name: str, function: Operation) -> Operation:
+    function.__module__, _, function.__name__ = name.rpartition(".")
+    function.__qualname__ = function.__name__
+    return function
+
+
+@cache
+def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
+    """A user's `torch.autograd.Function` as one operation; what it returns is never what it was given.
+
+    The backward of a live one reads or writes what the program writes, so that it cannot be derived ahead.
+    """
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
+
+        def apart(leaf: Any) -> Any:
+            unchanged = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
+            return leaf.view_as(leaf) if unchanged else leaf
+
+        return replace_leaves(apply_of(kind)(*args, **kwargs), apart)
+
+    function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
+    OWN_DERIVATIVES.add(function)
+    _applied_classes[function] = kind
+    if is_live:
+        _live.add(function)
+    return function
+
+
+def applied_class(operation: object) -> type[torch.autograd.Function] | None:
+    """Return the `torch.autograd.Function` that an operation applies, or None for another operation."""
+    return _applied_classes.get(operation) if isinstance(operation, FunctionType) else None
+
+
+def is_live(operation: object) -> bool:
+    """Whether an operation applies a `torch.autograd.Function` whose backward has to run behind the program."""
+    return isinstance(operation, FunctionType) and operation in _live
+
+
+def target_of(bsym: BoundSymbol) -> Operation:
+    """The function that a bound symbol calls, or its rule if it has one."""
+    return _rules.get(bsym.symbol.target, bsym.symbol.target)
+
+
+def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trace:
+    """The trace for PyTorch's autograd to record, with rules called where there are some.
+
+    `missing_formula`, a bound symbol that PyTorch has no derivative of, raises that, with its place, when it is
+    differentiated.
+    """
+    rules = dict(_rules)
+    if missing_formula is not None:
+        rules[missing_formula.symbol.target] = _refusing(missing_formula)
+    return _with_each_rule(trace, rules)
+
+
+def names_with_rules(trace: Trace) -> tuple[str, ...]:
+    """The names of the operations of a trace, and of its sub-traces, that have rules, in alphabetical order."""
+    names: set[str] = set()
+
+    def add_names(function: Trace) -> Trace:
+        names.update(bsym.symbol.name for bsym in function.bound_symbols if bsym.symbol.target in _rules)
+        for bsym in function.bound_symbols:
+            with_subtraces(bsym, add_names)
+        return function
+
+    add_names(trace)
+    return tuple(sorted(names))
+
+
+def _with_each_rule(trace: Trace, rules: dict[Operation, Operation]) -> Trace:
+    """The trace with rules called in it and in its sub-traces; the same one where there is nothing to replace."""
+    bsyms = tuple(_with_rule(bsym, rules) for bsym in trace.bound_symbols)
+    is_unchanged = all(new is old for new, old in zip(bsyms, trace.bound_symbols, strict=True))
+    return trace if is_unchanged else trace.having(bsyms, made_by="give rules")
+
+
+def _with_rule(bsym: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
+    bsym = with_subtraces(bsym, lambda function: _with_each_rule(function, rules))
+    rule = rules.get(bsym.symbol.target)
+    return bsym if rule is None else replace(bsym, symbol=Symbol(f"derivative.{rule.__name__}", rule))
+
+
+def _refusing(bsym: BoundSymbol) -> Operation:
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotDifferentiable(
+            f"PyTorch has no derivative of `{bsym.symbol.name}`",
+            fix="register a derivative with register_derivative",
+            where=bsym.source,
+        )
+
+    return _ruled(bsym.symbol.target, None, backward)

@@ -1,0 +1,239 @@
+"""Derivatives of `scan` and `map`: a scan over the slices in reverse, whose body is the backward of their function.
+
+For `carry, row = f(carry, x, operands)`, called for one slice x after another, the backward is a scan from the last
+slice to the first. It carries the gradient of the carry and the accumulated gradients of the operands, and its rows are
+the gradients of the slices. It recomputes the intermediates of f, for which the forward also returns the stacked
+carries; so does PyTorch's own derivative of `scan`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from thunder_core.passes.autodiff.derivation import VJP, Derivation
+from thunder_core.passes.autodiff.function_backward import (
+    DifferentiatedFunction,
+    FunctionBackward,
+    SweepOf,
+    called,
+    zeros_of,
+)
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.passes.autodiff.vjp import is_differentiable_proxy
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, slice_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace, numbers_of, with_subtraces
+from thunder_core.tracing.library.control_flow import map_slices, scan
+
+aten = torch.ops.aten
+Cotangents = Sequence[TensorProxy | None]
+
+
+@dataclass(frozen=True)
+class ScanCall:
+    """The arguments of a call of `scan`, or of `map_slices`, which is a scan that carries nothing."""
+
+    function: Trace
+    initial: tuple[TensorProxy, ...]
+    slices: tuple[TensorProxy, ...]
+    operands: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, bsym: BoundSymbol) -> ScanCall:
+        """Return the arguments of a bound symbol."""
+        function, *initial, slices, operands = bsym.args
+        return cls(function, initial[0] if initial else (), slices, operands)
+
+    @cached_property
+    def inputs(self) -> tuple[Any, ...]:
+        """The arguments that inputs of the function come from, in the same order: carries, slices, operands."""
+        return (*self.initial, *self.slices, *self.operands)
+
+    def is_slice(self, place: int) -> bool:
+        """Whether the input of the function at a place is a slice."""
+        return 0 <= place - len(self.initial) < len(self.slices)
+
+    def is_operand(self, place: int) -> bool:
+        """Whether the input of the function at a place is the same for all slices."""
+        return place >= len(self.initial) + len(self.slices)
+
+    def stack(self, name: str, row: TensorProxy) -> TensorProxy:
+        """Return the proxy of a stack of rows, one for each slice."""
+        sizes = [number_of(size) for size in (self.slices[0].shape[0], *row.shape)]
+        stack: TensorProxy = called(name, aten.empty.memory_format, sizes, dtype=row.dtype, device=row.device).output
+        return stack
+
+    def bound_symbol(self, outputs: Sequence[TensorProxy]) -> BoundSymbol:
+        """Return the call with these results."""
+        rest = (tuple(self.slices), tuple(self.operands))
+        args = (self.function, tuple(self.initial), *rest) if self.initial else (self.function, *rest)
+        target = scan if self.initial else map_slices
+        return BoundSymbol(symbol_of(target), args, {}, tuple(outputs), fresh=True)
+
+
+@dataclass(eq=False)
+class ScanDerivation(Derivation):
+    """A call of `scan` or `map` with the derivative of its function.
+
+    `places` are the positions of the differentiated inputs; `stacks` maps the position of each carry that the backward
+    of the function reads to the stack of its values before each step.
+    """
+
+    call: ScanCall = field(repr=False)
+    function: DifferentiatedFunction = field(repr=False)
+    places: tuple[int, ...]
+    stacks: dict[int, TensorProxy]
+
+    def _differentiated(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
+        if any(accumulated):
+            raise Underivable("a scan cannot add to gradients that were accumulated before")
+        names = tuple(None if one is None else one.named(f"%c{place}") for place, one in enumerate(cotangents))
+        by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, names, strict=True)}
+        backward = ReverseScan(self, [by_result.get(proxy.name) for proxy in self.bsym.output])
+        return VJP(names, tuple(backward.bsyms), backward.gradients, (None,) * len(self.places))
+
+
+class ReverseScan:
+    """The bound symbols of the backward of a `scan`, and its `gradients` of the differentiated inputs.
+
+    `cotangents` are those of the results of the call: of the carries, then of the stacks.
+    """
+
+    def __init__(self, derivation: ScanDerivation, cotangents: Cotangents) -> None:
+        self.derivation, self.call = derivation, derivation.call
+        self.bsyms: list[BoundSymbol] = []
+        self._names: Iterator[str] = (f"%b{count}" for count in itertools.count())
+        count = len(self.call.initial)
+        carries = {
+            place: self._last_gradient(proxy, cotangents[place])
+            for place, proxy in enumerate(self.call.initial)
+            if is_differentiable_proxy(proxy)
+        }
+        stacks = [None if one is None else self._reversed(one) for one in cotangents[count:]]
+        rows = [None if one is None else slice_proxy(one) for one in stacks]
+        backward = self._backward_of_function([*(carries.get(place) for place in range(count)), *rows], [*carries])
+        self.gradients = self._scanned(backward, carries, [one for one in stacks if one is not None])
+
+    def _append(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
+        """Append a call of an operation, which returns one tensor, and return its proxy."""
+        self.bsyms.append(called(next(self._names), target, *args, **kwargs))
+        proxy: TensorProxy = self.bsyms[-1].output
+        return proxy
+
+    def _zeros(self, like: TensorProxy) -> TensorProxy:
+        return zeros_of(self._append, like)
+
+    def _last_gradient(self, carry: TensorProxy, cotangent: TensorProxy | None) -> TensorProxy:
+        """Return the gradient of a final carry, contiguous as gradients of a `FunctionBackward` are at every step."""
+        if cotangent is None:
+            return self._zeros(carry)
+        return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
+
+    def _reversed(self, stack: TensorProxy) -> TensorProxy:
+        """Return a stack with its last row first; as it is where nothing is carried, and no order is needed."""
+        return self._append(aten.flip.default, stack, [0]) if self.call.initial else stack
+
+    def _backward_of_function(self, cotangents: Cotangents, carries: list[int]) -> FunctionBackward:
+        """Return the backward of the function, with gradients of the carries, then of the other `places`."""
+        function, places = self.derivation.function, self._places(carries)
+        backward = function.backward(cotangents, places)
+        missing = [number for number, gradient in enumerate(backward.gradients) if gradient is None]
+        backward.fill_zeros(missing, [function.function.inputs[place] for place in places])  # type: ignore[misc]
+        return backward
+
+    def _places(self, carries: list[int]) -> list[int]:
+        return [*carries, *(place for place in self.derivation.places if place >= len(self.call.initial))]
+
+    def _scanned(
+        self, backward: FunctionBackward, carries: dict[int, TensorProxy], cotangents: Sequence[TensorProxy]
+    ) -> tuple[TensorProxy, ...]:
+        """Append the scan in reverse, and return the gradients of the differentiated inputs."""
+        call, inputs = self.call, self.derivation.function.function.inputs
+        gradients: dict[int, Any] = dict(zip(self._places([*carries]), backward.gradients, strict=True))
+        # Its inputs: gradients of carries and accumulators, slices and stacked carries, cotangents of rows, operands.
+        accumulators = {
+            place: gradients[place].named(next(backward.names)) for place in gradients if call.is_operand(place)
+        }
+        totals = [backward.call(aten.add.Tensor, total, gradients[place]) for place, total in accumulators.items()]
+        slice_places = [place for place in gradients if call.is_slice(place)]
+        names_read = backward.reads()
+        read = [place for place, proxy in enumerate(inputs) if proxy.name in names_read]
+        sliced = [place for place in read if not call.is_operand(place)]
+        sliced = sliced or [len(call.initial)]  # a scan needs one slice at least, for its length
+        operands = [place for place in read if call.is_operand(place)]
+        count = len(carries)
+        trace = Trace(
+            name=f"{call.function.name}_backward",
+            inputs=(
+                *(*backward.cotangents[:count], *accumulators.values()),
+                *(*(inputs[place] for place in sliced), *backward.cotangents[count:]),
+                *(inputs[place] for place in operands),
+            ),
+            bound_symbols=tuple(backward.bsyms),
+            output=(*(gradients[place] for place in carries), *totals, *(gradients[place] for place in slice_places)),
+            made_by="differentiate",
+        )
+        numbers = numbers_of(trace)
+        reverse = ScanCall(
+            replace(trace, inputs=(*trace.inputs, *numbers)),
+            (*carries.values(), *(self._zeros(call.inputs[place]) for place in accumulators)),
+            (*(self._reversed(self._stack(place)) for place in sliced), *cotangents),
+            (*(call.inputs[place] for place in operands), *numbers),
+        )
+        results = [proxy.named(next(self._names)) for proxy in trace.output[: count + len(accumulators)]]
+        results += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count + len(accumulators) :]]
+        self.bsyms.append(reverse.bound_symbol(results))
+        by_place = dict(zip((*carries, *accumulators, *slice_places), results, strict=True))
+        by_place |= {place: self._reversed(by_place[place]) for place in slice_places}
+        return tuple(by_place[place] for place in self.derivation.places)
+
+    def _stack(self, place: int) -> TensorProxy:
+        """Return the stack of what the function was given as its input at a place."""
+        return self.call.inputs[place] if self.call.is_slice(place) else self.derivation.stacks[place]
+
+
+def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> ScanDerivation:
+    """The derivation of a call of `scan` or `map`, whose results all require gradients if an input does."""
+    call = ScanCall.of(bsym)
+    count = len(call.initial)
+    requires_grad = [isinstance(one, Proxy) and one.name in requires_grad_names for one in call.inputs]
+    # A carry may require a gradient from the second step on: the function combines it with operands that do.
+    followed = [is_differentiable_proxy(one) for one in call.initial] + requires_grad[count:]
+    function = DifferentiatedFunction.of(call.function, followed, sweep_of)
+    read = read_carries(function, followed, count)
+    given = [called(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
+    stacks = {place: call.stack(f"%s{place}", one.output) for place, one in zip(read, given, strict=True)}
+    stacking = call.function.having(
+        (*call.function.bound_symbols, *given),
+        made_by="differentiate",
+        output=(*call.function.output, *(one.output for one in given)),
+    )
+    output = (*bsym.output, *stacks.values())
+    forward = replace(with_subtraces(bsym, lambda _: stacking), output=output) if read else bsym
+    places = tuple(place for place, flag in enumerate(requires_grad) if flag)
+    return ScanDerivation(
+        bsym=bsym,
+        differentiated_inputs=tuple(call.inputs[place] for place in places),
+        results=tuple(proxy for proxy in bsym.output if is_differentiable_proxy(proxy)),
+        bsyms=(forward,),
+        call=call,
+        function=function,
+        places=places,
+        stacks=stacks,
+    )
+
+
+def read_carries(function: DifferentiatedFunction, followed: Sequence[bool], count: int) -> list[int]:
+    """Return the places of the carries that the backward of a function reads, whatever cotangents it is given."""
+    cotangents = [one if is_differentiable_proxy(one) else None for one in function.function.output]
+    places = [place for place, flag in enumerate(followed) if flag]
+    read = function.backward(cotangents, places).reads()
+    return [place for place, proxy in enumerate(function.function.inputs[:count]) if proxy.name in read]

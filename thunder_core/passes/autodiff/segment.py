@@ -1,0 +1,97 @@
+"""A segment: the bound symbols of a recording between two moments, which can be replaced by others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.tracing.capture.recorder import Recorder
+from thunder_core.tracing.capture.torch_facts.modes import without_functions
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+
+@dataclass
+class Segment:
+    """The bound symbols that are recorded from when the segment is made until it is closed."""
+
+    recorder: Recorder
+    start: int = field(init=False)
+    bsyms: list[BoundSymbol] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.recorder.levels.require_none("a derivative by thunder_core is taken", "use torch.func")
+        self.start = len(self.recorder.bound_symbols)
+        self.recorder.derivatives_in_progress += 1
+
+    def close(self) -> None:
+        """End the segment with the bound symbol that was recorded last."""
+        self.bsyms = self.recorder.bound_symbols[self.start :]
+        self.recorder.derivatives_in_progress -= 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether any bound symbol of the segment writes to a tensor."""
+        return any(bsym.mutates for bsym in self.bsyms)
+
+    @property
+    def after(self) -> list[BoundSymbol]:
+        """The bound symbols that were recorded after the segment."""
+        return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
+
+    def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
+        """Return the bound symbols as a trace from some tensors, which autograd follows; they may read others."""
+        return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
+
+    def replace_with(self, bsyms: Sequence[BoundSymbol]) -> None:
+        """Replace the bound symbols by others, which make the same values and perhaps more.
+
+        Raises `Underivable` where they have been replaced already.
+        """
+        recorded = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
+        if list(map(id, recorded)) != list(map(id, self.bsyms)):
+            raise Underivable("it is differentiated outside the derivative that it is part of")
+        self.recorder.replace_from(self.start, [*bsyms, *self.after])
+        self.bsyms = list(bsyms)
+
+    def append(self, bsyms: Sequence[BoundSymbol]) -> None:
+        """Append bound symbols after all others of the recording."""
+        self.recorder.replace_from(len(self.recorder.bound_symbols), bsyms)
+
+    def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
+        """Return the names that bound symbols read and none of them makes, grouped by their memory."""
+        defined: set[str] = set()
+        groups: dict[int, dict[str, None]] = {}
+        for bsym in bsyms:
+            for proxy in bsym.inputs:
+                memory = self.recorder.tensors.memory_of_name(proxy.name)
+                if proxy.name not in defined and memory is not None:
+                    groups.setdefault(memory, {})[proxy.name] = None
+            defined |= {proxy.name for proxy in bsym.outputs}
+        return [[*names] for names in groups.values()]
+
+    def names(self) -> Iterator[str]:
+        """Yield names that nothing in the recording has."""
+        while True:
+            yield self.recorder.tensors.next_name()
+
+    def tensor(self, proxy: TensorProxy) -> torch.Tensor:
+        """Return the program's tensor for a proxy, which may be one that a bound symbol has just made."""
+        recorded = self.recorder.tensors.named(proxy.name)
+        if recorded is not None:
+            return recorded
+        with aside():
+            return self.recorder.tensors.made_tensor(proxy)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """While this lasts, torch functions run as if nothing were being recorded."""
+    with without_functions(), _disable_current_modes():
+        yield

@@ -1,0 +1,47 @@
+"""The gradient of a reduction that selects elements, `max` of a whole tensor, as PyTorch's kernels for the CPU have it.
+
+PyTorch's `evenly_distribute_backward` (FunctionsManual.cpp) gives each selected element an equal share of the gradient.
+On the CPU it fills that in where the mask of selected elements is true. On CUDA, and on tensors without data, with
+which derivatives are recorded, it multiplies by the mask. The two differ for a gradient of NaN or infinity, of which a
+product gives NaN to the elements that were not selected, and filling gives zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+aten = torch.ops.aten
+
+
+def filled_on_cpu(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Yield the bound symbols of a backward, with `where` in place of the product of a mask and an equal share."""
+    makers: dict[str, BoundSymbol] = {}
+    for bsym in bsyms:
+        filled = replace(bsym, symbol=symbol_of(aten.where.ScalarOther), args=(*bsym.args, 0))
+        yield filled if _is_product(bsym, makers) else bsym
+        makers |= {proxy.name: bsym for proxy in bsym.defines}
+
+
+def _is_product(bsym: BoundSymbol, makers: Mapping[str, BoundSymbol]) -> bool:
+    """Whether a bound symbol multiplies a mask on the CPU by a gradient over the number of elements of the mask."""
+    if bsym.symbol.target is not aten.mul.Tensor:
+        return False
+    mask, share = bsym.args
+    if not all(isinstance(one, TensorProxy) for one in (mask, share)) or mask.device.type != "cpu":
+        return False
+    division = _made_by(aten.div.Tensor, share, makers)
+    count = None if division is None else _made_by(aten.sum.default, division.args[1], makers)
+    return _made_by(aten.logical_or.default, mask, makers) is not None and count is not None and count.args[0] == mask
+
+
+def _made_by(operation: object, value: object, makers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
+    """The bound symbol that made a tensor, if it is one of an operation; None otherwise."""
+    bsym = makers.get(value.name) if isinstance(value, TensorProxy) else None
+    return bsym if bsym is not None and bsym.symbol.target is operation else None

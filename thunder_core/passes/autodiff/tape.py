@@ -1,0 +1,177 @@
+"""The tape: aten operations that run beneath autograd on tensors without data, recorded as bound symbols."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from thunder_core.backend.functionalization.local import functionalize_local
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.capture.fakes.tensors import tensors_in
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_random, symbol_of
+from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, out_of_place, written_values
+from thunder_core.tracing.ir.evaluate import bindings
+from thunder_core.tracing.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+QUERIES = frozenset({torch.ops.prim.device.default})  # are not recorded
+NEEDS_GRAD_MODE = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})  # saves for its backward only if grad mode is on
+
+# Fakes do not have all strides right (those of softplus_backward), so that a view of a fake may have to be a copy.
+RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+MAX_NUMBERS = 64  # of a constant that is printed with its bound symbol
+
+
+class Underivable(Exception):
+    """Raised for a bound symbol whose derivative cannot be traced; the message says why, `where` is its line."""
+
+    where: SourceLine | None = None
+    missing_formula: BoundSymbol | None = None  # the bound symbol, if it is one that PyTorch has no derivative of
+
+
+class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the aten operations beneath autograd as bound symbols, under names that it gives to their tensors."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: Dynamo takes no part here."""
+        return False
+
+    def __init__(self, prefix: str, proxies: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bsyms: list[BoundSymbol] = []
+        self._prefix = prefix
+        self._proxies = dict(proxies or {})  # by the identity of a tensor, which is held so that it stays its own
+        self._last = -1
+
+    def continued(self) -> Tape:
+        """Return a tape for the backward of the operations on this one, which has its tensors' names."""
+        return Tape("%g", self._proxies)
+
+    def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        """Let the proxy stand for the tensor."""
+        self._proxies[id(tensor)] = (tensor, proxy)
+
+    def name(self, tensor: torch.Tensor) -> TensorProxy:
+        """Return a new proxy for a tensor that an operation made."""
+        self._last = max(self._last + 1, len(self._proxies))
+        proxy = replace(tensor_proxy(f"{self._prefix}{self._last}", tensor), requires_grad=False)
+        self.bind(tensor, proxy)
+        return proxy
+
+    def proxy(self, tensor: torch.Tensor) -> TensorProxy:
+        """Return the proxy of a tensor; raises `Underivable` for one that no operation on the tape made."""
+        pair = self._proxies.get(id(tensor))
+        if pair is None:
+            raise Underivable("it uses a hidden tensor, which no recorded operation made")
+        return pair[1]
+
+    def name_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        """Give a result the name that it has outside; where the tensor has another name, an alias of it is recorded."""
+        before = self.proxy(tensor)
+        defined = {out.name for bsym in self.bsyms for out in bsym.defines}
+        if before.name == proxy.name:
+            return
+        if before.name not in defined:
+            alias = symbol_of(torch.ops.aten.alias.default)
+            self.bsyms.append(BoundSymbol(alias, (before,), {}, replace(proxy, requires_grad=False)))
+            self.bind(tensor, proxy)
+            return
+        self.bsyms = [bsym.renamed({before.name: proxy}) for bsym in self.bsyms]
+        for identity, (other, other_proxy) in list(self._proxies.items()):
+            if other_proxy.name == before.name:
+                self._proxies[identity] = (other, proxy)
+
+    def functionalized(self) -> list[BoundSymbol]:
+        """Return the bound symbols; writes to tensors that they make are functionalized as far as possible."""
+        if not any(bsym.mutates for bsym in self.bsyms):
+            return self.bsyms
+        return functionalize_local(self.bsyms, (f"{self._prefix}w{number}" for number in itertools.count()))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if is_reshaping(func):
+            return self._record_reshape(func, args, kwargs)
+        output = func(*args, **kwargs)
+        if func in QUERIES:
+            return output
+        if func in LIFTS:
+            self._record_constant(args[0], output)
+            return output
+        if func in ALIASES and id(args[0]) in self._proxies:
+            self.bind(output, self._proxies[id(args[0])][1])
+            return output
+        self._record(func, args, kwargs, output)
+        return output
+
+    def _record_constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
+        """Record a tensor that PyTorch made of numbers of the program, by a bound symbol that makes it."""
+        if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MAX_NUMBERS:
+            raise Underivable("it holds a constant tensor")
+        with torch.utils._python_dispatch._disable_current_modes():
+            numbers = tensor.tolist()
+        bsym = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
+        self.bsyms.append(bsym)
+
+    def _record(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
+        """Record an operation that has run."""
+        if func in NEEDS_GRAD_MODE:
+            raise Underivable(f"`{func}` returns the values that its backward reads only while autograd is on")
+        read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
+        for tensor in tensors_in(output):
+            if id(tensor) not in self._proxies:
+                self.name(tensor)
+        written = list(written_values(func, args, kwargs))
+        self.bsyms.append(
+            BoundSymbol(
+                symbol=symbol_of(RELAXED.get(func, func)),
+                args=read[0],
+                kwargs=read[1],
+                output=replace_leaves(output, self._to_proxy),
+                mutates=tuple(self.proxy(tensor).name for tensor in tensors_in(written)),
+                ordered=is_random(func, args, kwargs),
+            )
+        )
+
+    def _record_reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an operation that changes metadata in place, and record it as one that makes a tensor with a new name.
+
+        Raises `Underivable` if the tensor was not made by an operation on the tape.
+        """
+        read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
+        plain, defined = out_of_place(func), {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
+        if plain is None or read[0][0].name not in defined:
+            raise Underivable(f"`{func}` changes the shape or the strides of a tensor in place")
+        output = func(*args, **kwargs)
+        self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))
+        return output
+
+    def _to_proxy(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return self.proxy(leaf)
+        return number_of(leaf)
+
+
+def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
+    """Yield the tensors of a result with their proxies; raises `Underivable` for a result of another structure."""
+    try:
+        pairs = list(bindings(names, values))
+    except ValueError as error:
+        raise Underivable("its result differs when it runs again") from error
+    for proxy, value in pairs:
+        if isinstance(proxy, TensorProxy) and isinstance(value, torch.Tensor):
+            yield proxy, value
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return str(error).strip().partition("\n")[0]

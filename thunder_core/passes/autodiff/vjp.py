@@ -1,0 +1,351 @@
+"""Vector-Jacobian products of bound symbols, from PyTorch's own autograd: what the backward of one does and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from thunder_core.passes.autodiff.derivation import VJP, Derivation
+from thunder_core.passes.autodiff.rules import is_live, target_of
+from thunder_core.passes.autodiff.selected_gradients import filled_on_cpu
+from thunder_core.passes.autodiff.tape import Tape, Underivable, first_line, paired
+from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
+from thunder_core.tracing.capture.fakes.fake import empty, new_mode
+from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, for_all_sizes
+from thunder_core.tracing.capture.symbolic.probed_floats import (
+    AmbiguousFloats,
+    FloatAsked,
+    Named,
+    restrict,
+    stand_ins,
+)
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.symbolic_probe import named, with_values
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
+from thunder_core.tracing.ir.evaluate import evaluate, evaluate_one
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of, tensor_proxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+MISSING_FORMULA = (
+    "derivative for",
+    "no autograd formula",
+)  # what PyTorch says of an operation that it cannot differentiate
+
+
+@dataclass(eq=False)
+class RecordedDerivation(Derivation):
+    """A bound symbol that ran once under PyTorch's autograd on tensors without data, and is ready to be run backward.
+
+    `bsyms` are the aten operations of the forward; `inputs` and `outputs` are the tensors of `mode` that stand for the
+    differentiated inputs and for the results.
+    """
+
+    mode: FakeTensorMode = field(repr=False)
+    tape: Tape = field(repr=False)
+    inputs: tuple[torch.Tensor, ...] = field(repr=False)
+    outputs: tuple[torch.Tensor, ...] = field(repr=False)
+
+    def _differentiated(
+        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
+    ) -> VJP:
+        tape = self.tape.continued()
+        with self.mode:
+            fakes = [None if proxy is None else empty(proxy) for proxy in (*cotangents, *accumulated)]
+        names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
+        ends = (*self.outputs, *self.inputs)
+        pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
+        try:
+            with torch._C._DisableAutocast(), attempt_without_data(), self.mode, tape:
+                input_gradients = torch.autograd.grad(
+                    [end for end, _ in pairs],
+                    self.inputs,
+                    [fake for _, fake in pairs],
+                    retain_graph=True,
+                    allow_unused=True,
+                )
+        except Underivable:
+            raise
+        except Exception as error:  # PyTorch's formulas raise what they raise
+            failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
+            failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
+            raise failed from error
+        gradients = tuple(None if one is None else tape.proxy(one) for one in input_gradients)
+        bsyms, results = tuple(filled_on_cpu(bsyms_for(tape.functionalized(), gradients))), len(self.outputs)
+        return VJP(names[:results], bsyms, gradients, names[results:])
+
+
+@dataclass(eq=False)
+class ProbedDerivation(RecordedDerivation):
+    """A derivation in which values stand in for symbolic floats, with its `twin`, which has other ones.
+
+    What both differ in is a float, or what C++ made of one: `names` has its proxy.
+    """
+
+    twin: RecordedDerivation | None = field(default=None, repr=False)
+    names: Named | None = field(default=None, repr=False)
+
+    def _differentiated(
+        self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
+    ) -> VJP:
+        assert self.twin is not None and self.names is not None
+        vjp, twin = (one(cotangents, accumulated) for one in (super()._differentiated, self.twin._differentiated))
+        bsyms = named(vjp.bsyms, twin.bsyms, self.names)
+        if bsyms is None:
+            raise Underivable("its backward computes with a float that changes from call to call")
+        return replace(vjp, bsyms=tuple(bsyms))
+
+
+def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
+    """The derivation of a bound symbol whose inputs of these names require gradients; None if autograd stops there.
+
+    One that takes symbolic floats is derived with these, and where C++ asks for their values, with values that stand in
+    for them, as far as both runs tell where they go; and else for their values, which are guarded.
+    """
+    floats = [p for p in bsym.inputs if isinstance(p, NumberProxy) and isinstance(p.value, torch.SymFloat)]
+    if not floats:
+        return derived(bsym, requires_grad_names)
+    environment = floats[0].value.node.shape_env
+    try:
+        with environment.withholding_floats():
+            derivation = derived(bsym, requires_grad_names)
+            if derivation is not None:
+                derivation.vjp(derivation.results)
+            return derivation
+    except (FloatAsked, Underivable):
+        return probed(bsym, requires_grad_names, floats) or derived(bsym, requires_grad_names)
+
+
+def probed(
+    bsym: BoundSymbol, requires_grad_names: frozenset[str], floats: Sequence[NumberProxy]
+) -> ProbedDerivation | None:
+    """The derivation with values that stand in for symbolic floats; None where these cannot be told afterwards."""
+    pairs = stand_ins([proxy.value for proxy in floats])
+    if pairs is None:
+        return None
+    try:
+        names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
+        one, twin = (
+            derived(
+                with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
+                requires_grad_names,
+            )
+            for place in (0, 1)
+        )
+        bsyms = None if one is None or twin is None else named(one.bsyms, twin.bsyms, names)
+        if one is None or bsyms is None:
+            return None
+        shared = ("differentiated_inputs", "results", "mode", "tape", "inputs", "outputs")
+        fields = {name: getattr(one, name) for name in shared}
+        derivation = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **fields, twin=twin, names=names)
+        derivation.vjp(derivation.results)
+    except (AmbiguousFloats, Underivable):
+        return None
+    restrict([proxy.value for proxy in floats])
+    return derivation
+
+
+def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
+    """The derivation of a bound symbol with its numbers as they are; None if autograd stops there.
+
+    An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
+    Raises `Underivable` for a bound symbol that writes to what is followed, or that does not run on tensors without
+    data.
+    """
+    if any(name in requires_grad_names for name in bsym.mutates):
+        raise Underivable("it writes to a tensor that needs a gradient")
+    if is_live(bsym.symbol.target):
+        raise Underivable("its backward, which runs after the program, reads or writes objects that are written to")
+    if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
+        return None  # numbers that a program asks a tensor for, places, comparisons
+    with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
+        derivation = _derived(bsym, requires_grad_names)
+        if derivation is not None and is_symbolic_and_empty(bsym):
+            _require_differentiable_at_hints(bsym, requires_grad_names)
+    if derivation is not None and any(_lacks_formula(output) for output in derivation.outputs):
+        target = bsym.symbol.target
+        apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
+        if apart is not None:
+            with torch.inference_mode(False):
+                return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
+        error = Underivable("PyTorch has no derivative of this operation")
+        error.missing_formula = bsym
+        raise error
+    return derivation
+
+
+def is_symbolic_and_empty(bsym: BoundSymbol) -> bool:
+    """Whether a tensor without elements is among the inputs, some of which have symbolic sizes."""
+    shapes = [proxy.shape for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
+    is_empty = any(isinstance(size, int) and not size for shape in shapes for size in shape)
+    return is_empty and environment_of(bsym.inputs) is not None
+
+
+def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> None:
+    """Raise `Underivable` where the bound symbol has no backward for the sizes that its symbols had while tracing.
+
+    PyTorch decomposes some operations for symbolic sizes, such as bilinear interpolation, and loses what their kernels
+    refuse: tensors without elements. Those kernels' formulas for constant sizes refuse them too.
+    """
+    if any(operation.gives_number for operation in bsym.at_level("aten")):
+        return
+    derivation = _derived(at_hints(bsym), requires_grad_names)
+    if derivation is not None:
+        derivation.vjp(derivation.results)
+
+
+def at_hints(bsym: BoundSymbol) -> BoundSymbol:
+    """The bound symbol with the sizes and numbers that its symbols had while tracing, known at its own level only."""
+
+    def constant(leaf: Any) -> Any:
+        if isinstance(leaf, NumberProxy):
+            return leaf.value.node.hint if hasattr(leaf.value, "node") else leaf.value
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        return replace(leaf, shape=tuple(map(hint_of, leaf.shape)), stride=tuple(map(hint_of, leaf.stride)))
+
+    args, kwargs, output = replace_leaves((bsym.args, dict(bsym.kwargs), bsym.output), constant)
+    return replace(bsym, args=args, kwargs=kwargs, output=output, subsymbols=())
+
+
+def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
+    """The operations of a bound symbol's backward for cotangents of all its results; None where it has none."""
+    try:
+        derivation = derive(bsym, requires_grad_names)
+        return None if derivation is None else derivation.vjp(derivation.results).bsyms
+    except Underivable:
+        return None
+
+
+def is_differentiable_proxy(proxy: Proxy) -> bool:
+    """Whether autograd would follow such a result: a tensor of real or complex numbers."""
+    return isinstance(proxy, TensorProxy) and (proxy.dtype.is_floating_point or proxy.dtype.is_complex)
+
+
+def _lacks_formula(output: torch.Tensor) -> bool:
+    """Whether PyTorch has no derivative of the operation that made a tensor."""
+    return output.grad_fn is not None and output.grad_fn.name().endswith("NotImplemented")
+
+
+def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
+    """Run a bound symbol once under autograd, on fakes, of which those that require gradients are leaves.
+
+    Those have dtypes of real or complex numbers, since autograd follows no others (`is_differentiable_proxy`), so that
+    `requires_grad_` takes them. Inference mode, in which autograd records nothing whatever the grad mode, is left.
+    """
+    mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs))), Tape("%s")
+    fakes: dict[str, torch.Tensor] = {}
+    with mode:
+        for proxy in bsym.inputs:
+            if isinstance(proxy, TensorProxy):
+                if len(proxy.stride) != len(proxy.shape):
+                    raise Underivable("it takes a sparse tensor")
+                fake = empty(proxy)
+                fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in requires_grad_names else fake
+                tape.bind(fakes[proxy.name], proxy)
+    output = evaluate_on_tape(bsym, fakes, mode, tape)
+    if any(fake.requires_grad and name not in requires_grad_names for name, fake in fakes.items()):
+        raise Underivable("it writes values that need a gradient to a tensor that needs none")
+    results: list[tuple[TensorProxy, torch.Tensor]] = []
+    for proxy, tensor in paired(bsym.output, output):
+        tape.name_result(tensor, proxy)
+        if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
+            results.append((proxy, tensor))
+    if not results:
+        return None
+    tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
+    differentiated_inputs = tuple(proxy for proxy in tensors if proxy.name in requires_grad_names)
+    return RecordedDerivation(
+        bsym=bsym,
+        differentiated_inputs=differentiated_inputs,
+        results=tuple(proxy for proxy, _ in results),
+        bsyms=tuple(tape.bsyms),
+        mode=mode,
+        tape=tape,
+        inputs=tuple(fakes[proxy.name] for proxy in differentiated_inputs),
+        outputs=tuple(tensor for _, tensor in results),
+    )
+
+
+def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The result of a bound symbol, or of its rule if it has one, on tensors by the names of its inputs.
+
+    A bound symbol that takes a number out of a constant tensor, which these do not have, is run by its operations: they
+    were recorded with the number where it is used.
+    """
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
+        raise Underivable("it takes an argument that is not a tensor")
+    values: dict[str, Any] = {p.name: p.value for p in bsym.inputs if isinstance(p, NumberProxy)} | dict(tensors)
+    operations = list(bsym.at_level("aten"))
+    if has_derivative_rule(bsym) or not any(operation.gives_number for operation in operations):
+        return evaluate_one(bsym, values, call_with_rule)
+    evaluate((operation for operation in operations if not operation.gives_number), values)
+    return replace_leaves(bsym.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
+
+
+def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the rule of a bound symbol if it has one, and else its target."""
+    function, arguments, named = for_all_sizes(target_of(bsym), args, kwargs)
+    return function(*arguments, **named)
+
+
+def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
+    """The result for these tensors by the names of its inputs, with the aten operations of it written on the tape."""
+    try:
+        with (
+            torch.enable_grad(),
+            torch._C._DisableAutocast(),
+            attempt_without_data(),
+            mode,
+            tape,
+            calls_for_all_sizes(bsym),
+        ):
+            return evaluate_with_rule(bsym, fakes)
+    except Underivable:
+        raise
+    except Exception as error:  # the user's operators raise what they raise
+        raise Underivable(f"it does not run without data: {type(error).__name__}: {first_line(error)}") from error
+
+
+def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
+    """While this lasts, what a bound symbol on symbolic sizes calls is right for all of them."""
+    symbolic = environment_of((*bsym.inputs, *bsym.outputs)) is not None
+    return CallsForAllSizes() if symbolic and bsym.symbol.level != "aten" else nullcontext()
+
+
+def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
+    """The bound symbols that the gradients come from; a write may be to a view of what another reads."""
+    read = {proxy.name for proxy in gradients if proxy is not None}
+    kept: list[BoundSymbol] = []
+    for bsym in reversed(bsyms):
+        if bsym.mutates or any(proxy.name in read for proxy in bsym.outputs):
+            kept.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs}
+    return kept[::-1]
+
+
+def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
+    """The bound symbol that adds a gradient to another."""
+    environment = environment_of((one, other))
+    total = _total(one.named(""), other.named("")) if environment is None else _sum(one, other, environment)
+    total = total.named(name)
+    return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (one, other), {}, total)
+
+
+@lru_cache(maxsize=1024)
+def _total(one: TensorProxy, other: TensorProxy) -> TensorProxy:
+    return _sum(one, other, None)
+
+
+def _sum(one: TensorProxy, other: TensorProxy, environment: Any) -> TensorProxy:
+    with new_mode(environment):
+        return tensor_proxy("", torch.ops.aten.add.Tensor(empty(one), empty(other)))

@@ -1,0 +1,269 @@
+"""Options of recipes as their source text declares them, so that a name or a value is refused without importing one.
+
+The fields of the nested `Options` of a recipe and of its base classes are built into a class of the same fields, as far
+as their annotations and bounds are literals: what refuses a value is pydantic, as it is for the recipe itself. What the
+text does not tell is left to importing.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Optional, Union
+
+import pydantic
+from pydantic import create_model
+
+from thunder_core.foundation import plugins
+from thunder_core.passes.recipe.module_source import ModuleSource, Undecided, read_module
+from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parsed_options, require_option_names
+
+RECIPES = frozenset({"thunder_core.passes.recipe.Recipe", "thunder_core.Recipe"})
+OPTIONS = frozenset({"thunder_core.passes.recipe.RecipeOptions", "thunder_core.passes.recipe.options.RecipeOptions"})
+# The packages of which no class but those above is a recipe.
+OTHERS = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
+# What a recipe's class may bind and keep its options as they are declared: all but these, and other special methods.
+DECIDING = frozenset({"name", "options", "chosen"})
+HARMLESS = frozenset({"__doc__", "__slots__", "__module__"})
+
+NAMES: Mapping[str, Any] = {
+    **{kind.__name__: kind for kind in (bool, int, float, str)},
+    **{
+        f"pydantic.{name}": getattr(pydantic, name)
+        for name in (
+            "PositiveInt", "NonNegativeInt", "NegativeInt", "NonPositiveInt", "PositiveFloat", "NonNegativeFloat",
+            "NegativeFloat", "NonPositiveFloat", "StrictBool", "StrictInt", "StrictFloat", "StrictStr",
+        )
+    },
+}  # fmt: skip
+FIELD = "pydantic.Field"
+NO_FIELD = ("typing.ClassVar", "typing_extensions.ClassVar")
+# Of a field's other arguments some rename it, and some are no data.
+ARGUMENTS = frozenset(
+    {
+        "default", "ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern", "strict",
+        "allow_inf_nan", "title", "description", "examples", "repr", "deprecated",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeclaredOptions:
+    """The options of a recipe by their names; `kind` parses them as the recipe does, None where that is not told."""
+
+    names: tuple[str, ...] = ()
+    kind: type[RecipeOptions] | None = RecipeOptions
+
+
+@dataclass(frozen=True)
+class DeclaredRecipe:
+    """A recipe as its source declares it: its name, and its options."""
+
+    name: str
+    options: DeclaredOptions
+
+
+def refuse_options(name: str, options: Mapping[str, object]) -> None:
+    """Raise `UnknownName` or `BadOption` for options that the recipe of that name refuses, as far as its source tells.
+
+    A recipe that is imported already is not read: asking it costs nothing.
+    """
+    module, _ = plugins.source_of("recipes", name)
+    declared = None if plugins.is_loaded(module) else declared_recipe(name)
+    if declared is None:
+        return
+    require_option_names(declared.name, declared.options.names, options)
+    if declared.options.kind is not None:
+        parsed_options(declared.name, declared.options.kind, options)
+
+
+def declared_recipe(name: str) -> DeclaredRecipe | None:
+    """The recipe of that name as its source declares it; None where only importing it can tell."""
+    module, file = plugins.source_of("recipes", name)
+    try:
+        source = read_module(module, file)
+        own = [node for node in source.classes.values() if is_recipe(source, node)]
+        if len(own) != 1:
+            return None
+        return DeclaredRecipe(hyphenated(own[0].name), options_of_recipe(source, own[0]))
+    except (Undecided, RecursionError):
+        return None
+
+
+def is_recipe(source: ModuleSource, node: ast.ClassDef) -> bool:
+    """Whether a class derives from `Recipe`; raises `Undecided` where one of its bases cannot be read."""
+    paths = [source.path_of(base) for base in node.bases]
+    derives = any(
+        path in RECIPES or (path.partition(".")[0] not in OTHERS and is_recipe(*class_at(path))) for path in paths
+    )
+    if derives and source.paths[node.name] is None:
+        raise Undecided(node.name)
+    return derives
+
+
+def class_at(path: str) -> tuple[ModuleSource, ast.ClassDef]:
+    """The class of a module at a dotted path, with the module; raises `Undecided`."""
+    module, _, name = path.rpartition(".")
+    file = plugins.file_of(module) if module else None
+    source = None if file is None else read_module(module, file)
+    if source is None or name not in source.classes or source.paths[name] is None:
+        raise Undecided(path)
+    return source, source.classes[name]
+
+
+def options_of_recipe(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptions:
+    """The options of a recipe's class, its base's where it declares none; raises `Undecided`."""
+    if len(node.bases) != 1 or node.keywords:
+        raise Undecided(node.name)
+    nested: ast.ClassDef | None = None
+    for inner in node.body:
+        for name in names_bound(inner):
+            if name == "Options" and isinstance(inner, ast.ClassDef) and nested is None:
+                nested = inner
+            elif name in (*DECIDING, "Options") or (name.startswith("__") and name not in HARMLESS):
+                raise Undecided(f"{node.name}.{name}")
+    if nested is not None:
+        return options_of_class(source, nested)
+    base = source.path_of(node.bases[0])
+    return DeclaredOptions() if base in RECIPES else options_of_recipe(*class_at(base))
+
+
+def names_bound(node: ast.stmt) -> tuple[str, ...]:
+    """The names that a statement of a class's body binds; raises `Undecided` for one that may do more."""
+    if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        return ()
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return (node.name,)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    if not targets or not all(isinstance(target, ast.Name) for target in targets):
+        raise Undecided(ast.unparse(node))
+    return tuple(target.id for target in targets if isinstance(target, ast.Name))
+
+
+def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptions:
+    """The options that a class declares, after those of its base; raises `Undecided`."""
+    if len(node.bases) != 1 or node.keywords or node.decorator_list:
+        raise Undecided(node.name)
+    base = options_at(source.path_of(node.bases[0]))
+    fields: dict[str, tuple[Any, Any] | None] = {}
+    for inner in node.body:
+        if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+            if is_field(source, inner):
+                fields[inner.target.id] = field_of(source, inner)
+        elif bound := names_bound(inner):  # a validator, a setting of pydantic's: their effect on values is not told
+            if isinstance(inner, ast.Assign) and bound != ("model_config",):
+                raise Undecided(ast.unparse(inner))
+            base = DeclaredOptions(base.names, None)
+    return DeclaredOptions(
+        tuple(dict.fromkeys((*base.names, *fields))), extended(node.name, base.kind, fields) if fields else base.kind
+    )
+
+
+def options_at(path: str) -> DeclaredOptions:
+    """The options of the class at a dotted path, which may be that of a recipe; raises `Undecided`."""
+    if path in OPTIONS:
+        return DeclaredOptions()
+    recipe, _, last = path.rpartition(".")
+    if last == "Options":
+        return DeclaredOptions() if recipe in RECIPES else options_of_recipe(*class_at(recipe))
+    return options_of_class(*class_at(path))
+
+
+def extended(
+    name: str, base: type[RecipeOptions] | None, fields: Mapping[str, tuple[Any, Any] | None]
+) -> type[RecipeOptions] | None:
+    """A class of options with these fields after those of its base; None where one of them is not told."""
+    told = {field: stated for field, stated in fields.items() if stated is not None}
+    if base is None or len(told) < len(fields):
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):  # they come when the recipe itself is imported
+            return create_model(name, __base__=base, **told)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError, NameError, pydantic.errors.PydanticUserError):
+        return None
+
+
+def is_field(source: ModuleSource, node: ast.AnnAssign) -> bool:
+    """Whether an annotated name of a class of options is one of its fields; raises `Undecided`."""
+    assert isinstance(node.target, ast.Name)
+    if node.target.id == "model_config" or isinstance(node.annotation, ast.Constant):
+        raise Undecided(node.target.id)
+    head = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
+    path = "" if isinstance(head, ast.BinOp) else source.path_of(head)
+    if path.endswith(".Final"):  # pydantic takes some for fields, and others not
+        raise Undecided(path)
+    return not node.target.id.startswith("_") and path not in NO_FIELD
+
+
+def field_of(source: ModuleSource, node: ast.AnnAssign) -> tuple[Any, Any] | None:
+    """The type and the default of a field, as pydantic takes them; None where they are not literals."""
+    try:
+        return type_of(source, node.annotation), ... if node.value is None else value_of(source, node.value)
+    except (Undecided, TypeError, ValueError):
+        return None
+
+
+def type_of(source: ModuleSource, node: ast.expr) -> Any:
+    """The type that an annotation names; raises `Undecided`."""
+    if isinstance(node, ast.Constant) and node.value is None:
+        return None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return Union[type_of(source, node.left), type_of(source, node.right)]  # noqa: UP007 - of two computed types
+    if isinstance(node, ast.Subscript):
+        return subscripted(source, source.path_of(node.value), arguments(node.slice))
+    path = source.path_of(node)
+    if path not in NAMES:
+        raise Undecided(path)
+    return NAMES[path]
+
+
+def subscripted(source: ModuleSource, path: str, given: list[ast.expr]) -> Any:
+    """The type at a dotted path with these arguments; raises `Undecided`."""
+    if path not in SUBSCRIPTED:
+        raise Undecided(path)
+    return SUBSCRIPTED[path](source, given)
+
+
+def literal(_: ModuleSource, given: list[ast.expr]) -> Any:
+    """`Literal` of these values."""
+    return Literal[tuple(ast.literal_eval(one) for one in given)]
+
+
+def optional(source: ModuleSource, given: list[ast.expr]) -> Any:
+    """`Optional` of a type."""
+    return Optional[type_of(source, given[0])]  # noqa: UP045 - of a computed type
+
+
+def annotated(source: ModuleSource, given: list[ast.expr]) -> Any:
+    """`Annotated`: a type and the bounds that `Field` states."""
+    return Annotated[(type_of(source, given[0]), *(bounds_of(source, one) for one in given[1:]))]
+
+
+SUBSCRIPTED: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
+    f"{module}.{name}": read
+    for module in ("typing", "typing_extensions")
+    for name, read in (("Literal", literal), ("Optional", optional), ("Annotated", annotated))
+}
+
+
+def arguments(node: ast.expr) -> list[ast.expr]:
+    """The arguments of a subscription, one by one."""
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def value_of(source: ModuleSource, node: ast.expr) -> Any:
+    """The default of a field: a literal, or what `Field` states; raises `Undecided` or ValueError."""
+    return bounds_of(source, node) if isinstance(node, ast.Call) else ast.literal_eval(node)
+
+
+def bounds_of(source: ModuleSource, node: ast.expr) -> Any:
+    """The `Field` of a call whose arguments are literals; raises `Undecided` or ValueError."""
+    if not isinstance(node, ast.Call) or source.path_of(node.func) != FIELD or len(node.args) > 1:
+        raise Undecided(ast.unparse(node))
+    stated = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    if not stated.keys() <= ARGUMENTS:
+        raise Undecided(ast.unparse(node))
+    return pydantic.Field(*(ast.literal_eval(one) for one in node.args), **stated)

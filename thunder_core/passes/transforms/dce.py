@@ -1,0 +1,27 @@
+"""Dead code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.analysis.data_errors import may_raise
+from thunder_core.tracing.ir.trace import Trace
+
+
+@dataclass(frozen=True)
+class DropDeadCode(Transform):
+    """Drop each bound symbol whose results nobody reads, unless it has an effect or may raise an error by values."""
+
+    cleans_up: ClassVar[bool] = True
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with only the bound symbols that matter to what it returns or changes."""
+        read = {proxy.name for proxy in trace.outputs}
+        kept = []
+        for bsym in reversed(trace.bound_symbols):
+            if any(proxy.name in read for proxy in bsym.defines) or bsym.has_effect or may_raise(bsym):
+                kept.append(bsym)
+                read |= {proxy.name for proxy in bsym.inputs}
+        return trace.having(reversed(kept), made_by="drop dead code")

@@ -1,0 +1,108 @@
+"""Aliasing: which names of a trace may share memory, as far as the schemas of the aten operations tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from thunder_core.tracing.analysis.disjoint_sets import DisjointSets
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves
+
+# Operators that share memory with what they are given, though their schemas do not say so.
+UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
+# The schemas of operators whose own ones do not say that they always return views.
+SCHEMAS = {torch.ops.aten.data.default: torch._C.parse_schema("aten::data(Tensor(a) self) -> Tensor(a)")}
+
+
+class AliasSets(DisjointSets[str]):
+    """Sets of names that may share memory."""
+
+    def add(self, bsym: BoundSymbol) -> None:
+        """Record which results of a bound symbol's aten operations may share memory with what these are given."""
+        for operation in bsym.at_level("aten"):
+            for result in operation.outputs:
+                for source in aliased_inputs(operation):
+                    self.unite(result.name, source.name)
+
+
+def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> AliasSets:
+    """The names of some bound symbols by the memory that they may share; `aliases` are names that do from the start."""
+    sets = AliasSets()
+    for first, *others in aliases:
+        for other in others:
+            sets.unite(first, other)
+    for bsym in bsyms:
+        sets.add(bsym)
+    return sets
+
+
+def names_written_to(trace: Trace) -> frozenset[str]:
+    """Every name whose memory some bound symbol of the trace writes to, or may."""
+    if not any(bsym.mutates for bsym in trace.bound_symbols):
+        return frozenset()
+    aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+    written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+    names = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
+    names |= {proxy.name for proxy in trace.inputs}
+    return frozenset(name for name in names if aliasing.representative(name) in written)
+
+
+def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
+    """The inputs whose memory the results of an operation may share; all of them where nothing is known."""
+    if operation.fresh:
+        return
+    schema = schema_of(operation)
+    if schema is None:
+        yield from operation.inputs
+        return
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None:
+            value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            yield from (leaf for leaf in leaves(value) if isinstance(leaf, Proxy))
+
+
+def is_view(bsym: BoundSymbol) -> bool:
+    """Whether all that a bound symbol makes are views: each of its aten operations writes nothing, and aliases."""
+    schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
+    return all(
+        schema is not None
+        and not schema.is_mutable
+        and bool(schema.returns)
+        and all(result.alias_info is not None for result in schema.returns)
+        for schema in schemas
+    )
+
+
+def may_return_view(bsym: BoundSymbol) -> bool:
+    """Whether a result of a bound symbol may be a view of what it reads: unknown operations count as if it were."""
+    schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
+    return any(schema is None or any(out.alias_info is not None for out in schema.returns) for schema in schemas)
+
+
+def shares_storage(operation: BoundSymbol) -> bool:
+    """Whether an aten operation is known to return the storage of what it reads: by its schema, or undeclared."""
+    schema = schema_of(operation)
+    if schema is None:
+        return False
+    return schema.name in UNDECLARED_VIEWS or any(result.alias_info is not None for result in schema.returns)
+
+
+def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
+    """The schema of the operator that a bound symbol calls; None for what is no operator."""
+    target = operation.symbol.target
+    return SCHEMAS.get(target, target._schema) if isinstance(target, torch._ops.OpOverload) else None
+
+
+def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:
+    """The tensors that an aten operation writes to, as its schema says."""
+    schema = schema_of(operation)
+    if schema is None or not schema.is_mutable:
+        return
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            yield from (leaf for leaf in leaves(value) if isinstance(leaf, TensorProxy))

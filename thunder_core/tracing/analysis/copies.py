@@ -1,0 +1,66 @@
+"""Copies in traces with symbolic sizes that are views for some sizes, such as `contiguous`, and where that matters."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from thunder_core.tracing.analysis.aliasing import alias_sets, shares_storage
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+COPIES = ("torch.ops.aten.clone.default", "torch.ops.aten._to_copy.default")
+CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
+
+
+def tells_copies_from_views(trace: Trace) -> bool:
+    """Whether it matters that a copy which a trace makes is a view for some sizes (`contiguous`, `reshape`).
+
+    It does where the copy, or what it is a copy of, is written to from then on, and where the caller gets it, who may
+    write to it.
+    """
+    copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
+    if not copies:
+        return False
+    known = alias_sets(trace.bound_symbols, trace.aliases)
+    copied = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
+    if any(known.representative(proxy.name) in copied for proxy in trace.outputs):
+        return True
+    for bsym in copies:
+        tensors = [proxy.name for proxy in (*bsym.outputs, *bsym.inputs) if isinstance(proxy, TensorProxy)]
+        for first, second in itertools.pairwise(tensors):
+            known.unite(first, second)
+    copying, touched = set(copies), set[str]()
+    for bsym in trace.bound_symbols:
+        if bsym in copying:
+            touched |= {known.representative(out.name) for out in bsym.outputs}
+        if any(known.representative(name) in touched for name in bsym.mutates):
+            return True
+    return False
+
+
+def is_view_for_some_sizes(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol gives a copy of a tensor, for the sizes that it was traced with, but need not for others.
+
+    Copies that it makes for itself, to compute with them, do not count: nobody can write to these.
+    """
+    return bsym.symbol.name not in CLONES and any(out.name in copied_names(bsym.operations) for out in bsym.outputs)
+
+
+def copied_names(operations: Iterable[BoundSymbol]) -> set[str]:
+    """The names that aten operations give to copies, and to what shares memory with these."""
+    names: set[str] = set()
+    for operation in operations:
+        views = shares_storage(operation) and any(proxy.name in names for proxy in operation.inputs)
+        if views or is_copy(operation):
+            names.update(out.name for out in operation.outputs)
+    return names
+
+
+def is_copy(operation: BoundSymbol) -> bool:
+    """Whether an aten operation gives the elements of one tensor as they are, in memory of their own."""
+    if operation.symbol.name not in COPIES:
+        return False
+    copy, original = operation.output, operation.args[0]
+    return isinstance(original, TensorProxy) and (copy.dtype, copy.device) == (original.dtype, original.device)

@@ -1,0 +1,107 @@
+"""Cuts: where to divide a computation so that equal stretches come out and little fusion is lost at their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from thunder_core.tracing.analysis.aliasing import is_view
+from thunder_core.tracing.analysis.repeats import Repeat, find_repeats
+from thunder_core.tracing.analysis.structure import structural_key
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+# Operations that a compiler calls rather than writes: what stands on either side of one is never one kernel.
+EXTERN_CALLS = frozenset(
+    f"torch.ops.aten.{name}"
+    for name in (
+        "mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable",
+        "_scaled_dot_product_flash_attention_for_cpu_backward", "_scaled_dot_product_flash_attention_backward",
+        "_scaled_dot_product_efficient_attention_backward", "_scaled_dot_product_cudnn_attention_backward",
+        "convolution_backward",
+    )
+)  # fmt: skip
+
+
+def is_extern_call(operation: BoundSymbol) -> bool:
+    """Whether an aten operation is called as a whole: products of matrices, convolutions, attention."""
+    return operation.symbol.name.rpartition(".")[0] in EXTERN_CALLS
+
+
+def divided(bsyms: Sequence[BoundSymbol]) -> list[range]:
+    """The places of the bound symbols as stretches: each period of a repeat is one, and what lies between repeats."""
+    cuts = {
+        cut for repeat in find_repeats([structural_key(bsym) for bsym in bsyms]) for cut in _placed(repeat, bsyms).cuts
+    }
+    return [range(start, stop) for start, stop in pairwise(sorted({0, len(bsyms)} | cuts))]
+
+
+def _placed(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
+    """The repeat begun where a cut costs least; of three periods or more it may lose one for that."""
+    window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
+    costs = cut_costs(window)[repeat.period :]
+    allowed = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
+    return repeat.shifted(min(range(allowed), key=lambda by: (costs[by].bytes, by > repeat.slack, costs[by].tensors)))
+
+
+@dataclass
+class Cost:
+    """The cost of a cut: the bytes that one kernel would have kept to itself, and how many tensors cross."""
+
+    bytes: int = 0
+    tensors: int = 0
+
+
+def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
+    """The cost of a cut before each bound symbol, and behind the last."""
+    costs = [Cost() for _ in range(len(bsyms) + 1)]
+    for value in _Values().of(bsyms):
+        for place in range(value.defined_at + 1, value.last_read_at + 1):
+            costs[place].tensors += 1
+        for place in range(value.defined_at + 1, value.last_fusible_read_at + 1):
+            costs[place].bytes += value.bytes
+    return costs
+
+
+@dataclass
+class _Value:
+    """A tensor: the place of the bound symbol that defines it, its bytes, and the place at which it is last read.
+
+    `depth` is the greatest number of extern calls on a way to it. `last_fusible_read_at` is the last place at which an
+    operation reads it that could share a kernel with the one that defines it.
+    """
+
+    defined_at: int
+    depth: int
+    bytes: int
+    last_read_at: int = 0
+    last_fusible_read_at: int = 0
+
+
+@dataclass
+class _Values:
+    """The tensors of some bound symbols by name; a view stands for the tensor that it is a view of."""
+
+    known: dict[str, _Value] = field(default_factory=dict)
+
+    def of(self, bsyms: Sequence[BoundSymbol]) -> Iterable[_Value]:
+        for place, bsym in enumerate(bsyms):
+            for operation in bsym.operations or (bsym,):
+                self._note(operation, place)
+        return {id(value): value for value in self.known.values()}.values()
+
+    def _note(self, operation: BoundSymbol, place: int) -> None:
+        inputs_known = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
+        depth = max((value.depth for value in inputs_known), default=0)
+        for value in inputs_known:
+            value.last_read_at = place
+            if value.depth == depth and not is_extern_call(operation) and not is_view(operation):
+                value.last_fusible_read_at = place
+        for proxy in operation.defines:
+            if is_view(operation) and inputs_known:
+                self.known[proxy.name] = inputs_known[0]
+            elif isinstance(proxy, TensorProxy):
+                self.known[proxy.name] = _Value(place, depth + is_extern_call(operation), proxy.bytes)

@@ -1,0 +1,117 @@
+"""Errors by data: the operations that raise, or do not, by the values of the tensors that they are given.
+
+Such an operation matters where nobody reads its result, since eager PyTorch raises its error all the same.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+# Checks of metadata, which tensors without data have: they are decided when a program is traced.
+CHECK_METADATA = frozenset({"aten::_assert_tensor_metadata"})
+MARKS_FOR_PROFILERS = "profiler::"  # begins the names of operators that tell profilers where a program is
+# Checks that return a tensor, by which the order of operations could be told.
+RETURN_TOKEN = frozenset({"aten::_functional_assert_async", "aten::_functional_assert_scalar"})
+
+# Operators that look for places in memory, probabilities or matrices of a kind, and may find others; in place too.
+RAISE_BY_VALUES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce"),
+        *("gather", "scatter", "scatter_add", "scatter_reduce", "take", "put", "masked_scatter", "segment_reduce"),
+        *("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_renorm", "max_unpool2d"),
+        *("max_unpool3d", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "_ctc_loss"),
+        *("multilabel_margin_loss_forward", "binary_cross_entropy", "repeat_interleave", "bincount", "histc"),
+        *("linalg_eig", "lu_unpack", "_pack_padded_sequence", "histogram", "_histogramdd_bin_edges"),
+        *("_linalg_svd", "linalg_pinv", "linalg_lu_solve", "linalg_ldl_solve", "multinomial", "bernoulli", "normal"),
+        *("poisson", "binomial"),
+    )
+)
+# The classes of the errors that values of tensors lead to, in PyTorch and in Python's operators on numbers.
+LIN_ALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDivisionError, OverflowError)
+# Functions that look at values themselves, which the operations that they do on metadata alone do not tell.
+LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
+# Python's operators on numbers that are computed, which raise where they divide by zero.
+DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
+
+
+def divides_integers(operation: BoundSymbol) -> bool:
+    """Whether an operation gives integers, and what it divides by is zero, or computed and may be."""
+    divisor = second_argument(operation)
+    return gives_integers(operation) and (isinstance(divisor, Proxy) or divisor == 0)
+
+
+def divides_numbers(operation: BoundSymbol) -> bool:
+    """Whether an operation on numbers alone divides by zero, or by what is computed and may be."""
+    divisor = second_argument(operation)
+    is_of_tensors = any(isinstance(proxy, TensorProxy) for proxy in operation.inputs)
+    return not is_of_tensors and (isinstance(divisor, Proxy) or divisor == 0)
+
+
+def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
+    """Whether an operation raises integers to one power that is negative, or computed and may be; tensors may be."""
+    power = second_argument(operation)
+    if power is None or isinstance(power, TensorProxy) or not gives_integers(operation):
+        return False
+    return isinstance(power, Proxy) or power < 0
+
+
+def has_sorter(operation: BoundSymbol) -> bool:
+    """Whether a search is given the places of the sorted elements, which may lie outside."""
+    return operation.kwargs.get("sorter") is not None
+
+
+def second_argument(operation: BoundSymbol) -> Any:
+    """The second positional argument of an operation; None where there is none."""
+    return operation.args[1] if len(operation.args) > 1 else None
+
+
+def gives_integers(operation: BoundSymbol) -> bool:
+    """Whether none of the tensors that an operation gives has numbers with fractions."""
+    tensors = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
+    return not any(one.dtype.is_floating_point or one.dtype.is_complex for one in tensors)
+
+
+# Operators that raise by values for some arguments alone, and whether these are such.
+RAISE_BY_ARGUMENTS: Mapping[str, Callable[[BoundSymbol], bool]] = {
+    **{f"aten::{name}": divides_integers for name in ("div", "floor_divide", "remainder", "fmod")},
+    "aten::pow": raises_integers_to_negative_power,
+    "aten::searchsorted": has_sorter,
+}
+
+
+@cache
+def is_check(target: object) -> bool:
+    """Whether a bound symbol's target is an operator without results, there for its error or for what else it does."""
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    name = target._schema.name
+    if name.startswith(MARKS_FOR_PROFILERS):
+        return False
+    return name in RETURN_TOKEN or (not target._schema.returns and name not in CHECK_METADATA)
+
+
+def may_raise(bsym: BoundSymbol) -> bool:
+    """Whether values of tensors decide that a bound symbol raises, as far as its operations are known to."""
+    target = bsym.symbol.target
+    if target in DIVIDE_NUMBERS and divides_numbers(bsym):
+        return True
+    return target in LOOK_AT_VALUES or any(map(_may_raise, bsym.operations))
+
+
+def _may_raise(operation: BoundSymbol) -> bool:
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    name = target._schema.name.removesuffix("_")
+    by_arguments = RAISE_BY_ARGUMENTS.get(name)
+    return name in RAISE_BY_VALUES or is_check(target) or (by_arguments is not None and by_arguments(operation))

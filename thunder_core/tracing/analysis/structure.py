@@ -1,0 +1,54 @@
+"""Structure: keys of bound symbols by all that decides what they do, apart from the names of their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from types import EllipsisType, NoneType
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.sizes import comparison_keys
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+# Types whose values are alike for every operation where they are equal and of one type.
+PLAIN = frozenset(
+    {NoneType, EllipsisType, bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+
+
+def structural_key(bsym: BoundSymbol) -> Hashable:
+    """A key that is equal for bound symbols that may stand at the same place of two equal stretches."""
+    shape = (bsym.symbol, bsym.executor, _shape(bsym.args), _shape(dict(bsym.kwargs)), _shape(bsym.output))
+    return (*shape, bsym.mutates != (), bsym.ordered)
+
+
+def _shape(tree: Any) -> Hashable:
+    kind = type(tree)
+    if isinstance(tree, TensorProxy):
+        sizes = (comparison_keys(tree.shape), comparison_keys(tree.stride))
+        return (*sizes, tree.dtype, tree.device, tree.requires_grad, tree.is_conj, tree.is_neg)
+    if kind is Proxy:
+        return (Proxy,)
+    if kind is slice:
+        return (slice, _shape((tree.start, tree.stop, tree.step)))
+    if isinstance(tree, tuple | list):
+        return (kind, *(_shape(item) for item in tree))
+    if isinstance(tree, dict):
+        return (dict, *((name, _shape(value)) for name, value in tree.items()))
+    return (kind, repr(tree)) if isinstance(tree, Proxy) else constant_key(tree)
+
+
+def constant_key(value: Any) -> Hashable:
+    """A key that is equal for constants that no operation can tell apart: 1, 1.0 and True differ, and -0.0 and 0.0.
+
+    Of objects of other types nothing is taken on trust, neither their text nor their own equality: each is equal to
+    itself alone, as long as it lives.
+    """
+    kind = type(value)
+    if isinstance(value, torch.SymInt):
+        return (torch.SymInt, value.node.expr)
+    if kind is float or kind is complex:
+        return (kind, repr(value))
+    return (kind, value if kind in PLAIN else id(value))

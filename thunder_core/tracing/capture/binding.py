@@ -1,0 +1,79 @@
+"""The bound symbol of one call of a torch function that has run on fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.tracing.analysis.data_errors import is_check
+from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
+from thunder_core.tracing.capture.call import Call, named_before
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.symbolic.sizes import without_sizes
+from thunder_core.tracing.capture.torch_facts.graph import has_own_memory, memory_of
+from thunder_core.tracing.capture.torch_facts.symbols import is_ordered, parts_of, symbol_of
+from thunder_core.tracing.capture.values import NUMBERS
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+
+class Binding:
+    """Makes the bound symbols of calls, and knows which names those that are recorded have defined.
+
+    `place()` is where the program is; with `symbolic_sizes`, integers in results are known before the trace runs.
+    """
+
+    def __init__(self, tensors: Tensors, place: Callable[[], Place], *, symbolic_sizes: bool) -> None:
+        self._tensors = tensors
+        self._place = place
+        self._symbolic_sizes = symbolic_sizes
+        self._defined: set[str] = set()
+
+    def note(self, bsym: BoundSymbol) -> None:
+        """Take note of a bound symbol that is recorded: what it gives is new no more."""
+        self._defined.update(proxy.name for proxy in bsym.outputs)
+
+    def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
+        """The bound symbol for a call; None for one that made nothing, changed nothing and checks no values."""
+        symbol = symbol_of(function)
+        output_proxies = self._proxies_of(output, call)
+        inputs = [(tensor, self._tensors.proxy(tensor)) for tensor in tensors_in((args, kwargs))]
+        before = {proxy.name: call.before[id(tensor)] for tensor, proxy in inputs if id(tensor) in call.before}
+        mutates = [proxy.name for tensor, proxy in inputs if call.written and memory_of(tensor) in call.written]
+        ordered = call.random or (is_ordered(symbol) and not call.idle)
+        checks = any(is_check(part.symbol.target) for part in call.subsymbols)
+        input_names = {proxy.name for _, proxy in inputs} - before.keys()
+        if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks):
+            return None
+        place, opaque = self._place(), call.opaque or call.valued
+        tensors = self._tensors
+        to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
+        args, kwargs = named_before(to_proxies((args, kwargs)), before)
+        return BoundSymbol(
+            symbol=symbol,
+            args=args,
+            kwargs=kwargs,
+            output=output_proxies,
+            subsymbols=() if opaque else parts_of(function, call.subsymbols),
+            source=place.source,
+            module=place.module,
+            mutates=tuple(before[name].name if name in before else name for name in mutates),
+            ordered=ordered,
+            fresh=opaque and has_own_memory(tensors_in(output), [tensor for tensor, _ in inputs]),
+        )
+
+    def _proxies_of(self, output: Any, call: Call) -> Any:
+        """A result with proxies for tensors, and for numbers where they depend on the values of tensors."""
+        proxies = self._tensors.to_proxies(without_sizes(output) if self._symbolic_sizes else output)
+        return replace_leaves(proxies, self._named_number) if call.valued else proxies
+
+    def _named_number(self, leaf: Any) -> Any:
+        """A name for a number that a bound symbol gives."""
+        return Proxy(self._tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
+
+    def _has_new(self, output_proxies: Any, input_names: set[str]) -> bool:
+        """Whether a result has a name that neither the inputs have nor an earlier bound symbol has defined."""
+        names = (leaf.name for leaf in leaves(output_proxies) if isinstance(leaf, Proxy))
+        return any(name not in input_names and name not in self._defined for name in names)

@@ -1,0 +1,75 @@
+"""The cache of torch calls of one recording: an equal call reuses the bound symbol and the result, under new names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.fakes.memo import CachedCall, cached_call, fresh_fake, rebuilt, signature
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.place import Place
+from thunder_core.tracing.capture.torch_facts.symbols import QUESTIONS
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+class CallCache:
+    """The cached calls of a recording, by their signatures.
+
+    `follow(fake, base)` makes a fake a view of another one in autograd's graph.
+    """
+
+    def __init__(self, tensors: Tensors, follow: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+        self._tensors = tensors
+        self._follow = follow
+        self._calls: dict[Hashable, CachedCall] | None = {}
+
+    def key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
+        """Return the key of a call; None for one that cannot be cached."""
+        if self._calls is None or function in QUESTIONS:
+            return None
+        return signature(function, args, kwargs, self._tensors.describe)
+
+    def find(self, key: Hashable | None) -> CachedCall | None:
+        """Return the cached call of a key, if there is one."""
+        return self._calls.get(key) if self._calls and key is not None else None
+
+    def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
+        """Cache a call, if possible."""
+        named = [(tensor, self._tensors.proxy(tensor)) for tensor in read]
+        call = cached_call(bsym, named, output, self._tensors.proxy)
+        if call is not None and self._calls is not None:
+            self._calls[key] = call
+
+    def clear(self) -> None:
+        """Drop all calls, since equal calls may do something else from now on."""
+        if self._calls:
+            self._calls.clear()
+
+    def disable(self) -> None:
+        """Cache no calls from now on, since signatures do not tell tensors apart any more."""
+        self._calls = None
+
+    def replay(
+        self, call: CachedCall, read: list[torch.Tensor], place: Callable[[], Place]
+    ) -> tuple[BoundSymbol | None, Any]:
+        """Return the bound symbol of a cached call, with these tensors and at a place, and its result, as fakes."""
+        names: dict[str, Proxy] = {}
+        fakes: dict[int, torch.Tensor] = {}
+        for (old, proxy), tensor in zip(call.read, read, strict=True):
+            names[proxy.name] = self._tensors.proxy(tensor)
+            fakes[id(old)] = tensor
+        for proxy in call.intermediates:
+            names[proxy.name] = proxy.named(self._tensors.next_name())
+        for output, old in zip(call.made, call.fresh, strict=True):
+            fake = fakes[id(old)] = fresh_fake(output, read, self._tensors.mode)
+            if output.follows and output.view_of is not None:
+                self._follow(fake, read[output.view_of])
+            names[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
+        bsym = call.bsym
+        if bsym is not None:
+            here = place()
+            bsym = bsym.renamed(names, at=(here.source, here.module))
+        return bsym, rebuilt(call.result, fakes)

@@ -1,0 +1,94 @@
+"""Errors by data that a program may catch: at which lines, and what an operation raises in the call that is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from thunder_core.foundation.errors import SourceLine, ThunderError
+from thunder_core.tracing.analysis.data_errors import may_raise
+from thunder_core.tracing.capture.data_dependent import DataDependentValues
+from thunder_core.tracing.capture.failures import located
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.symbolic.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.capture.values import Unknowable
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.objects import expect_error
+
+
+class CaughtErrors:
+    """The operations around which a program catches errors, which the values of tensors decide.
+
+    Such an operation is recorded as one that raises nothing. Where it does in a call, the program is traced once more:
+    at `lines_that_raised` operations are run on the values of the call, and what they raise is raised while tracing.
+    `lines` are those that may raise and be caught, as far as `is_caught()` tells.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        values: DataDependentValues,
+        line: Callable[[], SourceLine | None],
+        emit: Callable[[BoundSymbol], None],
+    ) -> None:
+        self.lines: set[SourceLine] = set()
+        self.lines_that_raised: frozenset[SourceLine] = frozenset()
+        self.is_caught: Callable[[], bool] = lambda: False
+        self._tensors = tensors
+        self._values = values
+        self._line = line
+        self._emit = emit
+
+    def note(self, bsym: BoundSymbol) -> None:
+        """Note the line of a recorded bound symbol that may raise by values, if the program may catch that."""
+        if may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE:
+            self._note_line(bsym.source)
+
+    def _note_line(self, line: SourceLine | None) -> None:
+        if line is not None and line not in self.lines and self.is_caught():
+            self.lines.add(line)
+
+    @contextmanager
+    def expecting(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Iterator[None]:
+        """While an operation runs on the values of the call: what it raises is checked at each call, and raised."""
+        self._note_line(self._line())
+        try:
+            yield
+        except ThunderError:
+            raise
+        except Exception as error:
+            self._expect(error, function, args, kwargs)
+            raise located(error.with_traceback(None), self._line()) from None
+
+    def is_at_line_that_raised(self) -> bool:
+        """Whether the program is at a line that has raised before: numbers have their values there."""
+        return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
+
+    def raise_as_in_call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Raise what an operation raises in the call that is traced, at a line that has raised before.
+
+        A bound symbol checks that the operation raises the same at each call. An operation whose values cannot be had
+        is recorded as one that raises nothing.
+        """
+        if not self.is_at_line_that_raised():
+            return
+        try:
+            self._values.evaluate(function, lambda: self._attempt(function, args, kwargs))
+        except ThunderError:
+            raise
+        except Exception as error:
+            self._expect(error, function, args, kwargs)
+            raise error.with_traceback(None) from None
+
+    def _expect(self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Record that an operation raises this error at each call."""
+        arguments = self._tensors.to_proxies((tuple(args), dict(kwargs)))
+        expected = (function, type(error), str(error), *arguments)
+        self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
+
+    def _attempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Run an operation on the values of the call, if they can be had."""
+        with suppress(Unknowable):
+            self._values.evaluation.call(function, args, kwargs)

@@ -1,0 +1,159 @@
+"""Counts of elements that are not zero, and values of tensors: sizes that the prologue computes, as symbols.
+
+The prologue evaluates one where all that it hangs on is cheap, changes nothing and cannot fail: operations
+that go element by element, views, and sums of inputs. Every other one is a value for which a program is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.torch_facts.indexing import MASKS
+from thunder_core.tracing.capture.values import Evaluation, Unknowable
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.sizes import comparison_keys
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+aten = torch.ops.aten
+MOST_OPERATIONS = 16  # that the prologue computes for one count
+REDUCTIONS = frozenset(
+    {
+        *(aten.sum.default, aten.sum.dim_IntList, aten.any.default, aten.any.dim, aten.all.default, aten.all.dim),
+        *(aten.mean.default, aten.mean.dim, aten.amax.default, aten.amin.default, aten.cumsum.default),
+        *(aten.max.default, aten.min.default),
+    }
+)
+OTHERS = frozenset({aten._to_copy.default, aten.clone.default, aten.arange.default, aten.arange.start_step})
+OF_NONZERO = frozenset({torch.nonzero, torch.Tensor.nonzero, torch.argwhere, torch.Tensor.argwhere})
+OF_MASK = frozenset({torch.masked_select, torch.Tensor.masked_select})
+LEAST = 2  # values for which a size is a symbol: of the others metadata decides more
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """An integer that a tensor tells: in words, as the text of an expression of its name, and as a function of it."""
+
+    words: str
+    text: str
+    of: Callable[[torch.Tensor], Any]
+
+
+COUNT = Quantity("count of elements that are not zero", "int(torch.count_nonzero({}))", torch.count_nonzero)
+VALUE = Quantity("value of a tensor", "{}.item()", torch.Tensor.item)
+SourceOf = Callable[[Quantity, Sequence[BoundSymbol], Proxy, int], Any]
+
+
+@dataclass
+class Counts:
+    """The counts and values of a recording that are sizes; values of tensors are `allowed` to decide.
+
+    `source_of(quantity, bsyms, proxy, value)` gives the source of one, or None for a constant of the program; the
+    `bsyms` make the tensor that tells it from inputs.
+    """
+
+    sizes: SymbolicSizes | None
+    tensors: Tensors
+    evaluation: Evaluation
+    allowed: bool
+    source_of: SourceOf = lambda quantity, bsyms, proxy, value: None
+    symbols: dict[tuple[str, int], torch.SymInt] = field(default_factory=dict)
+
+    @contextmanager
+    def around(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Call
+    ) -> Iterator[None]:
+        """While this lasts, a result with as many elements as are not zero has a symbol for their count, if it can."""
+        counted = counted_tensor(function, args, kwargs) if self.allowed else None
+        size = None if counted is None else self._symbol(counted)
+        if counted is None or size is None or self.sizes is None:
+            yield
+            return
+        call.counted = True
+        counted.nonzero_memo = size  # type: ignore[attr-defined]
+        try:
+            with self.sizes.environment.counting(size):
+                yield
+        except Exception:
+            call.counted = False
+            raise
+
+    def _symbol(self, counted: torch.Tensor) -> torch.SymInt | None:
+        """The symbol of the count of a tensor's elements; None where it is a constant."""
+        if not self.tensors.is_named(counted) or counted.is_inference():
+            return None
+        proxy = self.tensors.proxy(counted)
+        key = proxy.name, counted._version
+        if key not in self.symbols:
+            source, count = self._told(COUNT, proxy) or (None, 0)
+            if source is None or not count or self.sizes is None:
+                return None
+            self.symbols[key] = self.sizes.symbol(source, count, least=1)
+        return self.symbols[key]
+
+    def value(self, maker: BoundSymbol) -> torch.SymInt | None:
+        """The symbol of the integer that a bound symbol takes out of a tensor; None where it is a constant."""
+        if not self.allowed or maker.symbol.target is not torch.Tensor.item:
+            return None
+        key = maker.output.name, 0
+        if key not in self.symbols:
+            source, value = self._told(VALUE, maker.args[0]) or (None, 0)
+            if source is None or self.sizes is None or value < LEAST:
+                return None
+            self.symbols[key] = self.sizes.symbol(source, value)
+        return self.symbols[key]
+
+    def _told(self, quantity: Quantity, proxy: Proxy) -> tuple[Any, int] | None:
+        """The source of what a tensor tells and its value in this call; None where no prologue can compute it."""
+        bsyms = self.evaluation.bsyms_for(proxy)
+        if bsyms is None or len(bsyms) > MOST_OPERATIONS or not all(map(is_cheap, bsyms)):
+            return None
+        if self.evaluation.first_effect() is not None:
+            return None
+        try:
+            tensor = self.evaluation.value(proxy)
+        except Unknowable:
+            return None
+        with apart():
+            value = int(quantity.of(tensor))
+        return self.source_of(quantity, bsyms, proxy, value), value
+
+
+def counted_tensor(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """The tensor of which a call counts the elements that are not zero; None where there is not one alone."""
+    if function is torch.Tensor.__getitem__:
+        indices = tensors_in(args[1])
+        return indices[0] if len(indices) == 1 and indices[0].dtype in MASKS and indices[0].dim() else None
+    if function in OF_NONZERO or (function is torch.where and len([*args, *kwargs]) == 1):
+        return next(iter(tensors_in((tuple(args), dict(kwargs)))), None)
+    if function in OF_MASK:
+        tensors = tensors_in((tuple(args), dict(kwargs)))
+        return tensors[1] if len(tensors) == 2 and have_one_shape(*tensors) else None
+    return None
+
+
+def have_one_shape(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have the same shape for all sizes."""
+    return comparison_keys(one.shape) == comparison_keys(other.shape)
+
+
+def is_cheap(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes nothing, cannot fail for values, and takes time in proportion to memory."""
+    operations = [part.symbol.target for part in bsym.subsymbols] or [bsym.symbol.target]
+    return not (bsym.ordered or bsym.mutates) and all(map(is_cheap_operation, operations))
+
+
+def is_cheap_operation(operation: Any) -> bool:
+    """Whether an operation goes element by element, makes a view, or sums."""
+    if not isinstance(operation, torch._ops.OpOverload) or operation._schema.is_mutable:
+        return False
+    is_view = any(result.alias_info is not None for result in operation._schema.returns)
+    return is_view or torch.Tag.pointwise in operation.tags or operation in REDUCTIONS or operation in OTHERS

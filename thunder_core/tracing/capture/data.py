@@ -1,0 +1,158 @@
+"""The data of a tensor as a whole, which a program takes out as an array of NumPy's or as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.tracing.capture.data_dependent import DataDependentValues
+from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.symbolic.expectations import foreseen
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.objects import digest_of
+from thunder_core.tracing.library.output import node_name
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """An array that the program has of a tensor's data, and what was in it."""
+
+    array: Any
+    tensor: torch.Tensor
+    before: bytes
+
+
+class Data:
+    """The data that a program takes out of tensors; `record(function, args, kwargs)` runs a function on tensors.
+
+    `asked` is told what a real tensor was asked for, and what it answered.
+
+    The values are those of the call that is recorded, and a bound symbol checks at each call that they are the same.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        data_dependent: DataDependentValues,
+        record: Callable[..., Any],
+        asked: Callable[[torch.Tensor, str, object], None],
+    ) -> None:
+        self._asked = asked
+        self._tensors = tensors
+        self._data_dependent = data_dependent
+        self._record = record
+        self._arrays: dict[int, Array] = {}
+        self._owners: dict[int, Any] = {}
+        self.shared: set[int] = set()  # the memory of tensors that arrays share
+
+    def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of a tensor with its values, which a bound symbol of the trace checks."""
+        data_dependent = self._data_dependent
+        with torch._C.DisableTorchFunction():
+            detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
+            proxy = self._tensors.proxy(detached)
+            values = data_dependent.evaluate(function, lambda: data_dependent.evaluation.value(proxy))
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            copied: torch.Tensor = values.detach().clone()
+            digest = digest_of(copied)
+        told = Proxy(self._tensors.next_name())
+        data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, told))
+        bsym = data_dependent.bsyms[-1]
+        data_dependent.asking.append(replace(bsym, symbol=symbol_of(function)))
+        data_dependent.emit(foreseen(bsym, told, digest))
+        return copied
+
+    # ---- arrays ---------------------------------------------------------------------------------------------
+
+    def array(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
+        """`tensor.numpy()`: an array that shares memory with the tensor, which neither of them may be written to."""
+        fake = self._tensors.fake(tensor)
+        if not force and (fake.requires_grad or fake.is_conj() or fake.is_neg()):
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                like = marked(torch.empty(0, dtype=fake.dtype), is_conj=fake.is_conj(), is_neg=fake.is_neg())
+                return like.requires_grad_(fake.requires_grad).numpy()  # raises what eager raises
+        values = self.values(torch.Tensor.numpy, tensor)
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            array = values.numpy(force=force)
+        self._arrays[id(array)] = Array(array, tensor, array.tobytes())
+        self._owners[id(array.base)] = array.base
+        self.shared.add(memory_of(fake))
+        return array
+
+    def converted(self, tensor: torch.Tensor, dtype: Any = None) -> Any:
+        """`tensor.__array__(dtype)`, by which NumPy makes an array of a tensor."""
+        array = self.array(tensor)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def tensor_of(self, array: Any) -> torch.Tensor | None:
+        """The tensor that an array of the program shares its memory with, if it is one that a tensor gave."""
+        known = self._arrays.get(id(array))
+        return None if known is None else known.tensor
+
+    def owns(self, root: Any) -> bool:
+        """Whether an array whose memory belongs to this object shares it with a tensor."""
+        return id(root) in self._owners
+
+    def require_unwritten(self) -> None:
+        """Raise `CannotReplay` where the program wrote to an array that shares memory with a tensor."""
+        for known in self._arrays.values():
+            if known.array.tobytes() != known.before:
+                raise CannotReplay(
+                    "the program writes to a NumPy array that shares memory with a tensor, which cannot be replayed",
+                    fix="write to the tensor, or to a copy of the array",
+                )
+
+    # ---- texts ----------------------------------------------------------------------------------------------
+
+    def text(self, tensor: torch.Tensor, **options: Any) -> str:
+        """`repr(tensor)`: of its values, with what autograd knows of it."""
+        values, fake = self.values(torch.Tensor.__repr__, tensor), self._tensors.fake(tensor)
+        kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
+        node = self.node_of(tensor) if fake.requires_grad else ""
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            dressed = values.as_subclass(kind).requires_grad_(fake.requires_grad)
+            text = torch.Tensor.__repr__(dressed, **options)  # type: ignore[no-untyped-call]
+        head, mark, tail = text.rpartition("requires_grad=True")
+        return f"{head}grad_fn=<{node}>{tail}" if node and mark else text
+
+    def requires_grad(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor requires a gradient as the program is now."""
+        return self._tensors.fake(tensor).requires_grad
+
+    def node_of(self, tensor: torch.Tensor) -> str:
+        """The name of a tensor's node in autograd's graph, empty for a leaf; that of one from outside is guarded."""
+        node: Any = self._tensors.fake(tensor).grad_fn
+        if self._tensors.is_outside(tensor) and (node is None or isinstance(node, FROM_OUTSIDE)):
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                node = tensor.grad_fn
+            self._asked(tensor, *(("is_leaf", True) if node is None else ("grad_fn.name()", node.name())))
+        return "" if node is None else node_name(node)
+
+    def formatted(self, tensor: torch.Tensor, specification: str) -> str:
+        """`format(tensor, specification)`: of a number as that number's, of others without a specification."""
+        kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
+        if self._tensors.fake(tensor).dim() == 0 and kind is torch.Tensor:
+            return format(self._record(torch.Tensor.item, (tensor,), {}), specification)
+        if specification:
+            raise TypeError(f"unsupported format string passed to {kind.__name__}.__format__")
+        head = "Parameter containing:\n" if kind is torch.nn.Parameter else ""
+        return head + self.text(tensor)
+
+
+DATA: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.Tensor.numpy: Data.array,
+    torch.Tensor.__array__: Data.converted,
+    torch.Tensor.__repr__: Data.text,
+    torch.Tensor.__format__: Data.formatted,
+}

@@ -1,0 +1,65 @@
+"""Values of tensors that a program asks for: their evaluation in this call, and the checks that they stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.symbolic.expectations import foreseen
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.capture.values import Evaluation, Unknowable
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+
+@dataclass
+class DataDependentValues:
+    """Values that the program asks for, where that is `allowed`; `asking` are the bound symbols that gave it values.
+
+    `bsyms` are the bound symbols of the recording so far; `emit(bsym)` appends one, and `fail(function, error)` returns
+    the error for an operation whose value cannot be computed while tracing.
+    """
+
+    evaluation: Evaluation
+    bsyms: Sequence[BoundSymbol]
+    emit: Callable[[BoundSymbol], None]
+    fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
+    allowed: bool
+    asking: list[BoundSymbol] = field(default_factory=list)
+
+    def number(self, proxy: Proxy) -> Any:
+        """Return the value of a number or of a condition in this call, and record a check that it stays the same."""
+        self._require_repeatable(torch.Tensor.item)
+        bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
+        value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
+        self.asking.append(bsym)
+        self.emit(foreseen(bsym, proxy, value))
+        return value
+
+    def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        """Return the result of a function on the values that its arguments have in this call."""
+        self._require_repeatable(function)
+        call.valued = True
+        result, written = self.evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
+        call.written.update(map(memory_of, written))
+        return result
+
+    def _require_repeatable(self, function: Callable[..., Any]) -> None:
+        """Raise if an earlier call has effects that could not be undone where a check after it fails."""
+        before = self.evaluation.first_effect()
+        if before is not None:
+            raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be undone, is called before"))
+
+    def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
+        """Return the result of evaluating bound symbols of the recording; raises where that is not allowed or fails."""
+        if not self.allowed:
+            raise self.fail(function, None)
+        try:
+            return compute()
+        except Unknowable as reason:
+            raise self.fail(function, reason) from reason

@@ -1,0 +1,1 @@
+"""Tensors without data, and how PyTorch's functions run on them."""

@@ -1,0 +1,24 @@
+"""Device guards: functions whose C++ makes a tensor's GPU current, which fails where PyTorch was built without CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.fakes.tensors import tensors_in
+
+NOWHERE = torch.device("meta")  # a device that needs no guard
+DEVICE_GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
+
+
+def needs_device_guard(function: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether a function has a device guard that would fail, since this build of PyTorch knows no GPUs.
+
+    The guard of a function in `DEVICE_GUARDED` asks for a tensor's device to make it current. It passes where the
+    answer is `NOWHERE`, and nothing else depends on that answer.
+    """
+    if function not in DEVICE_GUARDED or torch.cuda._is_compiled():
+        return False
+    return any(tensor.device.type == "cuda" for tensor in tensors_in(args))

@@ -1,0 +1,163 @@
+"""Tensors with metadata and no data, one for each real tensor that the program meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_outside
+from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
+from thunder_core.tracing.ir.proxy import TensorProxy
+
+
+def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
+    """A mode in which operations compute metadata alone, and constants are propagated.
+
+    What operations gave before is remembered where sizes are constant. Symbolic ones would be written down and put in
+    again at each call, which takes longer than it saves, and the memory lives as long as their environment.
+    """
+    mode = FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
+    mode.cache_enabled = mode.cache_enabled and environment is None
+    return mode
+
+
+def empty(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor with the metadata of a proxy, without data where a mode sees to that."""
+    tensor = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+    return marked(tensor, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+
+
+def marked(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:
+    """A tensor that was just made, marked as one whose memory is conjugated or negated when it is read."""
+    if is_conj:
+        torch._C._set_conj(tensor, True)
+    if is_neg:
+        torch._C._set_neg(tensor, True)
+    return tensor
+
+
+Layout = tuple[Sequence[Any], Sequence[Any]]  # sizes and strides
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+class Uninitialized(OperationFailed):
+    """The program met a parameter that has no shape yet: it is run in eager, which gives it one."""
+
+
+def handle_of(fake: torch.Tensor, kind: type) -> torch.Tensor:
+    """A tensor of a class that stands for a fake wherever classes, attributes and methods matter; it has no data."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        handle: torch.Tensor = torch.Tensor._make_subclass(kind, torch.empty(0, device="meta"), False)
+    return handle
+
+
+def require_traceable(tensor: torch.Tensor) -> None:
+    """Raise `OperationFailed` where no fake can stand for the tensor, with the actual reason."""
+    if is_wrapper(tensor):
+        raise Wrapped("a tensor that wraps others cannot be traced", fix="leave the part that uses it uncompiled")
+    for is_met, what, fix in OBSTACLES:
+        if is_met(tensor):
+            shown = type(tensor).__name__
+            raise (Uninitialized if is_met is torch.nn.parameter.is_lazy else OperationFailed)(
+                what.format(kind=shown, layout=getattr(tensor, "layout", "")), fix=fix
+            )
+
+
+def dispatches(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's class decides itself what PyTorch's operations do with it."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
+    (
+        torch.nn.parameter.is_lazy,
+        "the program uses a parameter or buffer that has no shape yet (of a lazy module), which cannot be traced",
+        "run the module once on an input before you compile it, so that its shapes are known",
+    ),
+    (
+        torch._C._functorch.is_functorch_wrapped_tensor,
+        "a tensor inside a transform of torch.func (vmap, grad, jvp) that was called from outside cannot be traced",
+        "call the transform inside the compiled program, or keep the function that it calls uncompiled",
+    ),
+    (
+        dispatches,
+        "a {kind} cannot be traced: the `__torch_dispatch__` of this subclass of torch.Tensor defines its operations",
+        "leave the part that uses it uncompiled, or pass the inner tensor (dequantized, or to_local())",
+    ),
+    (
+        lambda tensor: tensor.layout is not torch.strided and tensor.layout not in SPARSE,
+        "a {kind} with layout {layout} cannot be traced",
+        "convert it to a dense torch.Tensor before the call",
+    ),
+)
+
+
+class Storages:
+    """For the storage of each real tensor one without data, so that fakes share memory where their tensors do."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, torch.UntypedStorage] = {}
+
+    def like(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        """The storage without data that stands for a real one."""
+        known = self._known.get(storage._cdata)
+        if known is None:
+            size = storage.nbytes()
+            known = torch.empty(size, dtype=torch.uint8, device="meta").untyped_storage()
+            self._known[storage._cdata] = known
+        return known
+
+
+def fake_of(
+    tensor: torch.Tensor,
+    mode: FakeTensorMode,
+    storages: Storages,
+    device: torch.device | None = None,
+    layout: Layout | None = None,
+) -> torch.Tensor:
+    """A fake tensor with the metadata of a real one, on its device or another, as much a leaf of autograd as that.
+
+    Sizes, strides, the place in a storage and the version are kept. (FakeTensorMode.from_tensor does the same ten times
+    slower: it also keeps the tensors that a view is a view of.)
+    """
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
+        require_traceable(tensor)
+        if tensor.layout in SPARSE:
+            return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
+        if layout is None:
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+            storage = storages.like(tensor.untyped_storage())
+            meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        else:
+            meta = strided_at(int(tensor.storage_offset()), *layout, tensor.dtype)
+        unmarked = FakeTensor(mode, meta, device or tensor.device)
+        fake = marked(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+        if tensor.requires_grad:
+            fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
+        if not (tensor.is_inference() or fake.is_inference()):  # which have no versions
+            torch._C._autograd._unsafe_set_version_counter((fake,), (tensor._version,))
+        return fake
+
+
+def strided_at(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor without data, with this place in a storage that ends with it; sizes and strides may be symbolic."""
+    if not offset:
+        return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = torch.empty(offset + length, dtype=dtype, device="meta")
+    return memory.as_strided(shape, strides, offset).detach()
+
+
+def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
+    """A fake tensor with a proxy's metadata, in memory of its own; autograd does not follow it."""
+    with _disable_current_modes():
+        meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)

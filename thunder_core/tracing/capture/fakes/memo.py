@@ -1,0 +1,169 @@
+"""A cached call of a torch function, and its key: calls with equal signatures do the same, under other names.
+
+The result of an operation depends on the operation, its constants and the metadata of its tensors. Models repeat
+their layers, so nearly every call of a trace has been seen before; a call that is looked up here costs a tenth of
+running it on fake tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+
+from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import size_for_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves
+
+CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+Metadata = tuple[Hashable, ...]
+Described = tuple[Metadata, int]  # and the identity of a tensor's memory
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that the call returned: its proxy, and which of the tensors that it was given it shares memory with.
+
+    `follows`: to autograd too it is a view of that one, so that writing to one is writing to the other.
+    """
+
+    proxy: TensorProxy
+    view_of: int | None
+    offset: Any
+    follows: bool = False
+
+
+@dataclass(frozen=True)
+class CachedCall:
+    """A call as it was first recorded: its bound symbol, the tensors that it read and made, and its result.
+
+    `intermediates` are the tensors that its aten operations make and that it does not return.
+    """
+
+    bsym: BoundSymbol | None
+    read: tuple[tuple[torch.Tensor, TensorProxy], ...]
+    made: tuple[Made, ...]
+    intermediates: tuple[TensorProxy, ...]
+    result: Any
+
+    @property
+    def fresh(self) -> list[torch.Tensor]:
+        """The tensors of the result that the call made, in the order of `made`."""
+        ids_read = {id(tensor) for tensor, _ in self.read}
+        returned = {id(leaf): leaf for leaf in leaves(self.result) if isinstance(leaf, torch.Tensor)}
+        return [tensor for number, tensor in returned.items() if number not in ids_read]
+
+
+def metadata(proxy: TensorProxy) -> Metadata:
+    """Return the metadata of a tensor by which operations choose what they do with it, as a key."""
+    return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.is_conj, proxy.is_neg, proxy.requires_grad)
+
+
+def signature(
+    function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Described | None]
+) -> Hashable | None:
+    """Return the key of a call, or None where it cannot be cached.
+
+    The key tells one tensor that is passed twice from two tensors, and two that share memory from two that do not.
+    """
+    parts: list[Hashable] = [function]
+    seen: dict[Any, int] = {}
+    return tuple(parts) if _append((args, kwargs), parts, seen, describe) and seen else None
+
+
+def _append(
+    tree: Any, parts: list[Hashable], seen: dict[Any, int], describe: Callable[[torch.Tensor], Described | None]
+) -> bool:
+    """Add a tree's description to the parts; False if something in it cannot be described."""
+    kind = type(tree)
+    if isinstance(tree, torch.Tensor):
+        number = seen.setdefault(id(tree), len(seen))
+        described = describe(tree)
+        if described is None:
+            return False
+        parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
+        return True
+    if isinstance(tree, tuple | list) and not getattr(tree, "__dict__", None):
+        parts.append((kind, len(tree)))
+        return all(_append(item, parts, seen, describe) for item in tree)
+    if kind is dict:
+        parts.append(tuple(tree))
+        return all(_append(item, parts, seen, describe) for item in tree.values())
+    if kind is slice:
+        parts.append(slice)
+        return _append((tree.start, tree.stop, tree.step), parts, seen, describe)
+    if isinstance(tree, torch.SymInt):
+        parts.append((torch.SymInt, tree.node._expr))
+        return True
+    if kind in CONSTANTS or tree is Ellipsis:
+        parts.append((kind, repr(tree) if kind is float or kind is complex else tree))
+        return True
+    return False
+
+
+def cached_call(
+    bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any
+) -> CachedCall | None:
+    """Return a call that drew no random numbers and wrote to nothing, for the cache; None if its result is unusual."""
+    if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _plain(output):
+        return None
+    if not all(leaf.layout is torch.strided for leaf in leaves(output) if isinstance(leaf, torch.Tensor)):
+        return None  # sparse tensors have no storage
+    ids_read = {id(tensor) for tensor, _ in read}
+    returned = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}
+    tensors = [tensor for identity, tensor in returned.items() if identity not in ids_read]
+    if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
+        return None
+    outputs = tuple(_made(tensor, [tensor_read for tensor_read, _ in read], proxy_of(tensor)) for tensor in tensors)
+    if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in outputs if m.view_of is None):
+        return None  # results that share memory with each other
+    outer = {proxy.name for _, proxy in read} | {made.proxy.name for made in outputs}
+    inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
+    if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
+        return None  # it used a tensor that autocast had cast for another call
+    return CachedCall(bsym, tuple(read), outputs, tuple(inner.values()), output)
+
+
+def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
+    """Describe a result, with the first of the tensors read that it is a view of, or else shares memory with."""
+    storage, base = tensor.untyped_storage()._cdata, tensor._base
+    sharing = [number for number, tensor_read in enumerate(read) if tensor_read.untyped_storage()._cdata == storage]
+    viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
+    place = next(iter(viewed or sharing), None)
+    return Made(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))
+
+
+def _plain(output: Any) -> bool:
+    """Whether a result consists of exact tuples and lists, which can be rebuilt."""
+    if isinstance(output, tuple | list):
+        return type(output) in (tuple, list, torch.Size) and all(_plain(item) for item in output)
+    return True
+
+
+def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
+    """Return a fake tensor like one that a cached call made; a view shares its base's storage again."""
+    proxy = output.proxy
+    with no_dispatch():
+        if output.view_of is None:
+            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        else:
+            storage = read[output.view_of].untyped_storage()
+            meta = torch.empty(0, dtype=proxy.dtype, device="meta")
+            meta.set_(storage, 0, (0,), (1,))  # given symbolic sizes, `set_` would ask whether they are contiguous
+            meta.as_strided_(proxy.shape, proxy.stride, output.offset)
+        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+
+
+def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
+    """Return a cached result with its tensors replaced by fresh ones."""
+    if isinstance(result, torch.Tensor):
+        return fakes[id(result)]
+    if type(result) in (tuple, list):
+        return type(result)(rebuilt(item, fakes) for item in result)
+    return result

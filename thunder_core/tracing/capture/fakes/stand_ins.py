@@ -1,0 +1,65 @@
+"""Stand-ins: plain tensors with the metadata of a recording's, for another program that is traced on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_outside
+from thunder_core.tracing.ir.proxy import tensor_proxy
+
+
+class StandIns:
+    """Plain tensors, one for each tensor of a recording, that share memory where those do.
+
+    A tensor from outside that is still what it was stands for itself. No data is ever read of the others.
+    """
+
+    def __init__(self, tensors: Tensors, device: torch.device | None = None) -> None:
+        self._tensors = tensors
+        self._device = device
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._behind: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The stand-in of a tensor of the program."""
+        if id(tensor) not in self._stand_ins:
+            stand_in = self._new(tensor)
+            self._stand_ins[id(tensor)] = (tensor, stand_in)
+            self._behind[id(stand_in)] = (stand_in, tensor)
+        return self._stand_ins[id(tensor)][1]
+
+    def behind(self, stand_in: torch.Tensor) -> torch.Tensor | None:
+        """The tensor of the program that a plain one stands for, if it does."""
+        pair = self._behind.get(id(stand_in))
+        return None if pair is None else pair[1]
+
+    def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Let a tensor with data stand for one of the program."""
+        self._stand_ins[id(tensor)] = (tensor, value)
+        self._behind[id(value)] = (value, tensor)
+
+    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
+        fake = self._tensors.fake(tensor)
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            if fake is not tensor and replace(tensor_proxy("", fake), device=tensor.device) == tensor_proxy("", tensor):
+                return tensor
+            stand_in = torch.empty(0, dtype=fake.dtype, device=self._device or fake.device)
+            stand_in.set_(self._storage(fake), fake.storage_offset(), fake.shape, fake.stride())
+            marked(stand_in, is_conj=fake.is_conj(), is_neg=fake.is_neg())
+            if not fake.requires_grad:
+                return stand_in
+            return stand_in.requires_grad_(True) if fake.is_leaf else followed_from_outside(stand_in)
+
+    def _storage(self, fake: torch.Tensor) -> torch.UntypedStorage:
+        """Memory of the size of a fake's; what is not touched takes none of the machine's."""
+        storage = fake.untyped_storage()
+        if storage._cdata not in self._storages:
+            memory = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=self._device or fake.device)
+            self._storages[storage._cdata] = memory.untyped_storage()
+        return self._storages[storage._cdata]

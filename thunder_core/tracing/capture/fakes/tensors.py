@@ -1,0 +1,273 @@
+"""The tensors of one recording: real ones as handles, the fakes that stand in for them, and their proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from thunder_core.tracing.capture.fakes.fake import Layout, Storages, fake_like, fake_of, handle_of, new_mode
+from thunder_core.tracing.capture.fakes.memo import Described, Metadata, metadata
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, number_of
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.tracing.ir.sizes import size_for_trace
+from thunder_core.tracing.ir.tree import leaves, replace_leaves, replace_leaves_in_plain
+
+ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
+
+
+PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+# What classes have of their own that no line of a trace calls.
+CLASS_MACHINERY = frozenset(
+    f"__{name}__"
+    for name in (
+        *("doc", "dict", "module", "weakref", "annotations", "slots", "firstlineno", "static_attributes", "hash"),
+        *("new", "init", "init_subclass", "repr", "reduce_ex", "torch_function", "torch_dispatch"),
+    )
+)
+TENSOR_NAMES = frozenset(dir(torch.Tensor)) - CLASS_MACHINERY
+
+
+class Tensors:
+    """The tensors of a recording: every real one has one fake, every fake one proxy, for as long as this lives.
+
+    `name_input(tensor)` is asked for the name of a real tensor that is met for the first time, `device_of(tensor)` for
+    the device that it is taken to be on.
+    """
+
+    def __init__(
+        self,
+        name_input: Callable[[Any], str],
+        device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        sizes: SymbolicSizes | None = None,
+        environment: TraceShapeEnv | None = None,
+    ) -> None:
+        self.sizes = sizes
+        self.mode = new_mode(environment)
+        self._storages = Storages()
+        self.objects: dict[int, tuple[Any, Proxy]] = {}
+        self._made: dict[int, tuple[Any, Proxy]] = {}
+        self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
+        self._handles: dict[int, torch.Tensor] = {}  # by their own identities
+        self._shown: dict[int, torch.Tensor] = {}  # by those of their fakes
+        self._name_input = name_input
+        self._device_of = device_of
+        self._fakes: dict[int, torch.Tensor] = {}
+        self.reals: dict[int, torch.Tensor] = {}
+        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
+        self._memories: dict[str, int] = {}  # by the names of all proxies, past ones too
+        self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by the identity of the result
+        self._count = 0
+
+    def next_name(self) -> str:
+        """A name that no result has yet."""
+        self._count += 1
+        return f"t{self._count - 1}"
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor has met an operation, or came out of one."""
+        return id(tensor) in self._fakes or id(tensor) in self._proxies
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake behind a real tensor, made on first sight; a fake itself."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        fake = self._fakes.get(id(tensor))
+        if fake is None:
+            fake = self._fakes[id(tensor)] = fake_of(
+                tensor, self.mode, self._storages, self._device_of(tensor), self._layout_of(tensor)
+            )
+            proxy = tensor_proxy(self._name_input(tensor), fake)
+            proxy = self.adopt(fake, replace(proxy, overrides=True) if overrides_methods(type(tensor)) else proxy)
+            self.reals[id(fake)] = tensor
+            self.inputs[id(tensor)] = (tensor, proxy)
+        return fake
+
+    def _layout_of(self, tensor: torch.Tensor) -> Layout | None:
+        """The sizes and strides of a real tensor, with symbols for what differs from call to call, if a size does."""
+        return None if self.sizes is None else self.sizes.layout_of(tensor)
+
+    def in_call(self, tree: Any) -> Any:
+        """Nested values with the numbers that symbolic ones are in the call that is traced."""
+        sizes = self.sizes
+        if sizes is None:
+            return tree
+
+        def value(leaf: Any) -> Any:
+            is_float = isinstance(leaf, torch.SymFloat) and not isinstance(leaf, SymbolicNumber)
+            return sizes.in_call(leaf) if is_float or isinstance(leaf, torch.SymInt) else leaf
+
+        return replace_leaves(tree, value)
+
+    def is_outside(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor was there before the program: it is neither a fake nor the handle of one."""
+        return not isinstance(tensor, FakeTensor) and id(tensor) not in self._handles
+
+    def handle(self, fake: torch.Tensor, kind: type) -> torch.Tensor:
+        """A tensor of a class of its own, which the program holds in place of a fake: a parameter, or a subclass."""
+        handle = handle_of(fake, kind)
+        self._fakes[id(handle)] = fake
+        self._handles[id(handle)] = self._shown[id(fake)] = handle
+        return handle
+
+    def is_shown(self, fake: torch.Tensor) -> bool:
+        """Whether the program holds a tensor in place of this fake."""
+        return id(fake) in self.reals or id(fake) in self._shown
+
+    def object(self, value: Any) -> Proxy:
+        """The proxy of what is no tensor and yet an input, a generator; made on first sight."""
+        known = self._made.get(id(value)) or self.objects.get(id(value))
+        if known is None:
+            known = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
+        return known[1]
+
+    def made_object(self, value: Any) -> Proxy:
+        """The proxy of an object that the program makes."""
+        self._made[id(value)] = (value, Proxy(self.next_name()))
+        return self._made[id(value)][1]
+
+    def made_tensor(self, proxy: TensorProxy) -> torch.Tensor:
+        """A tensor for a proxy that a bound symbol defines without running."""
+        fake = fake_like(proxy, self.mode)
+        self.adopt(fake, proxy)
+        return fake
+
+    def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
+        """Let the proxy stand for the fake."""
+        offset = fake.storage_offset() if fake.layout is torch.strided else 0
+        if type(offset) is not int:
+            offset = size_for_trace(offset)
+        memory = self._memories[proxy.name] = memory_of(fake)
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory)
+        return proxy
+
+    def proxy(self, fake: torch.Tensor) -> TensorProxy:
+        """The proxy of a fake, made and named on first sight."""
+        known = self._proxies.get(id(fake))
+        return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
+
+    def renew(self, fake: torch.Tensor) -> TensorProxy:
+        """Another proxy for a fake that got other metadata in place."""
+        return self.adopt(fake, tensor_proxy(self.next_name(), fake))
+
+    def note_detached(self, result: torch.Tensor, source: torch.Tensor) -> None:
+        """Note that a tensor is another one detached."""
+        self._detached[id(result)] = (result, source)
+
+    def saved_result(self, leaf: Any) -> Any:
+        """The result of an operation that a tensor stands for in a backward pass; anything else as it is.
+
+        An operation whose backward reads its own result saves it detached, and autograd gives the saved tensor the
+        place of the result in its graph when the backward reads it. So a derivative of the backward is one of the
+        result, which the detached tensor would cut off.
+        """
+        source = leaf
+        while (link := self._detached.get(id(source))) is not None:
+            source = link[1]
+        if source is leaf or leaf.grad_fn is None:
+            return leaf
+        is_saved = leaf.grad_fn is source.grad_fn and leaf.output_nr == source.output_nr
+        return source if is_saved else leaf
+
+    def fakes(self) -> Iterator[torch.Tensor]:
+        """The tensors without data that have a proxy."""
+        return (known[0] for known in self._proxies.values())
+
+    def latest(self) -> Iterator[torch.Tensor]:
+        """The tensors without data that have a proxy, those that were made last first."""
+        return (known[0] for known in reversed(self._proxies.values()))
+
+    def made(self, value: Any) -> Proxy | None:
+        """The proxy of an object that a bound symbol of the program makes; None for any other."""
+        return self._made[id(value)][1] if id(value) in self._made else None
+
+    def input_names(self) -> frozenset[str]:
+        """The names of the real tensors that were met."""
+        return frozenset(proxy.name for _, proxy in self.inputs.values())
+
+    def memory(self) -> set[int]:
+        """The memory that is there, by the identity of its storages."""
+        return {known[3] for known in self._proxies.values()}
+
+    def memory_of_name(self, name: str) -> int | None:
+        """The identity of the storage of the tensor that has, or had, this name."""
+        return self._memories.get(name)
+
+    def named(self, name: str) -> torch.Tensor | None:
+        """The tensor of the program whose proxy has that name; None if none has."""
+        fake_of_name = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
+        return None if fake_of_name is None else self.reals.get(id(fake_of_name), fake_of_name)
+
+    def is_named(self, fake: torch.Tensor) -> bool:
+        """Whether the fake has a proxy yet."""
+        return id(fake) in self._proxies
+
+    def describe(self, fake: torch.Tensor) -> Described | None:
+        """A key of what decides of a fake what operations do with it, and its memory; None if its value decides too.
+
+        A write may have made a tensor require a gradient that did not when it got its proxy.
+        """
+        known = self._proxies.get(id(fake))
+        if known is None or getattr(fake, "constant", None) is not None or fake.layout is not torch.strided:
+            return None
+        return (*known[2], fake.requires_grad), known[3]
+
+    def to_fake(self, tree: Any) -> Any:
+        """Nested arguments with fakes in place of real tensors."""
+        kind = type(tree)
+        if kind in ATOMS:
+            return tree
+        if kind is tuple:
+            return tuple([self.to_fake(item) for item in tree])
+        if kind is dict:
+            return {key: self.to_fake(item) for key, item in tree.items()}
+        return replace_leaves(tree, lambda leaf: self.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+
+    def to_real(self, output: Any) -> Any:
+        """A result as the program knows it: a tensor that it holds as another object is that object again."""
+        if isinstance(output, torch.Tensor):
+            return self._shown.get(id(output), self.reals.get(id(output), output))
+        if type(output) in (tuple, list):
+            return type(output)([self.to_real(item) for item in output])
+        if type(output) is dict:
+            return {key: self.to_real(item) for key, item in output.items()}
+        return output
+
+    def to_proxies(self, tree: Any) -> Any:
+        """Nested arguments or results with proxies in place of fakes, in plain containers, as PyTorch takes them."""
+        kind = type(tree)
+        if kind is FakeTensor:
+            return self.proxy(tree)
+        if kind in ATOMS:
+            return tree
+        return replace_leaves_in_plain(tree, self._proxied)
+
+    def to_proxies_in_kind(self, tree: Any) -> Any:
+        """Nested arguments with proxies in place of fakes, in containers of their own classes, for Python code."""
+        return replace_leaves(tree, self._proxied)
+
+    def _proxied(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return self.proxy(leaf)
+        if isinstance(leaf, torch.Generator):
+            return self.object(leaf)
+        return leaf.proxy if isinstance(leaf, SymbolicNumber) else number_of(leaf)
+
+
+@cache
+def overrides_methods(kind: type) -> bool:
+    """Whether a subclass of Tensor has methods or attributes of its own in place of Tensor's."""
+    own = [vars(base).keys() for base in kind.__mro__[: kind.__mro__.index(torch.Tensor)]]
+    return kind not in PLAIN_CLASSES and not TENSOR_NAMES.isdisjoint(set().union(*own))
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Each tensor of a tree, once, in order."""
+    return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)}.values())

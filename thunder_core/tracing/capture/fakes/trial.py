@@ -1,0 +1,102 @@
+"""Trying an operation that failed without data on real tensors, to hear what eager PyTorch says of it.
+
+Metadata functions in PyTorch are often written anew in Python: they refuse what the operation refuses, in other words
+and sometimes with another exception.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.memo import CONSTANTS
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+LARGEST = 1 << 26  # bytes of all tensors: what is larger is not worth an error's exact words
+
+
+def eager_error(
+    function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, *, valued: bool
+) -> Exception | None:
+    """The error that the operation raises on copies of real tensors; None if it raises nothing, or cannot be tried.
+
+    Fakes that stand for no real tensor become zeros; with `valued` nothing is tried then, for the error may depend on
+    values.
+    """
+    fakes = tensors_in((args, kwargs))
+    args, kwargs = tensors.in_call((args, kwargs))
+    reals = [tensors.reals.get(id(fake)) for fake in fakes]
+    known = [real for real in reals if real is not None]
+    if not _can_be_tried([*fakes, *known], (args, kwargs), tensors) or (valued and len(known) < len(fakes)):
+        return None
+    with apart():
+        pairs = zip(fakes, reals, strict=True)
+        copies = {id(fake): _copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
+        args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
+        try:
+            function(*args, **kwargs)
+        except Exception as error:
+            return error.with_traceback(None)
+    return None
+
+
+def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: Any, tensors: Tensors) -> bool:
+    """Whether nothing but memory of moderate size is needed."""
+    plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
+    here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors_taken)
+    return (
+        plain
+        and here
+        and sum(tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in tensors_taken) <= LARGEST
+    )
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Away from the recording, leaving no trace in warnings or in the random number generator."""
+    with (
+        out_of_inference_mode(),
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        temporarily_clear_interpreter_stack(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        state = torch.get_rng_state()
+        try:
+            yield
+        finally:
+            torch.set_rng_state(state)
+
+
+@contextmanager
+def out_of_inference_mode() -> Iterator[None]:
+    """With autograd off in place of inference mode, whose tensors do not tell whether they were written to."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
+    """A tensor with the values of the real one, or zeros; the failed attempt may have changed the fake's own shape."""
+    source = fake if real is None else real
+    size, offset = tensors.in_call((source.untyped_storage().nbytes(), source.storage_offset()))
+    memory = torch.zeros(size, dtype=torch.uint8).untyped_storage()
+    if real is not None:
+        memory.copy_(real.untyped_storage())
+    copy = torch.empty(0, dtype=proxy.dtype)
+    copy.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
+    marked(copy, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+    copy.requires_grad_(proxy.requires_grad)
+    return copy if fake.is_leaf else copy.clone()

@@ -1,0 +1,280 @@
+"""Gradients while recording: PyTorch's autograd engine runs on fakes, and `.grad` is what it will be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.hooks import BackwardHook
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
+from thunder_core.tracing.capture.torch_facts.compiled_call import require_taken_apart
+from thunder_core.tracing.capture.torch_facts.graph import (
+    Node,
+    copied,
+    executed,
+    graph_of,
+    has_layout_of,
+    leaves_of,
+    memory_of,
+    shared_memory,
+)
+
+GET, SET, DELETE = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__set__", "__delete__"))
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Hooks of a leaf: called with its gradient before it is accumulated, and with the leaf afterwards."""
+
+    before: Sequence[Callable[[torch.Tensor], Any]] = ()
+    after: Sequence[Callable[[torch.Tensor], Any]] = ()
+
+
+class Outside:
+    """Facts about tensors from outside when the program begins; an acquisition knows more."""
+
+    def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's `.grad`."""
+        return tensor.grad
+
+    def require_leaf(self, tensor: torch.Tensor) -> None:
+        """Make sure that autograd ends at the tensor, now and whenever the trace is used."""
+
+    def hooks(self, tensor: torch.Tensor) -> Hooks:  # noqa: ARG002
+        """The hooks of a leaf."""
+        return Hooks()
+
+
+class Gradients:
+    """`.grad` of the tensors of a recording, and the backward passes that the program runs.
+
+    A pass is PyTorch's own, on fakes, so that its aten operations are recorded. What it finds for the leaves is
+    accumulated here as the engine would do it: the engine copies a gradient that something else holds, and a recorder
+    holds them all. `switch(enabled)` turns autograd on or off, in the trace too, and `begin()` is called before a pass.
+    """
+
+    def __init__(self, tensors: Tensors, switch: Callable[[bool], None], begin: Callable[[], None]) -> None:
+        self.outside = Outside()
+        self.passes = 0
+        self.is_running = False
+        self._tensors = tensors
+        self._switch = switch
+        self._begin = begin
+        self._first: dict[int, torch.Tensor | None] = {}
+        self._spent: dict[int, Node] = {}
+        self.hooks: list[Callable[..., Any]] = []  # that the program has registered itself
+
+    # ---- `.grad` --------------------------------------------------------------------------------------------
+
+    def get(self, tensor: torch.Tensor) -> Any:
+        """The program reads `tensor.grad`."""
+        fake = self._met(tensor)
+        with torch._C.DisableTorchFunction():
+            return self._tensors.to_real(fake.grad)
+
+    def set(self, tensor: torch.Tensor, value: torch.Tensor | None) -> None:
+        """The program sets `tensor.grad`."""
+        fake = self._met(tensor)
+        with torch._C.DisableTorchFunction():
+            fake.grad = None if value is None else self._tensors.fake(value)
+
+    def delete(self, tensor: torch.Tensor) -> None:
+        """The program deletes `tensor.grad`."""
+        self.set(tensor, None)
+
+    def changed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Each outside tensor whose `.grad` is another object than at first, with what it is now."""
+        for tensor, _ in list(self._tensors.inputs.values()):
+            fake = self._tensors.fake(tensor)
+            with torch._C.DisableTorchFunction():
+                now = fake.grad if fake.is_leaf or fake.retains_grad else None  # PyTorch warns of the others
+            if now is self._first.get(id(fake)):
+                continue
+            if id(fake) not in self._first:
+                raise OperationFailed(
+                    "a backward ran where the tracer could not see it",
+                    fix="call backward() in the program itself, or leave this part uncompiled",
+                )
+            yield tensor, self._tensors.to_real(now)
+
+    def _met(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake of a tensor, with the gradient that the tensor has when the program begins."""
+        fake = self._tensors.fake(tensor)
+        if self._tensors.is_outside(tensor) and id(fake) not in self._first:
+            with torch._C.DisableTorchFunction():
+                grad = self.outside.gradient(tensor)
+                fake.grad = None if grad is None else self._tensors.fake(grad)
+                self._first[id(fake)] = fake.grad
+        return fake
+
+    # ---- backward passes ------------------------------------------------------------------------------------
+
+    def backward(
+        self,
+        tensors: Any,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """`torch.autograd.backward`: the gradients of the leaves are accumulated in their `.grad`."""
+        roots = _sequence(self._tensors.to_fake(tensors))
+        with torch._C.DisableTorchFunction():
+            graph = graph_of(roots)
+            reached = self._reached(roots, graph)
+        wanted = reached if inputs is None else _held(inputs)
+        leaves = [self._met(leaf) for leaf in _sequence(wanted)]
+        memory = self._tensors.memory()
+        with self._running(graph, leaves, retain_graph, create_graph):
+            with torch._C.DisableTorchFunction():
+                if not leaves:  # the engine says what is wrong
+                    return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
+                held, cotangents = self._tensors.to_fake((wanted, gradient))
+                gradients = _sequence(
+                    torch.autograd.grad(roots, held, cotangents, retain_graph, create_graph, allow_unused=True)
+                )
+            shared = shared_memory(gradients, memory)
+            for leaf, grad in zip(leaves, gradients, strict=True):
+                if grad is not None:
+                    self._accumulate(leaf, grad, create_graph, shared)
+        return None
+
+    def grad(
+        self,
+        outputs: Any,
+        inputs: Any,
+        grad_outputs: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        **options: Any,
+    ) -> Any:
+        """`torch.autograd.grad`: the gradients are returned."""
+        roots, wanted, cotangents = self._tensors.to_fake((_sequence(outputs), _held(inputs), grad_outputs))
+        leaves = _sequence(wanted)
+        with torch._C.DisableTorchFunction():
+            graph = graph_of(roots)
+            self._reached(roots, graph, but=leaves)
+        with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
+            gradients = torch.autograd.grad(roots, wanted, cotangents, retain_graph, create_graph, **options)
+        return self._tensors.to_real(gradients)
+
+    def functions_called(self, tensors: Any) -> list[Callable[..., Any]]:
+        """The program's functions that a pass from these tensors may call: of nodes that it made itself, and hooks."""
+        with torch._C.DisableTorchFunction():
+            nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
+        made = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
+        return [
+            *itertools.chain(*map(called_by, self.hooks)),
+            *(getattr(kind, name) for kind in made for name in ("backward", "vjp")),
+        ]
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the program has run a backward pass of its own, which called its hooks."""
+        return bool(self._spent)
+
+    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
+        """Whether a backward pass freed a part of the graph that the tensor comes from."""
+        with torch._C.DisableTorchFunction():
+            return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
+
+    def _reached(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+        """The leaves that a pass reaches; one that was computed outside, where it would have to go on, is refused."""
+        require_taken_apart(graph)
+        known = set(map(id, but))
+        leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
+        if any(isinstance(node, FROM_OUTSIDE) for node in graph):
+            for tensor, _ in list(self._tensors.inputs.values()):
+                self.outside.require_leaf(tensor)
+        if not all(isinstance(leaf, FakeTensor) for leaf in leaves):
+            raise OperationFailed(
+                "code that is not traced added a node to the autograd graph of a tensor",
+                fix="leave this part uncompiled, or write it with ordinary operations",
+            )
+        reached = [self._tensors.to_real(leaf) for leaf in leaves]
+        for tensor in reached:
+            if self._tensors.is_outside(tensor):
+                self.outside.require_leaf(tensor)
+        return reached
+
+    @contextmanager
+    def _running(self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool) -> Iterator[None]:
+        """A pass: autograd records it if it creates a graph; afterwards the graph is freed if it is not retained."""
+        self._begin()
+        before = torch.is_grad_enabled()
+        self.passes += 1
+        self.is_running = True
+        self._switch(create_graph)
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
+        finally:
+            self._switch(before)
+            self.is_running = False
+        if not (create_graph if retain_graph is None else retain_graph):
+            with torch._C.DisableTorchFunction():
+                self._spent.update((id(node), node) for node in executed(graph, leaves))
+
+    def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
+        """Accumulate as the engine's AccumulateGrad does, with the hooks of the tensor around it.
+
+        Those that come before it the engine has called for a leaf that the program made.
+        """
+        tensor = self._tensors.to_real(leaf)
+        hooks = self.outside.hooks(tensor)
+        hooks = hooks if self._tensors.is_outside(tensor) else Hooks(after=hooks.after)
+        for hook in hooks.before:
+            changed = hook(grad)
+            grad = grad if changed is None else self._tensors.fake(changed)
+        with torch._C.DisableTorchFunction():
+            old = leaf.grad
+            if old is None:
+                taken = not (hooks.before or create_graph or memory_of(grad) in shared) and has_layout_of(grad, leaf)
+                leaf.grad = grad if taken else copied(grad, leaf)
+            elif create_graph:
+                leaf.grad = old + grad
+            else:
+                old.add_(grad)
+        for hook in hooks.after:
+            hook(tensor)
+
+
+def called_by(hook: Any) -> Iterator[Any]:
+    """A hook, and the hooks that one of PyTorch's own functions around them calls."""
+    yield hook
+    for cell in getattr(hook, "__closure__", None) or ():
+        held = cell.cell_contents
+        if isinstance(held, BackwardHook):
+            yield from (*held.user_hooks, *held.user_pre_hooks)
+        elif isinstance(held, FunctionType):
+            yield held
+
+
+def _sequence(tensors: Any) -> tuple[Any, ...]:
+    if isinstance(tensors, torch.Tensor):
+        return (tensors,)
+    return tuple(tensors.values() if isinstance(tensors, Mapping) else tensors)
+
+
+def _held(tensors: Any) -> Any:
+    """Tensors in the form that they were given in, for PyTorch to take or refuse (2.11 takes no dict, 2.13 does)."""
+    return tensors if isinstance(tensors, torch.Tensor | Mapping) else tuple(tensors)
+
+
+AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {
+    GET: Gradients.get,
+    SET: Gradients.set,
+    DELETE: Gradients.delete,
+    torch.Tensor.backward: Gradients.backward,
+    torch.autograd.backward: Gradients.backward,
+    torch.autograd.grad: Gradients.grad,
+}

@@ -1,0 +1,219 @@
+"""Calls of torch functions that take symbolic numbers: numbers from outside, and values of tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.tracing.capture.binding import Binding
+from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.counts import Counts
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.symbolic.expectations import foreseen
+from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicNumber, concrete, numbers_in
+from thunder_core.tracing.capture.symbolic.probed_floats import FloatAsked, Named, may_be_symbol, restrict, stand_ins
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.symbolic_probe import (
+    COUNTS,
+    BackwardOf,
+    ProbeValues,
+    backward_reads_numbers,
+    run_on_floats,
+    run_on_numbers,
+)
+from thunder_core.tracing.capture.torch_facts.symbols import is_ordered
+from thunder_core.tracing.capture.torch_facts.writes import may_write
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
+
+
+class Recording(Protocol):
+    """The recorder, as far as calls that take numbers need it.
+
+    `derivatives_in_progress` counts those that are being taken of what is recorded, and `backward_of` gives the
+    backward of a bound symbol for the names of those that require a gradient.
+    """
+
+    failure: ThunderError | None
+    bound_symbols: list[BoundSymbol]
+    counts: Counts
+    is_differentiating: bool
+    derivatives_in_progress: int
+    backward_of: BackwardOf
+
+    def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one torch function and record it."""
+
+    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with fakes for real tensors."""
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        """Run a function on fakes, noting what it does."""
+
+    def append(self, bsym: BoundSymbol) -> None:
+        """Write down a bound symbol."""
+
+    def emit(self, bsym: BoundSymbol) -> None:
+        """Write down a bound symbol that changes a state."""
+
+
+class NumberCalls:
+    """Runs torch functions of numbers that the trace does not know, on values that stand in for them.
+
+    `has_hidden`: autograd has recorded such a call, and does not see its numbers; `probe_values`: the numbers for which
+    values stood in, in calls whose backward computes with them.
+    """
+
+    def __init__(self, recording: Recording, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
+        self._recording = recording
+        self._tensors = tensors
+        self._numbers = numbers
+        self._binding = binding
+        self._checked: set[str] = set()
+        self.has_hidden = False
+        self.probe_values: ProbeValues = {}
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function of numbers that the trace does not know, with values that stand in for them.
+
+        The values are asked for where they decide what the result looks like, and where autograd records the call, but
+        hides its numbers: where they come from outside, or the program differentiates itself and a backward computes
+        with something else than the number. (PyTorch's autograd records other programs as they run.)
+        """
+        numbers = numbers_in((args, kwargs))
+        args, kwargs = self._recording.faked(args, kwargs)
+        requires_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
+        if self._may_be_symbols(function, numbers):
+            return self._with_float_symbols(function, (args, kwargs), numbers, requires_grad=requires_grad)
+        if (
+            not numbers
+            or self._recording.derivatives_in_progress
+            or (requires_grad and self._hides(function, kwargs, numbers))
+        ):
+            return self._with_values(function, args, kwargs)
+        before = self._recording.failure
+        try:
+            output, call, probe_values = run_on_numbers(function, self._running(function), (args, kwargs), numbers)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self._recording.failure = before
+            return self._with_values(function, args, kwargs)
+        bsym = self._binding.bound(function, args, kwargs, output, call)
+        if requires_grad and self._recording.is_differentiating and bsym is not None:
+            if not self._backward_reads_numbers(bsym, (args, kwargs), probe_values):
+                return self._with_values(function, args, kwargs)
+            self.probe_values |= probe_values
+        self.has_hidden |= requires_grad and not self._recording.is_differentiating
+        if bsym is not None:
+            self._recording.append(bsym)
+        return self._tensors.to_real(output)
+
+    def without_stand_ins(self, tree: Any) -> Any:
+        """Return nested values with those that stand in for symbolic numbers replaced by the numbers."""
+        values = self.probe_values
+        return replace_leaves(tree, lambda leaf: values.get(leaf, leaf) if type(leaf) in (int, float) else leaf)
+
+    def _with_values(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function with the values of its numbers, which are asked for; those that have symbols are these."""
+        arguments = replace_leaves((args, kwargs), self._with_symbol)
+        return self._recording.function(function, *concrete(arguments))
+
+    def _with_symbol(self, leaf: Any) -> Any:
+        """An integer that is computed of values of tensors, in symbols of these; all else as it is."""
+        if not isinstance(leaf, SymbolicNumber) or leaf.kind is not int or leaf.source is not None:
+            return leaf
+        size = self._size(leaf.proxy)
+        return leaf if size is None else size
+
+    def _size(self, number: Any) -> Any:
+        """A number as an expression in symbols of values of tensors; None where one of these has none."""
+        if not isinstance(number, Proxy):
+            return number if type(number) is int else None
+        if isinstance(number, NumberProxy):
+            return number.value
+        maker = next((one for one in reversed(self._recording.bound_symbols) if number in one.outputs), None)
+        if maker is None or maker.symbol.target not in (torch.Tensor.item, *ARITHMETIC):
+            return None
+        if maker.symbol.target in ARITHMETIC:
+            operands = [self._size(one) for one in maker.args]
+            return None if any(one is None for one in operands) else maker.symbol.target(*operands)
+        symbol = self._recording.counts.value(maker)
+        if symbol is not None and number.name not in self._checked:
+            self._checked.add(number.name)
+            self._recording.emit(foreseen(maker, number, number_of(symbol)))
+        return symbol
+
+    def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, Call]]:
+        """A function that runs this one on positional and keyword arguments, and gives its result and what it did."""
+
+        def run(arguments: Any) -> tuple[Any, Call]:
+            call = Call()
+            return self._recording.run(function, arguments[0], arguments[1], call), call
+
+        return run
+
+    def _hides(self, function: Callable[..., Any], kwargs: Any, numbers: Sequence[SymbolicNumber]) -> bool:
+        """Whether autograd, which records a call, does not see its numbers."""
+        outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
+        return outside or (self._recording.is_differentiating and may_write(function, kwargs))
+
+    def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: Any, probe_values: ProbeValues) -> bool:
+        """Whether the backward of a bound symbol computes with its numbers alone, and not with something else."""
+        tensors = [tensor for tensor in tensors_in(arguments) if tensor.requires_grad]
+        requires_grad_names = frozenset(self._tensors.proxy(tensor).name for tensor in tensors)
+        return backward_reads_numbers(bsym, requires_grad_names, probe_values, self._recording.backward_of)
+
+    def _with_float_symbols(
+        self, function: Callable[..., Any], arguments: Any, numbers: Sequence[SymbolicNumber], *, requires_grad: bool
+    ) -> Any:
+        """Run a function of floats from outside with symbols for these; a backward may compute with them.
+
+        Where its C++ takes plain floats it runs on values that stand in for them, and where that cannot be it asks for
+        their values, which are guarded.
+        """
+        sizes = self._numbers.sizes
+        assert sizes is not None
+        symbols = sizes.with_float_symbols(arguments, self._numbers.outside_values)
+        try:
+            with sizes.environment.withholding_floats():
+                return self._recording.function(function, *symbols)
+        except FloatAsked:
+            pass
+        before = self._recording.failure
+        values = [self._numbers.outside_values[number.proxy.name] for number in numbers]
+        floats = [sizes.float_symbol(*pair) for pair in zip(numbers, values, strict=True)]
+        pairs = stand_ins(floats)
+        if pairs is None:
+            return self._recording.function(function, *symbols)
+        keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
+        try:
+            names = Named(list(zip(floats, pairs, strict=True)), number_of)
+            output, call = run_on_floats(self._running(function), arguments, keys, names)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self._recording.failure = before
+            return self._recording.function(function, *symbols)
+        restrict(floats)
+        self.has_hidden |= requires_grad
+        bsym = self._binding.bound(function, symbols[0], symbols[1], output, call)
+        if bsym is not None:
+            (self._recording.emit if is_ordered(bsym.symbol) else self._recording.append)(bsym)
+        return self._tensors.to_real(output)
+
+    def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
+        """Whether numbers are floats from outside that decide a size, or in a program that autograd follows outside."""
+        if self._numbers.sizes is None or not all(
+            number.kind is float and number.source is not None and not number.drawn for number in numbers
+        ):
+            return False
+        finite = all(may_be_symbol(self._numbers.outside_values[number.proxy.name]) for number in numbers)
+        recording = self._recording
+        recorded = (
+            torch.is_grad_enabled() and not recording.is_differentiating and not recording.derivatives_in_progress
+        )
+        return bool(numbers) and finite and (recorded or function in COUNTS)

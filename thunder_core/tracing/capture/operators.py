@@ -1,0 +1,151 @@
+"""The aten operations beneath the torch function that runs: each is run on fakes and noted as a part of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_random, symbol_of
+from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped
+from thunder_core.tracing.capture.torch_facts.writes import (
+    has_out_argument,
+    is_reshaping,
+    out_of_place,
+    written_values,
+)
+from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+QUERIES = frozenset({torch.ops.prim.device.default})
+ALIAS = torch.ops.aten.alias.default
+Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+
+
+class AtenOperations:
+    """Runs the aten operations beneath a torch function on fakes, and notes them as sub-symbols of its call.
+
+    A `TorchDispatchMode` hands each operation to `dispatch`. `faked` returns arguments with fakes for real tensors, and
+    `record` records an operation that C++ issued with no torch function above it.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        faked: Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]],
+        record: Run,
+    ) -> None:
+        self.call: Call | None = None
+        self._tensors = tensors
+        self._faked = faked
+        self._record = record
+        self._without_device = False
+        self._view: torch.Tensor | None = None
+
+    def begin(self, call: Call, *, without_device: bool) -> None:
+        """Note operations under a call from now on; `without_device` says that its tensors are on no device."""
+        self.call = call
+        self._without_device = without_device
+
+    def end(self) -> None:
+        """Note operations under no call."""
+        self.call = None
+        self._without_device = False
+
+    def take_for_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
+        """Make a fake a view of another in autograd's graph, by returning it as the result of `aten.alias`."""
+        self._view = fake
+        try:
+            ALIAS(base)
+        finally:
+            self._view = None
+
+    def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one aten operation on fakes and note it under the torch function that issued it."""
+        if self._view is not None and operator is ALIAS:
+            return self._view
+        if not self._without_device:
+            return self._dispatch(operator, args, kwargs)
+        if operator in QUERIES:
+            return NOWHERE
+        self._without_device = False
+        try:
+            output = self._dispatch(operator, args, kwargs)
+        finally:
+            self._without_device = True
+        if self.call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
+            self.call.opaque = True
+        return output
+
+    def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        call = self.call
+        if operator in LIFTS and call is not None:
+            call.opaque = True
+            return operator(*args, **kwargs)
+        if call is None and operator not in QUERIES:
+            try:
+                with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
+                    return self._record(operator, args, kwargs)
+            except Wrapped:
+                return NotImplemented
+        try:
+            args, kwargs = self._faked(args, kwargs)
+        except Wrapped:
+            return NotImplemented  # which leaves it to them
+        if operator in QUERIES:
+            return operator(*args, **kwargs)
+        assert call is not None
+        return self._run_and_note(call, operator, args, kwargs)
+
+    def _run_and_note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an aten operation on fakes, and add it to the sub-symbols of a call."""
+        unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
+        renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
+        arguments = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
+        plain = out_of_place(operator) if arguments and call.makes(arguments[0][0]) else None
+        output = operator(*args, **kwargs)
+        if plain is not None:
+            self._tensors.renew(args[0])
+        else:
+            self.note(call, operator, args, kwargs)
+        if unknown:
+            call.opaque = True
+            return output
+        args, kwargs = arguments or self._tensors.to_proxies((tuple(args), dict(kwargs)))
+        symbol, results = symbol_of(plain or operator), self._tensors.to_proxies(output)
+        call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
+        return output
+
+    def note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+        """Note what an operation did to memory, to random numbers and to the metadata of tensors.
+
+        Tensors whose metadata has changed get a new name, since a name stands for one tensor with one metadata.
+        """
+        call.random |= is_random(operator, args, kwargs)
+        call.reshapes |= is_reshaping(operator)
+        for written in written_values(operator, args, kwargs):
+            call.written.update(memory_of(tensor) for tensor in tensors_in(written))
+        if is_reshaping(operator):
+            for tensor in tensors_in([*written_values(operator, args, kwargs)]):
+                call.before.setdefault(id(tensor), self._tensors.proxy(tensor))
+                self._tensors.renew(tensor)
+        elif has_out_argument(operator):
+            for tensor in filter(self._tensors.is_named, tensors_in([*written_values(operator, args, kwargs)])):
+                call.reshapes |= self.rename_if_changed(call, tensor)
+
+    def rename_if_changed(self, call: Call, tensor: torch.Tensor) -> bool:
+        """Give a tensor a new name if a write or new data has changed its metadata; return whether that is so."""
+        before = self._tensors.proxy(tensor)
+        with torch._C.DisableTorchFunction():
+            now = replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad)
+        if now == before:
+            return False
+        call.before.setdefault(id(tensor), before)
+        self._tensors.renew(tensor)
+        return True

@@ -1,0 +1,420 @@
+"""The recorder: torch operations as bound symbols, each with the aten operations that it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+
+from thunder_core.foundation.errors import OperationFailed, ThunderError
+from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
+from thunder_core.tracing.capture.binding import Binding
+from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call_cache import CallCache
+from thunder_core.tracing.capture.caught_errors import CaughtErrors
+from thunder_core.tracing.capture.constants import constants_for, forget_constants, has_symbolic_numbers
+from thunder_core.tracing.capture.counts import Counts
+from thunder_core.tracing.capture.data import DATA, Data
+from thunder_core.tracing.capture.data_dependent import DataDependentValues
+from thunder_core.tracing.capture.failures import hides, located, needs_data, needs_value, unrunnable
+from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
+from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
+from thunder_core.tracing.capture.fakes.memo import CachedCall
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.fakes.trial import eager_error
+from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
+from thunder_core.tracing.capture.number_calls import NumberCalls
+from thunder_core.tracing.capture.operators import AtenOperations
+from thunder_core.tracing.capture.place import ForwardPlaces, Place
+from thunder_core.tracing.capture.questions import Questions
+from thunder_core.tracing.capture.shape_changes import ShapeChanges
+from thunder_core.tracing.capture.subclasses import Subclasses, torch_function_classes
+from thunder_core.tracing.capture.symbolic.all_sizes import for_all_sizes
+from thunder_core.tracing.capture.symbolic.calls import OPAQUE
+from thunder_core.tracing.capture.symbolic.composites import COMPOSITES
+from thunder_core.tracing.capture.symbolic.expectations import counted, expected
+from thunder_core.tracing.capture.symbolic.numbers import Numbers, SymbolicNumber, numbers_in, scalar_kind
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
+from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.symbolic_probe import BackwardOf, HiddenNumbers
+from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
+from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
+from thunder_core.tracing.capture.torch_facts.settings import placed
+from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
+from thunder_core.tracing.capture.torch_facts.symbols import (
+    REPLACES_MEMORY,
+    SET_DATA,
+    SET_GRAD,
+    SPARSE_PARTS,
+    VALUE_READERS,
+    is_idle,
+    is_ordered,
+    symbol_of,
+)
+from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
+from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
+from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_in
+from thunder_core.tracing.capture.values import Evaluation
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.tracing.library.objects import with_data
+
+STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
+OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # are recorded without sub-symbols where other calls gave their metadata
+DETACH = torch.ops.aten.detach.default
+ZEROS = torch.ops.aten._efficientzerotensor.default  # tangents of zeros, of a kind that no fake can be
+TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes by itself
+
+
+class Recorder:
+    """Runs torch functions on fake tensors and records them as bound symbols.
+
+    Real tensors are handles: the program may hold them, and each is replaced by its fake when it meets an operation.
+    `place()` returns the program's line and module, and `device_of` the device that a real tensor is taken to be on;
+    `asked` is called with each query of a real tensor and its answer. With `evaluates`, an operation that needs the
+    values of tensors is run on them, and bound symbols of the trace check that its result is the same at each call.
+    `sizes` are the symbols of a program from outside; without it, symbols of given fakes are of the `environment`.
+    """
+
+    def __init__(
+        self,
+        name_input: Callable[[torch.Tensor], str],
+        place: Callable[[], Place],
+        device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
+        evaluates: bool = False,
+        sizes: SymbolicSizes | None = None,
+        environment: TraceShapeEnv | None = None,
+    ) -> None:
+        self.sizes = sizes
+        self.environment = environment if sizes is None else sizes.environment
+        self.tensors = Tensors(name_input, device_of, sizes, self.environment)
+        self.subclasses = Subclasses(self.tensors, self.function)
+        self.bound_symbols = bsyms = list[BoundSymbol]()
+        self.failure: ThunderError | None = None
+        self._questions = Questions(self.tensors, sizes, asked, self._refuse)
+        self.derivatives_in_progress = 0  # how many derivatives are being taken of what is recorded now
+        self.numbers = Numbers(self.tensors.next_name, self._append_here, self._measure)
+        self.numbers.sizes = sizes
+        evaluation = Evaluation(self.tensors, bsyms, self.numbers.outside_values)
+        self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
+        self.caught_errors = CaughtErrors(
+            self.tensors, self.data_dependent, lambda: self._place().source, self._append_here
+        )
+        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
+        self.counts = Counts(sizes, self.tensors, evaluation, evaluates)
+        self.data = Data(self.tensors, self.data_dependent, self.function, asked)
+        self.is_differentiating = False
+        self.met_hidden_numbers = False
+        self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
+        self.gradients = Gradients(self.tensors, self._switch_grad, self._require_differentiable)
+        self._autocast = autocast_state()
+        self._place_of_program = place
+        self._forward = ForwardPlaces()
+        self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
+        self.backward_of: BackwardOf = lambda bsym, followed: None
+        self._operators = AtenOperations(self.tensors, self.faked, self._run_function)
+        self._binding = Binding(self.tensors, self._place, symbolic_sizes=self.environment is not None)
+        self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
+        self._shape_changes = ShapeChanges(self.tensors.fakes)
+        self._call_cache = CallCache(self.tensors, self._operators.take_for_view)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """While this lasts, every torch operation of this thread is recorded and none touches data."""
+        with attempt_without_data(), self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
+            try:
+                yield
+            finally:
+                self.levels.leave_all()
+
+    @property
+    def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
+        """The real tensors that met an operation, by their id, with their proxies."""
+        return self.tensors.inputs
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor has met an operation, or came out of one."""
+        return self.tensors.knows(tensor)
+
+    def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
+        """Return the proxy that stands for a tensor of the program, real or fake."""
+        return self.tensors.proxy(self.tensors.fake(tensor))
+
+    def emit(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol that changes a state, and clear the cache of calls, since equal ones may now differ."""
+        self._call_cache.clear()
+        self._autocast = autocast_state()
+        self._append_here(bsym)
+
+    def follow_autocast(self) -> None:
+        """Record the changes of autocast's state that code which ran natively made since the last bound symbol."""
+        state = autocast_state()
+        if state != self._autocast:
+            for bsym in changes(self._autocast, state):
+                self.emit(bsym)
+
+    def _place(self) -> Place:
+        """Return the place of the program; in a backward pass, the place of the forward operation."""
+        return (self._forward.of_backward() if self.gradients.is_running else None) or self._place_of_program()
+
+    def _switch_grad(self, enabled: bool) -> None:
+        """Switch grad mode, and record it."""
+        if enabled != torch.is_grad_enabled():
+            with torch._C.DisableTorchFunction():
+                SET_GRAD(enabled)
+            self._note_grad_mode(enabled)
+
+    def _note_grad_mode(self, enabled: bool) -> None:
+        self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
+
+    def _require_differentiable(self) -> None:
+        """Check, before a backward pass, that autograd saw all that was recorded.
+
+        Raises `HiddenNumbers` where autograd saw a stand-in for a symbolic number, so that the program is recorded anew
+        with the numbers' values, and `OperationFailed` where it missed a write.
+        """
+        if self._shape_changes.misses_writes:
+            raise self._refuse(
+                "a backward runs after a write to a tensor that has views and whose shape was changed in place",
+                "make a new tensor for the new shape: `x = x.transpose(0, 1)` instead of `x.transpose_(0, 1)`",
+            )
+        if self._number_calls.has_hidden:
+            self.met_hidden_numbers = True  # for a program that lets no exception pass
+            raise HiddenNumbers
+
+    def _append_here(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol with the program's present line and module as its source."""
+        place = self._place()
+        self.append(replace(bsym, source=place.source, module=place.module))
+
+    def append(self, bsym: BoundSymbol) -> None:
+        """Append a bound symbol that has its source."""
+        self.follow_autocast()
+        self.levels.follow_grad_mode()
+        if not self.gradients.is_running:
+            self._forward.note(Place(bsym.source, bsym.module))
+        self._binding.note(bsym)
+        self.caught_errors.note(bsym)
+        self.bound_symbols.append(bsym)
+
+    def replace_from(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
+        """Replace the recorded bound symbols from position `start` on by others."""
+        del self.bound_symbols[start:]
+        self.data_dependent.evaluation.forget()
+        for bsym in bsyms:
+            self.append(bsym)
+
+    # ---- torch functions (TorchFunctionMode) ----------------------------------------------------------------
+
+    def function(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        classes: tuple[type, ...] = (),
+    ) -> Any:
+        """Run one torch function on fakes, record it if it matters, and return its result for the program.
+
+        `__torch_function__` of those of the `classes` that have their own is called as in eager PyTorch.
+        """
+        if self.sizes is not None:
+            args, kwargs = self.sizes.to_symints((tuple(args), dict(kwargs)))
+            return self.sizes.to_program(self._dispatch_function(function, args, kwargs, classes), self.numbers)
+        return self._dispatch_function(function, args, kwargs, classes)
+
+    def _dispatch_function(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], classes: tuple[type, ...]
+    ) -> Any:
+        """Run a function by the `__torch_function__` of classes, by a level of torch.func, or on plain tensors."""
+        if (kinds := torch_function_classes(classes)) and torch._C._is_torch_function_enabled():
+            return self.subclasses.run(function, args, kwargs, kinds)
+        if self.levels.take(function, args, kwargs):
+            return self.levels.run(function, args, placed(function, kwargs))
+        try:
+            return self._run_function(function, args, kwargs)
+        except Wrapped:
+            return self._run_on_wrappers(function, args, kwargs)
+
+    def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function on tensors of which none is a wrapper; raises `Wrapped` where one is."""
+        args, kwargs = with_named_size(function, args, placed(function, kwargs))
+        if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
+            raise self._fail(function)
+        if function in DATA:
+            return DATA[function](self.data, *args, **kwargs)
+        self._require_traceable(function)
+        if function in AUTOGRAD:
+            return AUTOGRAD[function](self.gradients, *args, **kwargs)
+        if self.numbers.any_symbolic and numbers_in((args, kwargs)):
+            return self._number_calls.run(function, *self.numbers.simplified((args, kwargs)))
+        if (answer := self._questions.lasting_answer(function, args)) is not None:
+            return answer
+        if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
+            return self._item(args[0], kind)
+        args, kwargs = self.faked(args, kwargs)
+        if function is torch.Tensor.storage_type:
+            return storage_class(args[0])
+        return self._record(function, args, kwargs)
+
+    def _require_traceable(self, function: Callable[..., Any]) -> None:
+        """Raise the error for a function whose effect cannot be recorded."""
+        if isinstance(function, HigherOrderOperator):
+            self.failure = hides(function, self._place().source)
+            raise self.failure
+        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+
+    def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function on fakes, or take an equal call from the cache; record it, and return the program's result."""
+        key = self._call_cache.key(function, args, kwargs)
+        cached_call = self._call_cache.find(key)
+        if cached_call is not None:
+            return self._replay(cached_call, args, kwargs)
+        if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
+            raise located(refusal, self._place().source)
+        self.caught_errors.raise_as_in_call(function, args, kwargs)
+        call = Call(idle=is_idle(function, args, kwargs))
+        output = self.run(function, args, kwargs, call)
+        if self.levels.depth and wrapped_in(output):  # random numbers, other ones for each element
+            return self.levels.run(function, args, kwargs)
+        if function in STORAGES:
+            mark_device(output, args[0].device)
+        if function == SET_DATA and self._operators.rename_if_changed(call, args[0]):
+            function, output = with_data, args[0]
+        if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
+            self._operators.note(call, function, args, kwargs)
+        if has_symbolic_numbers((args, kwargs)):
+            forget_constants((args, kwargs), output, call.written)
+        if call.written and has_own_derivative(function):  # what it consists of has another derivative
+            call.opaque = True
+        if not self.data.shared.isdisjoint(call.written):
+            raise self._refuse(
+                "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"
+            )
+        bsym = self._binding.bound(function, args, kwargs, output, call)
+        if key is not None and call.repeatable:
+            self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
+        if bsym is not None:
+            self._append_call(bsym, output, call)
+        return self.tensors.to_real(output)
+
+    def _append_call(self, bsym: BoundSymbol, output: Any, call: Call) -> None:
+        """Append the bound symbol of a call that was run, or the checks of its result if that depends on values."""
+        if call.valued:
+            self.data_dependent.asking.append(bsym)
+            for check in expected(bsym, output, self.tensors.next_name):
+                self.append(check)
+        else:
+            (self.emit if is_ordered(bsym.symbol) else self.append)(bsym)
+            for check in counted(bsym) if call.counted else ():
+                self.append(check)
+
+    def _run_on_wrappers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on wrapper subclasses of Tensor, and record the functions that these call on their tensors."""
+        if function in DATA or function in VALUE_READERS:
+            raise self._fail(function)
+        for tensor in wrappers_in((args, kwargs)):
+            self.unwrap(tensor)
+        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked_unless_wrapped)
+        try:
+            return self.tensors.to_real(run_through(function, args, kwargs))
+        except OperationFailed as error:
+            error.where = error.where or self._place().source
+            self.failure = error
+            raise
+
+    def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
+        """Return a tensor's value as a symbolic number, which is known when the trace runs."""
+        number = self.numbers.new(kind)
+        proxy = self.tensors.proxy(self.tensors.fake(tensor))
+        self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
+        return number
+
+    def _measure(self, proxy: Proxy) -> Any:
+        return self.data_dependent.number(proxy)
+
+    def _faked_unless_wrapped(self, leaf: Any) -> Any:
+        return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
+
+    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with fakes for real tensors; one that cannot have a fake fails at the program's line."""
+        try:
+            return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        except Wrapped:
+            raise
+        except OperationFailed as error:
+            error.where = self._place().source
+            self.failure = error
+            raise
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        """Run a function on fakes, noting what it does in the `call`; raises eager's exception, or our own."""
+        self._operators.begin(call, without_device=needs_device_guard(function, args))
+        try:
+            if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
+                return self.data_dependent.result(function, args, kwargs, call)
+            called, arguments, named = for_all_sizes(function, args, kwargs)
+            call.opaque = call.opaque or (called is not function and function in OPAQUE_WHEN_REPLACED)
+            shapes = self._shape_changes.around(function, arguments, named)
+            with constants_for((arguments, named)), shapes, self.counts.around(called, arguments, named, call):
+                return called(*arguments, **named)
+        except Exception as error:
+            if isinstance(error, ThunderError):
+                raise
+            valued = needs_value(error)
+            if valued and self.data_dependent.allowed:
+                with self.caught_errors.expecting(function, args, kwargs):
+                    return self.data_dependent.result(function, args, kwargs, call)
+            eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
+            if eager is not None and not (valued and self.caught_errors.is_caught()):
+                raise located(eager, self._place().source) from None
+            if valued or needs_data(error):
+                raise self._fail(function, error) from error
+            located(error, self._place().source)
+            raise
+        finally:
+            self._operators.end()
+            if call.reshapes or function == SET_DATA:
+                self._call_cache.disable()
+
+    def _replay(self, call: CachedCall, args: Any, kwargs: Any) -> Any:
+        """Record a cached call again, with these tensors."""
+        bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._place)
+        if bsym is not None:
+            self.append(bsym)
+        return self.tensors.to_real(output)
+
+    def _refuse(self, what: str, fix: str) -> ThunderError:
+        """Return the error for something that is not traced; it is kept, in case the program swallows it."""
+        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
+        return self.failure
+
+    def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
+        """Return the error for an operation that needs data to run; it is kept, in case the program swallows it."""
+        self.failure = unrunnable(function, self._place().source, error)
+        return self.failure
+
+    # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------
+
+    def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one aten operation on fakes and note it under the torch function that issued it.
+
+        In a backward pass, values that stand in for symbolic numbers are replaced by these.
+        """
+        in_backward = self.gradients.is_running and self._operators.call is None
+        if in_backward and self._number_calls.probe_values:
+            args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))
+        if in_backward:
+            args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self.tensors.saved_result)
+        if operator is ZEROS:
+            operator = torch.ops.aten.zeros.default
+        output = self._operators.dispatch(operator, args, kwargs)
+        if operator is DETACH and isinstance(output, torch.Tensor):
+            self.tensors.note_detached(output, args[0])
+        return output

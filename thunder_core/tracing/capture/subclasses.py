@@ -1,0 +1,102 @@
+"""Subclasses of Tensor in a recording: the class of what an operation gives, by PyTorch's `__torch_function__`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch.overrides import get_default_nowrap_functions
+
+from thunder_core.tracing.capture.fakes.tensors import Tensors
+from thunder_core.tracing.capture.torch_facts.modes import FunctionMode
+
+ALIAS = torch.ops.aten.alias.default
+DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+
+
+class Subclasses:
+    """Tensors of classes of their own.
+
+    `record(function, args, kwargs)` runs a function on tensors of any class, and `ask(method, *args)` calls a class's
+    own `__torch_function__`.
+    """
+
+    def __init__(self, tensors: Tensors, record: Callable[..., Any]) -> None:
+        self._tensors = tensors
+        self._record = record
+        self.ask: Callable[..., Any] = lambda method, *args: method(*args)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        kinds: Sequence[type],
+    ) -> Any:
+        """Run a function in which these classes have a say.
+
+        Those that have a `__torch_function__` of their own are asked, as PyTorch asks them.
+        """
+        kind = most_derived(kinds)
+        if kind is None or not all(map(has_default_function, kinds)):
+            return self._asked(function, args, kwargs, kinds)
+        return self.default(function, args, kwargs, kind)
+
+    def _asked(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], kinds: Sequence[type]
+    ) -> Any:
+        for kind in derived_first(kinds):
+            with FunctionMode(self._record):
+                answer = self.ask(kind.__torch_function__, function, tuple(kinds), tuple(args), dict(kwargs))  # type: ignore[attr-defined]
+            if answer is not NotImplemented:
+                return answer
+        return NotImplemented
+
+    def default(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], kind: type) -> Any:
+        """Run a function as `torch.Tensor.__torch_function__` does for a class."""
+        output = self._record(function, args, kwargs)
+        return output if function in get_default_nowrap_functions() else self.converted(output, kind)
+
+    def converted(self, output: Any, kind: type) -> Any:
+        """A result as one of a subclass, as `torch.Tensor.__torch_function__` makes it."""
+        if isinstance(output, torch.Tensor) and not isinstance(output, kind):
+            return self.cast(output, kind)
+        if isinstance(output, tuple | list):
+            return type(output)(self.converted(item, kind) for item in output)
+        return output
+
+    def cast(self, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+        """Give values and memory of a tensor another class; a tensor that the program has already stays as it is."""
+        fake = self._tensors.fake(tensor)
+        if self._tensors.is_shown(fake):
+            fake = self._tensors.fake(self._record(ALIAS, (tensor,), {}))
+        return fake if kind is torch.Tensor else self._tensors.handle(fake, kind)
+
+
+@cache
+def torch_function_classes(classes: tuple[type, ...]) -> tuple[type, ...]:
+    """Return the classes whose `__torch_function__` PyTorch calls: subclasses of Tensor, but no parameters or fakes."""
+    never_called = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
+    return tuple(kind for kind in classes if kind.__torch_function__ not in never_called)  # type: ignore[attr-defined]
+
+
+@cache
+def has_default_function(kind: type) -> bool:
+    """Whether a class inherits the `__torch_function__` of `torch.Tensor`."""
+    return getattr(kind.__torch_function__, "__func__", None) is DEFAULT  # type: ignore[attr-defined]
+
+
+def derived_first(kinds: Sequence[type]) -> list[type]:
+    """Return the classes in the order in which PyTorch asks them: from left to right, a subclass before its bases."""
+    order: list[type] = []
+    for kind in kinds:
+        place = next((place for place, other in enumerate(order) if issubclass(kind, other)), len(order))
+        order.insert(place, kind)
+    return order
+
+
+def most_derived(kinds: Sequence[type]) -> type | None:
+    """Return the class that results get, the one that derives from all others; None if there is none."""
+    return next((kind for kind in kinds if all(issubclass(kind, other) for other in kinds)), None)

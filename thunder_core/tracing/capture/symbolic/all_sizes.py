@@ -1,0 +1,260 @@
+"""Rewrites of calls of PyTorch's functions in C++ that branch on sizes of one, as calls that are right for all sizes.
+
+Such a branch would be a needless constraint: the results for that size are the same, or differ only in strides of
+dimensions of one element. A call that cannot be rewritten so is left as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._prims_common import (
+    extract_shape_from_varargs,
+    infer_size,
+    is_contiguous_for_memory_format,
+    is_contiguous_for_memory_format_or_false,
+    is_contiguous_or_false,
+)
+from torch._subclasses.fake_impls import _compute_stride
+from torch.fx.experimental import _config
+from torch.overrides import TorchFunctionMode
+
+from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
+from thunder_core.tracing.ir.sizes import comparison_keys, hint_of
+from thunder_core.tracing.ir.tree import leaves
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
+REWRITES: dict[Callable[..., Any], Rewrite] = {}
+ALWAYS_REWRITTEN: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
+MATRIX = 2  # the number of a matrix's own dimensions, after those of its batch
+CHANNELS = 2  # the number of dimensions before those of an image: of the batch and of its channels
+LINEAR = ("input", "weight", "bias")  # the parameters of `linear`
+FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
+
+
+def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """Return a call that is right for all symbolic sizes, or the given one where no replacement applies.
+
+    Outside of `size_oblivious`, functions in `ALWAYS_REWRITTEN` alone are replaced.
+    """
+    rewrite = REWRITES.get(function) if is_size_oblivious() or function in ALWAYS_REWRITTEN else None
+    if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
+        return function, args, kwargs
+    return rewrite(args, kwargs) or (function, args, kwargs)
+
+
+class CallsForAllSizes(TorchFunctionMode):
+    """While this lasts, each call of a function of PyTorch is rewritten to be right for all sizes, where possible."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make the call that replaces a given one."""
+        function, arguments, named = for_all_sizes(func, args, kwargs or {})
+        return function(*arguments, **named)
+
+
+def size_oblivious() -> AbstractContextManager[Any]:
+    """While this lasts, PyTorch's functions for metadata do not ask whether a symbolic size is zero or one.
+
+    They take the branch that is right for all sizes, where there is one.
+    """
+    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return patch
+
+
+def every_size_asked() -> AbstractContextManager[Any]:
+    """While this lasts, PyTorch's functions for metadata ask whether symbolic sizes are one, which constrains them."""
+    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
+    return patch
+
+
+def is_size_oblivious() -> bool:
+    """Whether PyTorch's functions for metadata do not ask now whether a symbolic size is zero or one."""
+    return bool(_config.backed_size_oblivious)
+
+
+def has_symbols(leaf: Any) -> bool:
+    """Whether a value is a symbolic number, or a tensor with a symbolic size, stride or offset."""
+    return is_symbolic(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.SymInt | torch.SymFloat)
+
+
+def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[Rewrite], Rewrite]:
+    """Register a rewrite of the calls of functions; with `always`, it is used outside of `size_oblivious`, too."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        REWRITES.update(dict.fromkeys(functions, rewrite))
+        ALWAYS_REWRITTEN.update(functions if always else ())
+        return rewrite
+
+    return register
+
+
+@rewrites(torch.Tensor.contiguous)
+def contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """Rewrite `contiguous` as the tensor itself where it is contiguous for all sizes, and else as a copy."""
+    memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
+    if is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
+        return itself, args[:1], {}
+    return torch.Tensor.clone, args[:1], {"memory_format": memory_format}
+
+
+def itself(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor."""
+    return tensor
+
+
+@rewrites(torch.Tensor.is_contiguous)
+def is_contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """Rewrite `is_contiguous` to ask whether sizes are one where that decides the answer for the call."""
+    return decided_contiguity, args, kwargs
+
+
+def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+    """Whether a tensor is contiguous; where that depends on sizes being one, these are constrained."""
+    with every_size_asked():
+        return bool(is_contiguous_for_memory_format(tensor, memory_format=memory_format))
+
+
+@rewrites(torch.Tensor.reshape, torch.reshape)
+def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite `reshape` as a view if there is one for all sizes, else as a view of a copy; None if sizes do not fit."""
+    tensor, *rest = (kwargs["input"], *args) if "input" in kwargs else args
+    shape_asked = kwargs.get("shape", rest)
+    try:
+        shape = infer_size(extract_shape_from_varargs(shape_asked, validate=False), tensor.numel())
+    except (RuntimeError, ValueError):
+        return None
+    return reshaped, (tensor, shape), {}
+
+
+def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+    """Return a tensor in another shape: a view if there is one for all sizes, and else a view of a copy."""
+    strides = _compute_stride(tensor.shape, tensor.stride(), shape, size_oblivious=True)
+    if is_contiguous_or_false(tensor) or strides is not None:
+        return tensor.view(shape)
+    return view_of_copy(tensor, shape)
+
+
+def view_of_copy(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+    """Return a contiguous copy of a tensor in another shape."""
+    view: torch.Tensor = torch.ops.aten._unsafe_view(tensor.clone(memory_format=torch.contiguous_format), shape)
+    return view
+
+
+@rewrites(torch.Tensor.flatten, torch.flatten)
+def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite `flatten` as the `reshape` that joins dimensions; None if it joins none, or they are out of range."""
+    arguments = dict(zip(FLATTEN, args, strict=False)) | dict(kwargs)
+    tensor, ends = arguments.get("input"), (arguments.get("start_dim", 0), arguments.get("end_dim", -1))
+    if tensor is None or arguments.keys() - set(FLATTEN) or not all(type(end) is int for end in ends):
+        return None
+    start, end = (place + tensor.dim() if place < 0 else place for place in ends)
+    if not 0 <= start < end < tensor.dim():
+        return None
+    joined = math.prod(tensor.shape[start : end + 1])
+    return reshape((tensor, (*tensor.shape[:start], joined, *tensor.shape[end + 1 :])), {})
+
+
+def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite an interpolation to use PyTorch's decompositions, since the function in C++ takes no symbolic sizes.
+
+    None for an image without pixels, which the decompositions do not refuse.
+    """
+    image = args[0] if args else kwargs.get("input")
+    if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[CHANNELS:]):
+        return None
+    return with_python_kernels, (function, *args), kwargs
+
+
+UPSAMPLING = [function for name, function in vars(torch._C._nn).items() if "upsample" in name]
+for function in (torch.nn.functional.interpolate, *UPSAMPLING):
+    REWRITES[function] = partial(upsample, function)
+
+
+def with_python_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function whose operations run as PyTorch's decompositions in Python."""
+    with enable_python_dispatcher():
+        return function(*args, **kwargs)
+
+
+@rewrites(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite `matmul` of two batches of equal sizes as one `bmm`; None where one is broadcast, or is no batch."""
+    if len(args) != 2 or kwargs or not all(isinstance(arg, torch.Tensor) and arg.dim() > MATRIX for arg in args):
+        return None
+    constrain_batches(args)
+    batches = [comparison_keys(arg.shape[:-MATRIX]) for arg in args]
+    fit = [comparison_keys(args[0].shape[-1:]), comparison_keys(args[1].shape[-2:-1])]
+    return (matmul_of_batches, args, {}) if batches[0] == batches[1] and fit[0] == fit[1] else None
+
+
+def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the products of matrices, as `matmul` computes them: with all batch dimensions joined into one."""
+    count, shape = math.prod(one.shape[:-MATRIX]), (*one.shape[:-1], other.shape[-1])
+    batches = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
+    product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*batches), shape)
+    return product
+
+
+@rewrites(torch.nn.functional.linear)
+def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite `linear` of a batch of matrices as that of one matrix with all of their rows."""
+    arguments = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
+    dimensions = [one.dim() if isinstance(one, torch.Tensor) else 0 for one in map(arguments.get, LINEAR[:2])]
+    if arguments.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
+        return None
+    return linear_of_rows, (), arguments
+
+
+def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - PyTorch's name
+    """Return the result of `linear`, which is contiguous whatever the strides of its input are."""
+    rows = reshaped(input, (math.prod(input.shape[:-1]), input.shape[-1]))
+    product = torch.nn.functional.linear(rows, weight, bias)
+    result: torch.Tensor = torch.ops.aten._unsafe_view(product, (*input.shape[:-1], weight.shape[0]))
+    return result
+
+
+@rewrites(torch.nn.functional.scaled_dot_product_attention)
+def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite attention with batches constrained to be equal; a mask of batch size one is expanded to all of them.
+
+    Tensors without elements have an operation of their own, since the kernels for the others divide by sizes.
+    """
+    tensors = [arg for arg in (*args[:3], *map(kwargs.get, ("query", "key", "value"))) if isinstance(arg, torch.Tensor)]
+    if not all(size > 0 for tensor in tensors for size in tensor.shape):
+        return attention_of_nothing, args, kwargs
+    constrain_batches(tensors)
+    query, mask = tensors[0], kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+    if mask is None or mask.dim() != query.dim():
+        return None
+    pairs = list(zip(mask.shape, query.shape, strict=True))[:-MATRIX]
+    is_broadcast = [type(size) is int and size == 1 and type(other) is not int for size, other in pairs]
+    if not any(is_broadcast):
+        return None
+    sizes = [other if broadcast else -1 for broadcast, (_, other) in zip(is_broadcast, pairs, strict=True)]
+    expanded = mask.expand(*sizes, -1, -1)
+    if "attn_mask" in kwargs:
+        return torch.nn.functional.scaled_dot_product_attention, args, {**kwargs, "attn_mask": expanded}
+    return torch.nn.functional.scaled_dot_product_attention, (*args[:3], expanded, *args[4:]), kwargs
+
+
+def attention_of_nothing(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """Return attention where some tensors have no elements; its operation is that of the sizes of the call."""
+    with every_size_asked():
+        return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
+
+
+def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
+    """Constrain the batch sizes of matrices to be equal where they are, so that none has to be one or not one."""
+    for first, second in itertools.combinations(tensors, 2):
+        batches: list[tuple[Any, ...]] = [tensor.shape[-MATRIX - 1 :: -1] for tensor in (first, second)]
+        for one, other in zip(*batches, strict=False):
+            if isinstance(one, torch.SymInt) and isinstance(other, torch.SymInt) and hint_of(one) == hint_of(other):
+                bool(one == other)

@@ -1,0 +1,164 @@
+"""Calls with a symbolic integer that PyTorch would make for its value: an index, steps, classes, items of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType, NoneType
+from typing import Any
+
+import torch
+from torch._refs import tril_indices, triu_indices
+
+from thunder_core.tracing.capture.symbolic.all_sizes import Call, rewrites
+from thunder_core.tracing.ir.tree import leaves
+
+BASIC_INDEX = frozenset({int, slice, NoneType, EllipsisType})
+OPTIONS = frozenset({"dtype", "device"})
+# Of these the metadata alone is computed so: what they do, they do as they stand.
+OPAQUE: frozenset[Callable[..., Any]] = frozenset({torch.linspace, torch._C._nn.one_hot})
+
+
+def has_symbolic_integer(tree: Any) -> bool:
+    """Whether there is a symbolic integer among arguments."""
+    return any(isinstance(leaf, torch.SymInt) for leaf in leaves(tree))
+
+
+# ---- indexing -----------------------------------------------------------------------------------------------
+
+
+@rewrites(torch.Tensor.__getitem__, always=True)
+def get_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """`x[n]` is `x.select(0, n)`."""
+    return (selected, args, kwargs) if is_basic(args[1]) else None
+
+
+@rewrites(torch.Tensor.__setitem__, always=True)
+def set_item(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """`x[n] = value` writes to `x.select(0, n)`, and `x[:, index] = value` is `index_put_`."""
+    if is_basic(args[1]):
+        return store_selected, args, kwargs
+    return (store_by_index, args, kwargs) if is_broadcast_by_index(*args) else None
+
+
+def entries_of(index: Any) -> tuple[Any, ...]:
+    """The entries of an index, one for each dimension but for an ellipsis and None."""
+    return index if type(index) is tuple else (index,)
+
+
+def is_basic(index: Any) -> bool:
+    """Whether symbolic integers are among the entries of an index that gives a view."""
+    symbolic = [isinstance(entry, torch.SymInt) for entry in entries_of(index)]
+    return any(symbolic) and all(
+        known or type(entry) in BASIC_INDEX for known, entry in zip(symbolic, entries_of(index), strict=True)
+    )
+
+
+def selected(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """The view at an index: first for the other entries, then one dimension after the other for symbolic integers."""
+    entries = entries_of(index)
+    consumed = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    plain: list[Any] = []
+    places: list[tuple[int, torch.SymInt]] = []
+    place = 0
+    for entry in entries:
+        if isinstance(entry, torch.SymInt):
+            places.append((place, entry))
+        plain.append(slice(None) if isinstance(entry, torch.SymInt) else entry)
+        place += tensor.dim() - consumed if entry is Ellipsis else type(entry) is not int
+    view = tensor[tuple(plain)]
+    for place, number in reversed(places):
+        view = view.select(place, number)
+    return view
+
+
+def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """Write to the view at an index."""
+    selected(tensor, index)[...] = value
+
+
+def is_broadcast_by_index(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+    """Whether a value fits what slices and tensors of integers index, without a leading dimension of one to drop."""
+    entries = entries_of(index)
+    indices = [entry for entry in entries if isinstance(entry, torch.Tensor)]
+    if not indices or not isinstance(value, torch.Tensor):
+        return False
+    if not all(type(entry) is slice or one_of_integers(entry) for entry in entries) or len(entries) > tensor.dim():
+        return False
+    dimensions = tensor.dim() - len(indices) + max(one.dim() for one in indices)
+    return (value.dtype, value.device) == (tensor.dtype, tensor.device) and value.dim() <= dimensions
+
+
+def one_of_integers(entry: Any) -> bool:
+    """Whether an entry of an index is a tensor of integers, which names elements of one dimension."""
+    return isinstance(entry, torch.Tensor) and entry.dtype in (torch.int64, torch.int32)
+
+
+def store_by_index(tensor: torch.Tensor, index: Any, value: torch.Tensor) -> None:
+    """Write to the elements at an index of slices and tensors, of which C++ asks whether the value's sizes are one."""
+    entries = entries_of(index)
+    indices = [entry if isinstance(entry, torch.Tensor) else None for entry in entries]
+    view = tensor[tuple(slice(None) if isinstance(entry, torch.Tensor) else entry for entry in entries)]
+    torch.ops.aten.index_put_(view, indices, value)
+
+
+# ---- tensors made of numbers --------------------------------------------------------------------------------
+
+
+@rewrites(torch.tensor, torch.as_tensor, always=True)
+def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """`torch.tensor(n)` is `torch.full((), n)`, and of a list the stack of these."""
+    numbers = list(leaves(tuple(args[:1])))
+    symbolic = [isinstance(number, torch.SymInt | torch.SymFloat) for number in numbers]
+    plain = all(known or type(number) in (int, float, bool) for known, number in zip(symbolic, numbers, strict=True))
+    if not plain or not any(symbolic) or kwargs.keys() - OPTIONS:
+        return None
+    return filled, args, kwargs
+
+
+def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+    """A tensor of the numbers of nested lists."""
+    if dtype is None:
+        dtype = (
+            torch.get_default_dtype()
+            if any(isinstance(number, float | torch.SymFloat) for number in leaves(data))
+            else torch.int64
+        )
+    if isinstance(data, Sequence):
+        return torch.stack([filled(part, dtype, device) for part in data])
+    return torch.full((), data, dtype=dtype, device=device)
+
+
+# ---- sizes that the C++ of a function takes as integers -----------------------------------------------------
+
+
+@rewrites(torch.linspace, always=True)
+def linspace(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """`torch.linspace(0, 1, n)`: so many floats."""
+    arguments = dict(zip(("start", "end", "steps"), args, strict=False)) | dict(kwargs)
+    ends = (arguments.get("start"), arguments.get("end"))
+    plain = all(type(end) in (int, float) or isinstance(end, torch.SymInt) for end in ends)
+    if (
+        not isinstance(arguments.get("steps"), torch.SymInt)
+        or not plain
+        or arguments.keys() - {"start", "end", "steps", *OPTIONS}
+    ):
+        return None
+    return torch.empty, ((arguments["steps"],),), {name: arguments[name] for name in OPTIONS & arguments.keys()}
+
+
+@rewrites(torch._C._nn.one_hot, always=True)
+def one_hot(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """`one_hot(x, n)`: so many integers for each of `x`."""
+    classes = args[1] if len(args) > 1 else kwargs.get("num_classes")
+    if not isinstance(classes, torch.SymInt) or args[0].dtype is not torch.int64 or not classes > 0:
+        return None
+    return torch.Tensor.new_empty, (args[0], (*args[0].shape, classes)), {}
+
+
+def triangle(reference: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[str, Any]], Call]:
+    """The indices of a triangle, by PyTorch's Python for them."""
+    return lambda args, kwargs: (reference, args, kwargs)
+
+
+rewrites(torch.tril_indices, always=True)(triangle(tril_indices))
+rewrites(torch.triu_indices, always=True)(triangle(triu_indices))

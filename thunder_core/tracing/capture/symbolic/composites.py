@@ -1,0 +1,364 @@
+"""Functions in Python that stand for those of PyTorch that are composed in C++ and ask for sizes as plain integers.
+
+With symbolic sizes they give the metadata of a function's result, and its derivative; the program runs the function
+itself. Most formulas are PyTorch's (LinearAlgebra.cpp, Correlation.cpp, SpectralOps.cpp, its references in Python).
+Each has the parameters of the function that it stands for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, _refs
+
+from thunder_core.tracing.capture.symbolic.all_sizes import MATRIX, REWRITES, Call, rewrites
+from thunder_core.tracing.ir.sizes import comparison_keys
+
+PAIR = 2
+THREE = 3
+COMPLEX_TO_REAL = ("hfft", "irfft")
+ONE_DIMENSION = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+KINDS = ("fft2", "ifft2", "rfft2", "irfft2", "hfft2", "ihfft2", "fftn", "ifftn", "rfftn", "irfftn", "hfftn", "ihfftn")
+Python = Callable[..., Any]
+BEFORE = frozenset(REWRITES)
+
+
+def stands_for(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
+    """Register a function in Python that stands for some of PyTorch's where sizes are symbolic.
+
+    Calls that do not fit its parameters are left as they are, and those for which it is None.
+    """
+
+    def register(python: Python) -> Python:
+        signature = inspect.signature(python)
+
+        def rewrite(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:
+                return None
+            return python, args, kwargs
+
+        rewrites(*functions)(rewrite)
+        return python
+
+    return register
+
+
+# ---- transforms of Fourier's, of so many points ---------------------------------------------------------------
+
+
+def resized(tensor: Tensor, dim: int, size: Any) -> Tensor:
+    """The first elements of a dimension, with zeros behind them where there are not so many; `size` may be symbolic."""
+    if comparison_keys((tensor.shape[dim],)) == comparison_keys((size,)):
+        return tensor
+    shape = [*tensor.shape]
+    shape[dim] = size
+    return torch.cat([tensor, tensor.new_zeros(shape)], dim).narrow(dim, 0, size)
+
+
+def points_of(name: str, size: Any) -> Any:
+    """The size that the last dimension of a transform's input needs for so many points of the result."""
+    return size // 2 + 1 if name.startswith(COMPLEX_TO_REAL) else size
+
+
+def transform_of_one(function: Callable[..., Any]) -> Python:
+    """A transform along one dimension, in Python."""
+
+    def transform(input: Tensor, n: Any = None, dim: int = -1, norm: Any = None) -> Any:  # noqa: A002
+        if n is not None and n >= 1 and -input.dim() <= dim < input.dim():
+            input = resized(input, dim, points_of(function.__name__, n))  # noqa: A001
+        return function(input, n, dim, norm)
+
+    return transform
+
+
+def transform_of_some(function: Callable[..., Any]) -> Python:
+    """A transform along some dimensions, in Python."""
+
+    def transform(input: Tensor, s: Any = None, dim: Any = None, norm: Any = None) -> Any:  # noqa: A002
+        if dim is None and function.__name__.endswith("2"):
+            dim = (-2, -1)
+        if s is not None:
+            dims = tuple(range(-len(s), 0)) if dim is None else dim
+            input = resized_in_all(function.__name__, input, s, dims)  # noqa: A001
+        return function(input, s, dim, norm)
+
+    return transform
+
+
+def resized_in_all(name: str, tensor: Tensor, sizes: Sequence[Any], dims: Sequence[int]) -> Tensor:
+    """The input of a transform along some dimensions, with so many elements in each as it takes of it."""
+    for place, (size, dim) in enumerate(zip(sizes, dims, strict=False)):
+        if size >= 1 and -tensor.dim() <= dim < tensor.dim():
+            tensor = resized(tensor, dim, points_of(name, size) if place == len(sizes) - 1 else size)
+    return tensor
+
+
+for name in ONE_DIMENSION:
+    stands_for(getattr(torch.fft, name))(transform_of_one(getattr(torch.fft, name)))
+for name in KINDS:
+    stands_for(getattr(torch.fft, name))(transform_of_some(getattr(torch.fft, name)))
+
+stands_for(torch.stft)(_refs.stft)
+stands_for(torch.istft)(_refs.istft)
+
+
+# ---- products of matrices and tensors ------------------------------------------------------------------------
+
+
+@stands_for(torch.kron, torch.Tensor.kron)
+def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
+    """The product of Kronecker: each element of one tensor times the other tensor."""
+    dims = max(input.dim(), other.dim())
+    ours, theirs = ([1] * (dims - tensor.dim()) + [*tensor.shape] for tensor in (input, other))
+    product = input.reshape(interleaved(ours, [1] * dims)) * other.reshape(interleaved([1] * dims, theirs))
+    return product.reshape([size * count for size, count in zip(ours, theirs, strict=True)])
+
+
+def interleaved(evens: Sequence[Any], odds: Sequence[Any]) -> list[Any]:
+    """The first of the one, the first of the other, the second of the one, and so on."""
+    return [size for pair in zip(evens, odds, strict=True) for size in pair]
+
+
+@rewrites(torch.linalg.multi_dot, torch.chain_matmul)
+def multi_dot(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The product of two or three matrices; of more, the order is one for each sizes."""
+    tensors = args[0] if len(args) == 1 and type(args[0]) in (tuple, list) else args
+    matrices = all(isinstance(tensor, Tensor) and tensor.dim() == MATRIX for tensor in tensors)
+    return (product_of_chain, tuple(tensors), {}) if matrices and len(tensors) in (PAIR, THREE) and not kwargs else None
+
+
+def product_of_chain(first: Tensor, *others: Tensor) -> Tensor:
+    """The product of two or three matrices in the order that takes fewer multiplications."""
+    if len(others) == 1:
+        return first.mm(others[0])
+    second, third = others
+    rows, inner, outer, columns = first.shape[0], first.shape[1], second.shape[1], third.shape[1]
+    from_left = rows * outer * (inner + columns) <= inner * columns * (rows + outer)
+    return first.mm(second).mm(third) if from_left else first.mm(second.mm(third))
+
+
+@stands_for(torch.bilinear, torch.nn.functional.bilinear)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The form in two vectors for each matrix of the weight."""
+    outputs, ours, theirs = weight.shape
+    left = input1.reshape(-1, ours) @ weight.permute(1, 0, 2).reshape(ours, outputs * theirs)
+    products = (left.view(-1, outputs, theirs) * input2.reshape(-1, 1, theirs)).sum(-1)
+    result: Tensor = products.view(*input1.shape[:-1], outputs)
+    return result if bias is None else torch.add(result, bias)
+
+
+# ---- statistics ----------------------------------------------------------------------------------------------
+
+
+@rewrites(torch.cov, torch.Tensor.cov)
+def cov(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The covariances of variables that are observed equally often; None for weights."""
+    if kwargs.keys() - {"correction"} or len(args) != 1 or not 1 <= args[0].dim() <= MATRIX:
+        return None
+    observations = args[0].shape[-1]
+    return (covariances, args, dict(kwargs)) if observations > kwargs.get("correction", 1) else None
+
+
+def covariances(observed: Tensor, correction: Any = 1) -> Tensor:
+    """The covariance matrix of variables, whose observations are the columns."""
+    rows = observed.reshape(1, -1) if observed.dim() == 1 else observed
+    rows = rows if rows.is_floating_point() or rows.is_complex() else rows.to(torch.get_default_dtype())
+    centered = rows - rows.mean(1, keepdim=True)
+    products: Tensor = centered.mm(centered.t().conj()) / (rows.shape[1] - correction)
+    return products.squeeze()
+
+
+@stands_for(torch.corrcoef, torch.Tensor.corrcoef)
+def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
+    """The correlations of variables, whose observations are the columns."""
+    matrix = covariances(input)
+    if not matrix.dim():
+        return matrix / matrix
+    deviations = matrix.diag().real.sqrt() if matrix.is_complex() else matrix.diag().sqrt()
+    matrix = matrix / deviations.view(-1, 1) / deviations.view(1, -1)
+    if not matrix.is_complex():
+        return matrix.clip(-1, 1)
+    return torch.complex(matrix.real.clip(-1, 1), matrix.imag.clip(-1, 1))
+
+
+# ---- derivatives that C++ computes by plain sizes ------------------------------------------------------------
+
+
+class CumulativeSum(torch.autograd.Function):
+    """The sums of the first elements, whose derivative does not ask whether there is but one."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+        """The sums along a dimension."""
+        ctx.dim, ctx.dtype = dim, tensor.dtype
+        return torch.cumsum(tensor, dim, dtype=dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        """The gradient of the tensor, added in its dtype."""
+        return gradient.to(ctx.dtype).flip(ctx.dim).cumsum(ctx.dim).flip(ctx.dim), None, None
+
+
+class CumulativeProduct(torch.autograd.Function):
+    """The products of the first elements, whose derivative holds for all sizes, and where elements are zero.
+
+    The derivative of the product up to `k` by the element `i` is the product of all others up to `k`: a matrix, whose
+    rows are cumulative products with one in the place of `i`. The result is saved as by PyTorch's own derivative, which
+    refuses a result that was written to.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+        """The products along a dimension."""
+        ctx.dim = dim
+        result = torch.cumprod(tensor, dim, dtype=dtype)
+        ctx.save_for_backward(tensor, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        """The gradient of the tensor."""
+        tensor, _ = ctx.saved_tensors
+        factors = tensor.to(gradient.dtype).movedim(ctx.dim, -1).unsqueeze(-2)
+        size = factors.shape[-1]
+        itself = torch.arange(size, device=tensor.device)
+        is_itself, is_before = itself[:, None] == itself, itself[:, None] > itself
+        others = torch.where(is_itself, torch.ones_like(factors), factors).cumprod(-1)
+        partial = torch.where(is_before, torch.zeros_like(others), others).conj()
+        found = (gradient.movedim(ctx.dim, -1).unsqueeze(-2) * partial).sum(-1)
+        return found.movedim(-1, ctx.dim).to(tensor.dtype), None, None
+
+
+def cumulative(plain: Python, function: type[torch.autograd.Function]) -> Python:
+    """A cumulative sum or product, with this derivative where the numbers are real."""
+
+    def python(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:  # noqa: A002
+        if not input.dim() or not input.is_floating_point():
+            return plain(input, dim, dtype=dtype)
+        return function.apply(input, dim, dtype)  # type: ignore[no-untyped-call]
+
+    return python
+
+
+stands_for(torch.cumsum, torch.Tensor.cumsum)(cumulative(torch.cumsum, CumulativeSum))
+cumulative_product = cumulative(torch.cumprod, CumulativeProduct)
+stands_for(torch.cumprod, torch.Tensor.cumprod)(cumulative_product)
+
+
+@stands_for(torch.linalg.vander)
+def vander(x: Tensor, *, N: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name for it)
+    """The powers of the elements, beginning at zero."""
+    count = x.shape[-1] if N is None else N
+    if not count > 1:
+        raise RuntimeError("N must be greater than 1.")
+    powers = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return torch.cat([x.unsqueeze(-1).new_ones((*x.shape, 1)), cumulative_product(powers, -1)], -1)
+
+
+@rewrites(torch.sgn, torch.Tensor.sgn)
+def sgn(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The sign of real numbers; None for complex ones."""
+    tensor = args[0] if args else kwargs["input"]
+    return None if kwargs.keys() - {"input"} or tensor.is_complex() else (torch.sign, (tensor,), {})
+
+
+@rewrites(torch.hash_tensor, torch.Tensor.hash_tensor)
+def hash_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """One number for each part of a tensor; `any` has as many."""
+    arguments = dict(zip(("input", "dim"), args, strict=False)) | dict(kwargs)
+    if arguments.keys() - {"input", "dim", "keepdim"} or arguments.get("input") is None:
+        return None
+    return hashes, (arguments["input"], arguments.get("dim") or None, arguments.get("keepdim", False)), {}
+
+
+def hashes(tensor: Tensor, dim: Any, keepdim: bool) -> Tensor:
+    """A tensor of the shape and dtype that hashes have."""
+    return torch.any(tensor, dim, keepdim).to(torch.uint64)
+
+
+# ---- places --------------------------------------------------------------------------------------------------
+
+
+@stands_for(torch.take_along_dim, torch.Tensor.take_along_dim)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:  # noqa: A002
+    """The elements at places along a dimension, where both are broadcast in all others."""
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    dim = dim % max(input.dim(), 1)
+    ours, theirs = [*input.shape], [*indices.shape]
+    ours[dim], theirs[dim] = 1, 1
+    common = list(torch.broadcast_shapes(ours, theirs))  # type: ignore[no-untyped-call]
+    return input.expand(_with(common, dim, input.shape[dim])).gather(
+        dim, indices.expand(_with(common, dim, indices.shape[dim]))
+    )
+
+
+def _with(shape: Sequence[Any], dim: int, size: Any) -> list[Any]:
+    """A shape with another size in one dimension."""
+    return [*shape[:dim], size, *shape[dim + 1 :]]
+
+
+@rewrites(torch.block_diag)
+def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Matrices of one dtype along the diagonal of one; None for several, for which the kernel has rules of its own.
+
+    So it has where a vector has no elements: PyTorch's derivative takes the gradients of the others from other rows.
+    """
+    dtypes = {getattr(matrix, "dtype", None) for matrix in args}
+    if kwargs or len(dtypes) > 1:
+        return None
+    vectors = [matrix for matrix in args if matrix.dim() == 1] if any(matrix.requires_grad for matrix in args) else []
+    return None if any(vector.shape[0] == 0 for vector in vectors) else (_refs.block_diag, args, kwargs)
+
+
+@rewrites(torch.combinations)
+def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The single elements of a vector, or its pairs; None for more, whose number has no simple formula."""
+    arguments = dict(zip(("input", "r", "with_replacement"), args, strict=False)) | dict(kwargs)
+    if arguments.get("input") is None or arguments["input"].dim() != 1 or arguments.get("r", PAIR) not in (1, PAIR):
+        return None
+    return chosen, (arguments["input"], arguments.get("r", PAIR), arguments.get("with_replacement", False)), {}
+
+
+def chosen(tensor: Tensor, count: int, repeated: bool) -> Tensor:
+    """The single elements of a vector, or its pairs, with themselves or without."""
+    if count == 1:
+        return tensor.clone().unsqueeze(1)
+    size = tensor.shape[0]
+    first, second = _refs.triu_indices(size, size, 0 if repeated else 1, device=tensor.device)
+    return torch.stack([tensor[first], tensor[second]], 1)
+
+
+@rewrites(torch.gradient)
+def gradient(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Estimated derivatives of samples at equal distances; None where distances or coordinates are given."""
+    arguments = dict(zip(("input",), args, strict=False)) | dict(kwargs)
+    unusual = arguments.get("spacing") is not None or arguments.keys() - {"input", "spacing", "dim", "edge_order"}
+    if unusual or len(args) > 1 or arguments.get("edge_order", 1) != 1:
+        return None
+    return differences, (arguments["input"], arguments.get("dim")), {}
+
+
+def differences(tensor: Tensor, dims: Any) -> tuple[Tensor, ...]:
+    """Half the differences of both neighbours, along each dimension, and at its ends those to the only one."""
+    chosen_dims = range(tensor.dim()) if dims is None else (dims,) if isinstance(dims, int) else dims
+    return tuple(differences_along(tensor, dim) for dim in chosen_dims)
+
+
+def differences_along(tensor: Tensor, dim: int) -> Tensor:
+    """Half the differences of both neighbours along a dimension, and at its ends those to the only one."""
+    size = tensor.shape[dim]
+    if not size > 1:
+        raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
+    inner = (tensor.narrow(dim, 2, size - 2) - tensor.narrow(dim, 0, size - 2)) / 2
+    ends = (tensor.narrow(dim, place, 1) - tensor.narrow(dim, place - 1, 1) for place in (1, size - 1))
+    first, last = ends
+    return torch.cat([first, inner, last], dim)
+
+
+COMPOSITES = frozenset(REWRITES) - BEFORE  # what runs is the function itself

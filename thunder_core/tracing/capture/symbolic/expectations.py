@@ -1,0 +1,46 @@
+"""Bound symbols that check, at each call, that another one gives what the recording was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.tracing.capture.symbolic.shape_env import number_of
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.tracing.library.objects import expect_items, expect_layout, expect_shape, expect_value
+
+
+def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
+    """The bound symbol, and those that end a call for which it gives something else."""
+    if type(output) in (tuple, list):
+        all_values = Proxy(next_name())
+        yield replace(bsym, output=all_values)
+        yield _check(bsym, expect_items, all_values, len(output), output=bsym.output)
+    else:
+        yield bsym
+    for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):
+        if isinstance(proxy, TensorProxy):
+            yield _check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
+        elif isinstance(proxy, Proxy):
+            yield _check(bsym, expect_value, proxy, value)
+
+
+def counted(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    """The bound symbols that end a call for which another one gives other sizes than the prologue has counted."""
+    for proxy in bsym.outputs:
+        if isinstance(proxy, TensorProxy):
+            yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
+
+
+def foreseen(bsym: BoundSymbol, proxy: Proxy, value: Any) -> BoundSymbol:
+    """The bound symbol, at the place of another, that ends a call in which a number is not what it is now."""
+    return _check(bsym, expect_value, proxy, value)
+
+
+def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> BoundSymbol:
+    """A bound symbol, at the place of another, that checks what that one gave."""
+    return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

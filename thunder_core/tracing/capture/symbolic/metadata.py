@@ -1,0 +1,122 @@
+"""Metadata of operations on tensors with symbolic sizes, where PyTorch's functions for it are not right for all sizes.
+
+While they are asked to take one way for all sizes, those functions do not look whether a size is one that `squeeze`
+drops, whether a length is -1, which stands for another one, or whether a place is counted from the end or there at all.
+That is decided before, and constrains the symbols.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+from thunder_core.tracing.capture.torch_facts.convolutions import CONVOLUTIONS, convolutions_for_all_sizes
+
+maximum: Any = torch.sym_max
+minimum: Any = torch.sym_min
+LENGTHS = frozenset({"size", "shape", "sizes"})  # arguments that are lengths of dimensions
+
+
+def decide(operation: Any, args: Any, kwargs: Any) -> None:
+    """Decide by the symbols that an operation is given what its function for metadata takes for granted."""
+    if operation.overloadpacket in DECISIONS:
+        DECISIONS[operation.overloadpacket](*args)
+    if operation.overloadpacket in VIEWS:
+        decide_viewed(*args)
+    schema = operation._schema.arguments
+    for argument, value in (*zip(schema, args, strict=False), *((one, kwargs.get(one.name)) for one in schema)):
+        if argument.name in LENGTHS and isinstance(value, tuple | list):
+            decide_lengths(value)
+
+
+def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
+    """Decide whether lengths are negative; one that is has its value: it stands for another one, or is an error."""
+    for length in lengths:
+        if isinstance(length, torch.SymInt) and length < 0:
+            int(length)
+
+
+def decide_viewed(tensor: torch.Tensor, shape: Any) -> None:
+    """Decide that all sizes are one where a tensor is viewed without dimensions: PyTorch drops those it knows."""
+    if isinstance(shape, tuple | list) and not shape:
+        for size in tensor.shape:
+            bool(size == 1)
+
+
+def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
+    """Decide which of the dimensions that `squeeze` may drop have one element."""
+    for dim in range(tensor.dim()) if dims is None else (dims,) if isinstance(dims, int) else dims:
+        if -tensor.dim() <= dim < tensor.dim():
+            bool(tensor.shape[dim] == 1)
+
+
+def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
+    """Decide whether a place is counted from the end, and that there is an element at it."""
+    if isinstance(index, torch.SymInt) and -tensor.dim() <= dim < tensor.dim():
+        bool(index >= 0)
+        bool(-tensor.shape[dim] <= index)
+        bool(index < tensor.shape[dim])
+
+
+def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: Any) -> None:
+    """Decide likewise for a place that another tensor is written to."""
+    decide_selected(tensor, dim, index)
+
+
+aten = torch.ops.aten
+DECISIONS: dict[Any, Callable[..., None]] = {
+    aten.squeeze: decide_squeezed,
+    aten.squeeze_: decide_squeezed,
+    aten.squeeze_copy: decide_squeezed,
+    aten.select: decide_selected,
+    aten.select_copy: decide_selected,
+    aten.select_scatter: decide_selected_of_second,
+}
+
+VIEWS = frozenset({aten.view, aten._unsafe_view})
+
+
+def deciding(operation: Any) -> AbstractContextManager[Any]:
+    """While this lasts, the function for metadata of an operation asks what was decided beforehand, and no more.
+
+    It would not ask, as long as sizes are not looked at (`size_oblivious`), for a size that is an expression; that of a
+    convolution would ask more.
+    """
+    if operation.overloadpacket in CONVOLUTIONS:
+        return convolutions_for_all_sizes()
+    if operation.overloadpacket not in DECISIONS:
+        return nullcontext()
+    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
+    return patch
+
+
+def is_between_symbols(args: Any, kwargs: Any) -> bool:
+    """Whether a call of `aten.slice` begins or ends at a symbolic place."""
+    return any(isinstance(place, torch.SymInt) for place in (*args[2:4], kwargs.get("start"), kwargs.get("end")))
+
+
+def sliced(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> torch.Tensor:
+    """The part of a tensor between two places, whose size is an expression of these."""
+    shape, strides = list(tensor.shape), list(tensor.stride())
+    size = shape[dim]
+    first = 0 if start is None else _place(start, size)
+    last = size if end is None else _place(end, size)
+    length = last - first if guard_or_false(last >= first) else maximum(last - first, 0)
+    offset = tensor.storage_offset() + first * strides[dim]
+    shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
+    return tensor.as_strided(shape, strides, offset)
+
+
+def _place(place: Any, size: Any) -> Any:
+    """A place within a dimension, counted from its beginning: places outside of it are at its ends."""
+    if type(place) is int and place == sys.maxsize:
+        return size
+    if place < 0:
+        return maximum(place + size, 0)
+    return place if guard_or_false(place <= size) else minimum(place, size)

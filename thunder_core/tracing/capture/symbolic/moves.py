@@ -1,0 +1,70 @@
+"""Proxies moved out of their environment of symbols: to another one, where what is decided by sizes is noted apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import sympy
+import torch
+
+from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
+from thunder_core.tracing.ir.proxy import NumberProxy, with_sizes
+from thunder_core.tracing.ir.sizes import hint_of, size_for_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+
+class Sizing(Protocol):
+    """The environment in which sizes are compared."""
+
+    def simplified(self, size: Any) -> Any:
+        """A size or a number as something to compare it by."""
+
+
+class AtHints:
+    """In place of an environment: each size is the value that it had while tracing."""
+
+    def simplified(self, size: Any) -> Any:
+        """The value of a size or a number."""
+        return size.node.hint if isinstance(size, torch.SymInt | torch.SymFloat) else size
+
+
+AT_HINTS = AtHints()
+
+
+def at_hints(tree: Any) -> Any:
+    """Nested arguments with the values that sizes and numbers had while tracing in place of symbolic ones."""
+    return replace_leaves(tree, _at_hints)
+
+
+def _at_hints(leaf: Any) -> Any:
+    mapped = with_sizes(leaf, AT_HINTS.simplified)
+    return mapped.value if isinstance(mapped, NumberProxy) else mapped
+
+
+@dataclass(frozen=True)
+class Move:
+    """The way of sizes into an environment, in which `symbols` of the other one have other names."""
+
+    environment: TraceShapeEnv
+    symbols: Mapping[sympy.Symbol, sympy.Symbol] = field(default_factory=dict)
+
+    def size(self, size: Any) -> Any:
+        """A size or a number, or the same expression in the other environment."""
+        if not isinstance(size, torch.SymInt | torch.SymFloat):
+            return size
+        expression = size.node.expr.xreplace(self.symbols)
+        if isinstance(size, torch.SymFloat):
+            return self.environment.create_symfloatnode(expression, hint=size.node.hint)
+        return size_for_trace(self.environment.create_symintnode(expression, hint=hint_of(size)))
+
+    def leaf(self, leaf: Any) -> Any:
+        """A proxy with its sizes in the other environment; all else as it is."""
+        return with_sizes(leaf, self.size)
+
+    def operation(self, operation: BoundSymbol) -> BoundSymbol:
+        """An operation on proxies in the other environment."""
+        args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), self.leaf)
+        return replace(operation, args=args, kwargs=kwargs, output=output)

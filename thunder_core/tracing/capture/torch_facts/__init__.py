@@ -1,0 +1,1 @@
+"""Facts about PyTorch's operations and state, which do not depend on the recording."""

@@ -1,0 +1,56 @@
+"""In-place operations that eager PyTorch refuses, since it does not cast a result to a lesser kind (float to int).
+
+Fakes let some of them pass, and a compiled kernel would write a rounded number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.torch_facts.writes import OUT, without_write, written_values
+from thunder_core.tracing.ir.tree import leaves
+
+
+def require_castable(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `RuntimeError` where the result of an element-wise update cannot be cast to the dtype of its tensor.
+
+    The dtype of the result is that of the out-of-place operator, which runs on fakes only where the dtype may be of
+    another kind than that of the tensor.
+    """
+    plain = _operator_without_write(operator)
+    if plain is None:
+        return
+    tensors_updated = _tensors(next(written_values(operator, args, kwargs), None))
+    if not any(_may_lose_a_kind(tensor, (args, kwargs)) for tensor in tensors_updated):
+        return
+    results = _tensors(plain(*args, **{name: value for name, value in kwargs.items() if name != OUT}))
+    for result, into in zip(results, tensors_updated, strict=True):
+        if not torch.can_cast(result.dtype, into.dtype):
+            raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {into.dtype}")
+
+
+@cache
+def _operator_without_write(operator: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """Return the operator without a write for an element-wise update of a tensor or of a list of tensors; else None."""
+    if not operator._schema.is_mutable:
+        return None
+    is_elementwise = torch.Tag.pointwise in operator.tags or operator._schema.name.startswith("aten::_foreach_")
+    return without_write(operator) if is_elementwise else None
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _may_lose_a_kind(into: torch.Tensor, value: Any) -> bool:
+    """Whether an update may compute numbers of a kind that its tensor cannot hold.
+
+    For a tensor of integers these may be any numbers, and for one of floats complex numbers.
+    """
+    if not into.is_floating_point():
+        return not into.is_complex()
+    return any(leaf.is_complex() if isinstance(leaf, torch.Tensor) else type(leaf) is complex for leaf in leaves(value))

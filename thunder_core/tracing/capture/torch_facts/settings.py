@@ -1,0 +1,238 @@
+"""PyTorch's settings of the process: what sets each of them, what tells it, and how it is put back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._device import DeviceContext, _device_constructors
+
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.saved_tensors_hooks import (
+    keep_saved_tensors_hooks,
+    set_saved_tensors_hooks,
+    unset_saved_tensors_hooks,
+)
+
+Restore = Callable[[], object]
+C: Any = torch._C
+
+BACKENDS = ("cuda", "mkldnn")
+PRECISIONS = (("generic", "all"), *((backend, op) for backend in BACKENDS for op in ("all", "matmul", "conv", "rnn")))
+LEGACY_PRECISIONS = ("float32_matmul_precision", "cublas_allow_tf32", "cudnn_allow_tf32", "onednn_allow_tf32")
+# Settings with a value of their own: `torch._C._set_<name>(value)` sets it, and `torch._C._get_<name>()` tells it.
+VALUED = (
+    "blas_preferred_backend",
+    "cpu_allow_fp16_reduced_precision_reduction",
+    "cublas_allow_bf16_reduced_precision_reduction",
+    "cublas_allow_fp16_accumulation",
+    "cublas_allow_fp16_reduced_precision_reduction",
+    "cudnn_benchmark",
+    "cudnn_depthwise_kernel",
+    "cudnn_deterministic",
+    "cudnn_enabled",
+    "linalg_preferred_backend",
+    "math_sdp_allow_fp16_bf16_reduction",
+    "miopen_immediate",
+    "mkldnn_deterministic",
+    "mkldnn_enabled",
+    "nnpack_enabled",
+    "qengine",
+    "rocm_fa_preferred_backend",
+    "warnAlways",
+)
+ATTENTION = ("cudnn", "fa3", "flash", "math", "mem_efficient", "overrideable")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting, or several that hang together.
+
+    `keep()` gives what puts it back as it is now. One that is `decisive` decides what operations give (their dtype, or
+    whether they raise), and not only how fast or how precisely they compute it: bound symbols that run under it mean
+    something else elsewhere. One that `chooses_attention` decides which operations attention consists of. One with
+    `answers` is not changed while a program is traced, since that would change the tracing, or be for good: they give
+    what the getters would tell once the setter was called with such arguments.
+    """
+
+    setters: tuple[Callable[..., Any], ...]
+    getters: tuple[Callable[..., Any], ...]
+    keep: Callable[[], Restore]
+    decisive: bool = False
+    chooses_attention: bool = False
+    answers: Callable[..., tuple[object, ...]] | None = None
+
+
+def _pair(
+    setter: Callable[..., Any] | None,
+    getter: Callable[..., Any] | None,
+    *,
+    decisive: bool = False,
+    chooses_attention: bool = False,
+) -> tuple[Setting, ...]:
+    """The setting of one value; none where this version of PyTorch does not have it."""
+    if setter is None or getter is None:
+        return ()
+    sets, tells = setter, getter
+
+    def keep() -> Restore:
+        value = tells()
+        return partial(sets, *value) if isinstance(value, tuple) else partial(sets, value)
+
+    return (Setting((sets,), (tells,), keep, decisive, chooses_attention),)
+
+
+def _named(name: str, *, decisive: bool = False) -> tuple[Setting, ...]:
+    return _pair(getattr(C, f"_set_{name}", None), getattr(C, f"_get_{name}", None), decisive=decisive)
+
+
+def _attention(setter: str, getter: str) -> tuple[Setting, ...]:
+    return _pair(getattr(C, setter, None), getattr(C, getter, None), chooses_attention=True)
+
+
+def _keep_determinism() -> Restore:
+    warns = C._get_deterministic_algorithms_warn_only()
+    return partial(C._set_deterministic_algorithms, C._get_deterministic_algorithms(), warn_only=warns)
+
+
+def _keep_anomaly() -> Restore:
+    return partial(torch.set_anomaly_enabled, torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
+
+
+def _keep_default_dtype() -> Restore:
+    device, dtype = C._get_default_device(), torch.get_default_dtype()
+
+    def restore() -> None:
+        if C._get_default_device() != device:
+            torch.set_default_tensor_type("torch.FloatTensor" if device == "cpu" else f"torch.{device}.FloatTensor")
+        C._set_default_dtype(dtype)
+
+    return restore
+
+
+def flushes_denormals() -> bool:
+    """Whether this thread takes denormal numbers for zero; PyTorch can set that, but not tell."""
+    return sys.float_info.min * 0.5 == 0.0
+
+
+def _keep_device() -> Restore:
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return partial(torch.set_default_device, None if context is None else context.device)
+
+
+def _legacy_precision(name: str) -> Any:
+    """The value of a setting of PyTorch's older kind; None where newer ones contradict it, so that it does not tell."""
+    try:
+        return getattr(C, f"_get_{name}")()
+    except RuntimeError:
+        return None
+
+
+def _keep_precision() -> Restore:
+    """The settings of precision change each other: they are put back until each is as it was."""
+    legacy = {name: _legacy_precision(name) for name in LEGACY_PRECISIONS}
+    values = {place: C._get_fp32_precision_getter(*place) for place in PRECISIONS}
+
+    def restore_values() -> None:
+        for place, value in values.items():
+            if C._get_fp32_precision_getter(*place) != value:
+                C._set_fp32_precision_setter(*place, value)
+
+    def restore() -> None:
+        restore_values()
+        for name, value in legacy.items():
+            if value is not None and _legacy_precision(name) != value:
+                getattr(C, f"_set_{name}")(value)
+                restore_values()
+
+    return restore
+
+
+def _precision() -> Setting:
+    setters = [getattr(C, f"_set_{name}") for name in LEGACY_PRECISIONS]
+    getters = [getattr(C, f"_get_{name}") for name in LEGACY_PRECISIONS]
+    return Setting((*setters, C._set_fp32_precision_setter), (*getters, C._get_fp32_precision_getter), _keep_precision)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        (C._set_default_dtype, C._set_default_tensor_type),
+        (torch.get_default_dtype,),
+        _keep_default_dtype,
+        decisive=True,
+    ),
+    Setting((torch.set_default_device,), (torch.get_default_device,), _keep_device),
+    Setting(
+        (C._set_deterministic_algorithms,),
+        (C._get_deterministic_algorithms, C._get_deterministic_algorithms_warn_only),
+        _keep_determinism,
+        decisive=True,
+    ),
+    *_named("deterministic_fill_uninitialized_memory", decisive=True),
+    *_pair(C._set_check_sparse_tensor_invariants, C._check_sparse_tensor_invariants, decisive=True),
+    Setting(
+        (torch.set_anomaly_enabled,),
+        (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled),
+        _keep_anomaly,
+        decisive=True,
+        answers=lambda mode, check_nan=True: (mode, check_nan),
+    ),
+    Setting((torch.set_flush_denormal,), (), lambda: partial(torch.set_flush_denormal, flushes_denormals())),
+    Setting(
+        (torch.set_num_interop_threads,),
+        (torch.get_num_interop_threads,),
+        lambda: lambda: None,
+        answers=lambda threads: (threads,),
+    ),
+    Setting((set_saved_tensors_hooks, unset_saved_tensors_hooks), (), keep_saved_tensors_hooks),
+    *_pair(torch.set_num_threads, torch.get_num_threads),
+    *_pair(C._set_multithreading_enabled, C._is_multithreading_enabled),
+    *_pair(getattr(C, "_set_view_replay_enabled", None), getattr(C, "_is_view_replay_enabled", None)),
+    _precision(),
+    *(setting for name in VALUED for setting in _named(name)),
+    *(setting for name in ATTENTION for setting in _attention(f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled")),
+    *_attention("_set_sdp_priority_order", "_get_sdp_priority_order"),
+)
+SETTERS: dict[Callable[..., Any], Setting] = {setter: one for one in SETTINGS for setter in one.setters}
+GETTERS: dict[Callable[..., Any], Setting] = {getter: one for one in SETTINGS for getter in one.getters}
+
+
+def setting_of(bsym: BoundSymbol) -> Setting | None:
+    """The setting that a bound symbol changes, if any."""
+    return SETTERS.get(bsym.symbol.target) if bsym.ordered else None
+
+
+def is_decisive(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes what the bound symbols after it give."""
+    setting = setting_of(bsym)
+    return setting is not None and setting.decisive
+
+
+def chooses_attention(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes which operations attention consists of."""
+    setting = setting_of(bsym)
+    return setting is not None and setting.chooses_attention
+
+
+def device_contexts() -> dict[int, DeviceContext]:
+    """The torch function modes that stand for a default device, by their place; the last one decides."""
+    modes = (torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack()))
+    return {place: mode for place, mode in enumerate(modes) if isinstance(mode, DeviceContext)}
+
+
+def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keywords of a call with the default device among them, where it decides where the call makes a tensor."""
+    contexts = device_contexts() if torch._C._len_torch_function_stack() else None
+    if not contexts or kwargs.get("device") is not None or function not in _device_constructors():
+        return kwargs
+    return {**kwargs, "device": contexts[max(contexts)].device}
+
+
+def settings_of(bsyms: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
+    """The settings that bound symbols change, each once."""
+    settings = {id(setting): setting for bsym in bsyms if (setting := setting_of(bsym)) is not None}
+    return tuple(settings.values())

@@ -1,0 +1,162 @@
+"""Backward slices of a recording: the bound symbols that have to run, so that some names have their values.
+
+Where a program asks for a tensor's value while it is traced, the bound symbols that the value depends on are run on
+real inputs: not all that were recorded so far, but the backward slice of the value, found by reaching definitions as in
+a compiler. What a bound symbol defines and uses are resources: names, memory (a write defines it), random numbers, and
+states of the process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from thunder_core.tracing.capture.torch_facts.compiled_call import acts_before
+from thunder_core.tracing.capture.torch_facts.settings import setting_of
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.backward_hooks import NAMES_OF_REGISTERING
+
+# Calls that tell autograd something about one tensor. They do not matter to values: autograd records no evaluation.
+OF_ONE_TENSOR = frozenset(
+    {
+        "torch.Tensor.requires_grad.__set__",
+        "torch.Tensor.requires_grad_",
+        "torch.Tensor.retain_grad",
+        "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook",
+        *NAMES_OF_REGISTERING,
+    }
+)
+INFERENCE_MODE = frozenset(f"torch.autograd.grad_mode.inference_mode.__{name}__" for name in ("enter", "exit"))
+IRRELEVANT_TO_VALUES = OF_ONE_TENSOR | INFERENCE_MODE | {"torch._C._set_grad_enabled"}
+SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change what is drawn next
+
+
+Resource = tuple[str, Any]  # its kind, and which one it is: a name, the memory of a tensor, or a state
+RANDOM: Resource = ("random numbers", None)
+STATE: Resource = ("state", None)
+
+
+class Slices:
+    """The backward slices of a recording that grows, by an index that each bound symbol enters once.
+
+    `memory(name)` is the identity of a tensor's memory, or None. A slice has the bound symbols that make the names or
+    write to their memory, and those that change a state before them. Random numbers come from one stream: of the bound
+    symbols that draw some, it has all before the last one that it needs.
+    """
+
+    def __init__(self, bsyms: Sequence[BoundSymbol], memory: Callable[[str], int | None]) -> None:
+        self._bsyms = bsyms
+        self._memory = memory
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the index, since bound symbols of the recording were replaced."""
+        self._indexed = 0
+        self._first_effect: str | None = None
+        self._of_one_tensor: list[BoundSymbol] = []
+        self._makers_of_inner: dict[Resource, int] = {}
+        self._definitions: dict[Resource, list[int]] = defaultdict(list)
+
+    def slice_of(self, proxies: Iterable[Proxy], done: Container[int] = ()) -> tuple[list[int], set[int]]:
+        """Return the backward slice of proxies: the places, in order, of its bound symbols that are not `done` yet.
+
+        Also the places, done ones among them, whose sub-symbols make something that the slice needs: these have to run
+        decomposed. The places that are done must be a union of whole slices, since the search ends at them; so its cost
+        is that of the new places, and not of the recording.
+        """
+        self._index()
+        places, decomposed, waiting = set[int](), set[int](), list[int]()
+
+        def require(resources: Sequence[Resource], before: int) -> None:
+            inner = {self._makers_of_inner[resource] for resource in resources if resource in self._makers_of_inner}
+            decomposed.update(inner)
+            for place in inner.union(*(self._reaching_definition(resource, before) for resource in resources)) - places:
+                places.add(place)
+                heappush(waiting, -place)
+
+        require([*self._used(proxies), STATE], len(self._bsyms))
+        sliced = []
+        while waiting:
+            place = -heappop(waiting)
+            if place not in done:
+                sliced.append(place)
+                require([*self._used(self._bsyms[place].inputs), *self._defined(self._bsyms[place])], place)
+        return sliced[::-1], decomposed
+
+    def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
+        """Return a bound symbol that changes what autograd does with an input, if there is one: it cannot be undone."""
+        self._index()
+        bsyms = self._of_one_tensor
+        return next((bsym for bsym in bsyms if any(proxy.name in inputs for proxy in bsym.inputs)), None)
+
+    def first_effect(self) -> str | None:
+        """Return the name of the first compiled function with effects that is called, if one is."""
+        self._index()
+        return self._first_effect
+
+    def memory_of(self, names: Iterable[str]) -> set[int | None]:
+        """Return the memory of tensors with these names; with None among it where that of one is unknown."""
+        return {self._memory(name) for name in names}
+
+    def _index(self) -> None:
+        """Enter the new bound symbols into the index."""
+        for place in range(self._indexed, len(self._bsyms)):
+            bsym = self._bsyms[place]
+            for resource in self._defined(bsym):
+                self._definitions[resource].append(place)
+            outputs = {proxy.name for proxy in bsym.outputs}
+            inner = {proxy.name for part in bsym.subsymbols for proxy in part.defines} - outputs
+            self._makers_of_inner |= {("name", name): place for name in inner}
+            if bsym.symbol.name in OF_ONE_TENSOR:
+                self._of_one_tensor.append(bsym)
+            self._first_effect = self._first_effect or acts_before([bsym])
+        self._indexed = len(self._bsyms)
+
+    def _reaching_definition(self, resource: Resource, before: int) -> Sequence[int]:
+        """Return the place of the definition of a resource that reaches another place: the last before it, if any."""
+        places = self._definitions.get(resource, [])
+        number = bisect_left(places, before)
+        return places[max(number - 1, 0) : number]
+
+    def _used(self, proxies: Iterable[Proxy]) -> list[Resource]:
+        """Return the resources that a use of proxies reads: their names, and the memory of tensors."""
+        names = {proxy.name for proxy in proxies}
+        return [("name", name) for name in names] + self._memories(names)
+
+    def _defined(self, bsym: BoundSymbol) -> list[Resource]:
+        """Return the resources that a bound symbol defines: its outputs, the memory that it writes to, and states."""
+        changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in bsym.outputs}]
+        states = ((RANDOM, is_drawing(bsym)), (STATE, bsym.ordered and is_state(bsym)))
+        unknown: list[Resource] = [("name", name) for name in bsym.mutates if self._memory(name) is None]
+        return changed + unknown + self._memories(bsym.mutates) + [state for state, changes in states if changes]
+
+    def _memories(self, names: Iterable[str]) -> list[Resource]:
+        """Return the memory of tensors, as far as it is known, as resources."""
+        return [("memory", memory) for memory in self.memory_of(names) - {None}]
+
+
+def is_drawing(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol draws random numbers, or changes what the next ones are."""
+    return bsym.ordered and not _is_thunders(bsym) and (bool(bsym.outputs) or _sets_seed(bsym))
+
+
+def is_state(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes how others compute, random numbers apart."""
+    setting = setting_of(bsym)
+    is_decisive = setting is None or setting.decisive
+    if bsym.symbol.name in IRRELEVANT_TO_VALUES or _is_thunders(bsym) or not is_decisive:
+        return False
+    return not (bsym.outputs or bsym.mutates or _sets_seed(bsym))
+
+
+def _is_thunders(bsym: BoundSymbol) -> bool:
+    return bsym.symbol.name.startswith("thunder_core.")
+
+
+def _sets_seed(bsym: BoundSymbol) -> bool:
+    return bsym.symbol.name.startswith(SEEDS)

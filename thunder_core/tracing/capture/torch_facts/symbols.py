@@ -1,0 +1,192 @@
+"""From PyTorch's functions to symbols: their printed names, and what kind of thing calling them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch.overrides import get_testing_overrides, resolve_name
+
+from thunder_core.tracing.capture.torch_facts.writes import written_values
+from thunder_core.tracing.ir.literal import followed
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
+
+ORDERED_NAMES = frozenset(
+    {
+        "torch._C._set_grad_enabled",
+        "thunder_core.tracing.library.objects.with_data",
+        "torch.manual_seed",
+        "torch.Tensor.requires_grad_",
+        "torch.Tensor.detach_",
+        "torch.detach_",
+        "torch.Tensor.retain_grad",
+        "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook",
+        *backward_hooks.NAMES,
+        *saved_tensors_hooks.NAMES,
+    }
+)
+
+
+# Questions whose answer lies in more of a tensor than the metadata that calls are remembered by.
+QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.Tensor._is_view,
+        torch.Tensor.is_inference,
+        torch.Tensor.untyped_storage,
+        torch.Tensor.storage,
+        torch.is_inference,
+        *(
+            getattr(torch.Tensor, name).__get__
+            for name in (
+                "_base",
+                "_version",
+                "grad",
+                "_grad",
+                "grad_fn",
+                "is_leaf",
+                "requires_grad",
+                "retains_grad",
+                "output_nr",
+                "_backward_hooks",
+            )
+        ),
+    }
+)
+VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+# Those, and others, that a tensor from outside answers for itself: how to ask again at each call.
+FACTS: dict[Callable[..., Any], str] = {
+    torch.Tensor._is_view: "_is_view()",
+    torch.Tensor.is_inference: "is_inference()",
+    torch.Tensor.storage_offset: "storage_offset()",
+    torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
+    VERSION: "_version",
+}
+LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
+
+# What gives a tensor the memory of another one behind the back of everything that was made of it.
+REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
+
+LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # what `torch` has of functions such as `torch._foreach_add`
+VALUE_READERS = frozenset(
+    {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
+)
+
+
+SPARSE_AXES = ("crow", "col", "ccol", "row")
+# Functions that return parts of a sparse tensor, which a fake does not have.
+SPARSE_PARTS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("values", "indices", "_values", "_indices", "_nnz", *(f"{one}_indices" for one in SPARSE_AXES))
+)
+
+
+@cache
+def symbol_of(function: Callable[..., Any]) -> Symbol:
+    """The symbol of a torch function, method, property accessor or aten operator."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return Symbol(f"torch.ops.{function}", function)
+    name = resolve_name(function) or _dotted(function)
+    return Symbol(name.replace(f"{VARIABLE_FUNCTIONS}.", ""), function)
+
+
+def _dotted(function: Callable[..., Any]) -> str:
+    """The name by which a function is reached from its module, or the one that it gives itself."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
+    reached = f"{module}.{name}"
+    return reached if followed(reached) is function else f"{module}.{getattr(function, '__qualname__', name)}"
+
+
+@cache
+def is_ordered(symbol: Symbol) -> bool:
+    """Whether a call changes a state of the process or of a tensor that no operator's schema shows."""
+    return symbol.name in ORDERED_NAMES or symbol.short_name in ("__set__", "__delete__")
+
+
+SET_GRAD = torch._C._set_grad_enabled
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+DATA_OPERATOR = torch.ops.aten.data.default
+GETS_DATA = (torch.Tensor.data.__get__, torch.ops.aten.data, DATA_OPERATOR)  # type: ignore[attr-defined]
+SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
+
+
+def is_same_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    """Whether a tensor that gets the data of another one has it already: `module.to(dtype)` sets what it found."""
+    if tensor is data or torch.strided != tensor.layout or data.layout != tensor.layout:
+        return tensor is data
+    return _memory(tensor) == _memory(data)
+
+
+def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
+    storage = tensor.untyped_storage()._cdata
+    return (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
+# What sets a state, and whether that is what the state already is.
+IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
+    SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
+    torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
+    SET_REQUIRES_GRAD: lambda tensor, required: bool(tensor.requires_grad == required),
+    SET_DATA: is_same_data,
+}
+
+
+def is_idle(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether this call sets a state to what the state already is."""
+    return function in IDLE and IDLE[function](*args, **kwargs)
+
+
+@cache
+def _randomness(operator: torch._ops.OpOverload) -> tuple[bool, int | None]:
+    """Whether the operator may draw random numbers, and the position of its dropout probability if it has one."""
+    names = [argument.name for argument in operator._schema.arguments]
+    return torch.Tag.nondeterministic_seeded in operator.tags, names.index(
+        "dropout_p"
+    ) if "dropout_p" in names else None
+
+
+def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether this call draws random numbers; attention without dropout does not, though it might."""
+    seeded, position = _randomness(operator)
+    if not seeded or position is None:
+        return seeded
+    return bool(args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
+
+
+def as_bound_symbol(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
+    """An aten operation of a bound symbol as a bound symbol of its own."""
+    target, args, kwargs = part.symbol.target, part.args, part.kwargs
+    if not isinstance(target, torch._ops.OpOverload):
+        return replace(part, source=whole.source, module=whole.module)
+    written = [*written_values(target, args, kwargs)]
+    return replace(
+        part,
+        source=whole.source,
+        module=whole.module,
+        mutates=tuple(leaf.name for leaf in leaves(written) if isinstance(leaf, Proxy)),
+        ordered=is_random(target, args, kwargs),
+    )
+
+
+def parts_of(function: Callable[..., Any], parts: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+    """The operations that a call consists of, of those that were dispatched beneath it.
+
+    PyTorch dispatches `.data` as `detach`, whose result has the version counter of what it is made of, which that of
+    `.data` has not.
+    """
+    if function not in GETS_DATA:
+        return tuple(parts)
+    return tuple(replace(part, symbol=symbol_of(DATA_OPERATOR)) for part in parts)
+
+
+@cache
+def operations() -> frozenset[Callable[..., Any]]:
+    """Every Python-level function of PyTorch that a torch function mode sees as one operation."""
+    return frozenset(function for function in get_testing_overrides() if hasattr(function, "__code__"))

@@ -1,0 +1,55 @@
+"""Wrapper subclasses: tensors that hold others and say by `__torch_dispatch__` what operations do with these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nested._internal.nested_tensor import NestedTensor
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.tracing.ir.tree import leaves
+
+
+class Wrapped(OperationFailed):
+    """A tensor that no fake stands for: the program is to run through what it does."""
+
+
+def is_wrapper(value: Any) -> bool:
+    """Whether a value is a tensor that says what it consists of, and runs operations on that."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor | NestedTensor):
+        return False
+    decides = type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return decides and hasattr(type(value), "__tensor_flatten__") and hasattr(type(value), "__tensor_unflatten__")
+
+
+def wrappers_in(tree: Any) -> list[torch.Tensor]:
+    """The tensors of wrapper subclasses among the arguments of a call."""
+    return [leaf for leaf in leaves(tree) if is_wrapper(leaf)]
+
+
+def parts_of_wrapper(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a wrapper holds, by the names of the attributes."""
+    with torch._C.DisableTorchFunction():
+        names, _ = tensor.__tensor_flatten__()
+    return ((name, getattr(tensor, name)) for name in names)
+
+
+def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run a function on tensors of which some are wrappers: what these do is recorded, and not the function.
+
+    What autograd would record is the function, so there must be nothing for it to record.
+    """
+    tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    with torch._C.DisableTorchFunction():
+        followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if followed:
+        kind = type(wrappers_in((args, kwargs))[0]).__name__
+        raise OperationFailed(
+            f"a {kind}, a subclass of Tensor that wraps other tensors, is used where gradients are needed, and the "
+            "derivatives of its operations are not known",
+            fix="run this part under torch.no_grad(), or leave it uncompiled",
+        )
+    return function(*args, **kwargs)

@@ -1,0 +1,266 @@
+"""Values that a recording depends on: bound symbols that were recorded are run on the real inputs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map_only
+
+from thunder_core.tracing.capture.fakes.fake import marked
+from thunder_core.tracing.capture.fakes.memo import Made, fresh_fake
+from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.fakes.trial import apart
+from thunder_core.tracing.capture.torch_facts.autocast import State, autocast_state, changes
+from thunder_core.tracing.capture.torch_facts.compiled_call import call_of, is_repeatable
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
+from thunder_core.tracing.capture.torch_facts.modes import without_recording
+from thunder_core.tracing.capture.torch_facts.slices import Slices, is_state
+from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
+from thunder_core.tracing.capture.torch_facts.symbols import as_bound_symbol
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # to a seed that is new each time
+SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
+NUMBERS = (bool, int, float, complex)
+
+
+class Unknowable(Exception):
+    """Raised for a value that cannot be computed ahead of the call; the message is the reason."""
+
+
+class Evaluation:
+    """The values that bound symbols of a recording have in the call that is recorded.
+
+    `bsyms` are those so far, and `numbers` the values of inputs that are numbers, by name. A bound symbol is run once,
+    unless one that is needed later cannot be run after those that were run (`_needs_reset`).
+    """
+
+    def __init__(self, tensors: Tensors, bsyms: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self._bsyms = bsyms
+        self._numbers = numbers
+        self._first_autocast_state = autocast_state()
+        self._slices = Slices(bsyms, tensors.memory_of_name)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all values, since bound symbols of the recording were replaced."""
+        self._slices.forget()
+        self._copies_inputs = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget which bound symbols were run, and their values."""
+        self._values_by_name: dict[str, Any] = {}
+        self._places_run: set[int] = set()
+        self._places_decomposed: set[int] = set()
+        self._last_writes: dict[int | None, int] = {}
+        self._copied_memory: dict[int, torch.UntypedStorage] = {}
+        self._random_state: torch.Tensor | None = None
+        self._autocast_states = [(-1, self._first_autocast_state)]  # the states after the places that switch it
+
+    def first_effect(self) -> str | None:
+        """Return the name of the first compiled function with effects that is called, if one is."""
+        return self._slices.first_effect()
+
+    def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
+        """Return the bound symbols that make a value of inputs; None where one has to be run as its sub-symbols.
+
+        None, too, where autocast may be another one for some than for the program as a whole.
+        """
+        places, decomposed = self._slices.slice_of([proxy])
+        autocast_changes = autocast_state() != self._first_autocast_state or any(map(switches_autocast, self._bsyms))
+        return None if decomposed or autocast_changes else [self._bsyms[place] for place in places]
+
+    def value(self, proxy: Proxy) -> Any:
+        """Return the value of a proxy; raises `Unknowable`, and the errors of the bound symbols that are run for it."""
+        with apart():
+            return self._values([proxy])[proxy.name]
+
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
+        """Return a function's result on the values that its tensors have, with fakes for tensors, and its writes.
+
+        The writes are the fakes that it writes to. Raises the function's own errors, and `Unknowable`.
+        """
+        if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
+            raise Unknowable("it draws from a generator")
+        fakes = tensors_in((args, kwargs))
+        proxies = [self._tensors.proxy(fake) for fake in fakes]
+        grad = torch.is_grad_enabled()
+        with apart():
+            values, memory = self._values(proxies), dict[int, torch.UntypedStorage]()
+            reals = [copy_of(values[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
+            versions = [real._version for real in reals]
+            stand_ins = {id(fake): real for fake, real in zip(fakes, reals, strict=True)}
+            arguments = self._tensors.in_call(
+                replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf))
+            )
+            with torch.set_grad_enabled(grad):
+                result = function(*arguments[0], **arguments[1])
+            pairs = list(zip(fakes, reals, strict=True))
+            written = [fake for (fake, real), version in zip(pairs, versions, strict=True) if version != real._version]
+            if grad and written and any(proxy.requires_grad for proxy in proxies):
+                raise Unknowable("it writes to its arguments")
+            result_fakes = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)}
+            result_fakes |= {id(real): fake for fake, real in pairs}
+            return tree_map_only(torch.Tensor, lambda leaf: result_fakes[id(leaf)], result), written
+
+    def _values(self, proxies: Sequence[Proxy]) -> dict[str, Any]:
+        """Return values by name, those of these proxies among them; bound symbols that these need are run if new."""
+        new, decomposed = self._needed(proxies)
+        if self._needs_reset(new, decomposed):
+            copies_inputs = self._copies_inputs or any(self._bsyms[place].mutates for place in new)
+            self._reset()
+            self._copies_inputs = copies_inputs
+            new, decomposed = self._needed(proxies)
+        to_run = {place: list(operations_of(self._bsyms[place], decomposed=place in decomposed)) for place in new}
+        self._take_inputs([*proxies, *(proxy for bsyms in to_run.values() for bsym in bsyms for proxy in bsym.inputs)])
+        with torch.no_grad():
+            self._run(to_run)
+        self._note_run(new)
+        self._places_decomposed.update(decomposed)
+        return self._values_by_name
+
+    def _needs_reset(self, new: Sequence[int], decomposed: set[int]) -> bool:
+        """Whether bound symbols cannot be run after those that were run, so that all have to be run anew.
+
+        They cannot where others have since written to memory that they read, where they write to memory of inputs that
+        were not copied, or where a bound symbol was run as one call whose sub-symbols' results are needed.
+        """
+        writes_to_inputs = not self._copies_inputs and any(self._bsyms[place].mutates for place in new)
+        lacks_inner_results = bool((self._places_run - self._places_decomposed) & decomposed)
+        return writes_to_inputs or lacks_inner_results or any(map(self._reads_changed_memory, new))
+
+    def _reads_changed_memory(self, place: int) -> bool:
+        """Whether a bound symbol reads memory that a later one, which was run, has written to."""
+        bsym = self._bsyms[place]
+        read = {proxy.name for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
+        changes = [self._last_writes.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
+        unknown = max(self._last_writes.values(), default=-1) if None in self._slices.memory_of(read) else -1
+        return place < max((unknown, *changes))
+
+    def _note_run(self, places: Iterable[int]) -> None:
+        """Note that bound symbols were run, and the last one that wrote to some memory."""
+        for place in places:
+            bsym = self._bsyms[place]
+            self._places_run.add(place)
+            for memory in self._slices.memory_of(bsym.mutates):
+                self._last_writes[memory] = max(place, self._last_writes.get(memory, -1))
+
+    def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
+        """Run bound symbols by their places, each in the state of autocast that there is at its place."""
+        ambient = autocast_state()
+        if self._random_state is not None:
+            torch.set_rng_state(self._random_state)
+        try:
+            for place, parts in bsyms.items():
+                switch(autocast_state(), self._autocast_before(place))
+                for bsym in parts:
+                    self._run_bsym(bsym)
+                if switches_autocast(self._bsyms[place]):
+                    self._autocast_states.append((place, autocast_state()))
+        finally:
+            switch(autocast_state(), ambient)
+            self._random_state = torch.get_rng_state()
+
+    def _autocast_before(self, place: int) -> State:
+        """Return the state of autocast before a place of the recording."""
+        return self._autocast_states[bisect_left(self._autocast_states, place, key=itemgetter(0)) - 1][1]
+
+    def _run_bsym(self, bsym: BoundSymbol) -> None:
+        """Run a bound symbol on the values of its inputs; raises `Unknowable` if one has none."""
+        if switches_autocast(bsym) and bsym.symbol.target not in SWITCHES:
+            return
+        unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in self._values_by_name]
+        if unknown:
+            raise Unknowable(f"`{unknown[0]}`, which it depends on, is not known before the call")
+        with nullcontext() if call_of(bsym) is None else without_recording():
+            evaluate([bsym], self._values_by_name)
+
+    def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
+        """Take the values of the inputs among these; copies of tensors, if bound symbols write to some."""
+        reals = {proxy.name: real for real, proxy in self._tensors.inputs.values()}
+        objects = {proxy.name: value for value, proxy in self._tensors.objects.values()}
+        for proxy in proxies:
+            if proxy.name in self._values_by_name:
+                continue
+            if proxy.name in reals:
+                real = reals[proxy.name]
+                self._values_by_name[proxy.name] = copy_of(real, self._copied_memory) if self._copies_inputs else real
+            elif proxy.name in objects:
+                self._values_by_name[proxy.name] = generator_to_draw_from(objects[proxy.name])
+            elif proxy.name in self._numbers:
+                self._values_by_name[proxy.name] = self._numbers[proxy.name]
+            elif isinstance(proxy, NumberProxy):
+                self._values_by_name[proxy.name] = self._tensors.in_call(proxy.value)
+
+    def _needed(self, proxies: Sequence[Proxy]) -> tuple[list[int], set[int]]:
+        """Return the places of bound symbols that proxies need and that were not run, by their backward slice.
+
+        Also the places of those that have to be run as their sub-symbols, since intermediates of theirs are needed.
+        Raises `Unknowable` if one of them cannot be run ahead of the call.
+        """
+        places, decomposed = self._slices.slice_of(proxies, self._places_run)
+        bsyms = [self._bsyms[place] for place in places]
+        changing_autograd = self._slices.changing_autograd(self._tensors.input_names())
+        if bsym := next(filter(is_unknowable, bsyms), changing_autograd):
+            raise Unknowable(f"`{bsym.symbol.name}` stands before it")
+        return places, decomposed
+
+
+def fake_like(
+    real: torch.Tensor, reals: Sequence[torch.Tensor], fakes: Sequence[torch.Tensor], tensors: Tensors
+) -> torch.Tensor:
+    """Return a fake for a result; it is a view of an argument's fake if the result is a view of that argument."""
+    storage = memory_of(real)
+    base = next((place for place, argument in enumerate(reals) if memory_of(argument) == storage), None)
+    offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
+    fake = fresh_fake(Made(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
+    return fake.requires_grad_(real.requires_grad)
+
+
+def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    """Return a copy of a tensor that shares memory with other copies as the tensor does with the others.
+
+    `memory` has the memory of the copies, by the identity of that which was copied.
+    """
+    if real.layout is not torch.strided:
+        return real.detach().clone()
+    storage = real.untyped_storage()
+    if storage._cdata not in memory:
+        storage_bytes = torch.empty(0, dtype=torch.uint8, device=real.device).set_(storage)
+        memory[storage._cdata] = storage_bytes.clone().untyped_storage()
+    copy = torch.empty(0, dtype=real.dtype, device=real.device)
+    copy.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
+    return marked(copy, is_conj=real.is_conj(), is_neg=real.is_neg())
+
+
+def switch(before: State, after: State) -> None:
+    """Change autocast's state from one to another."""
+    for bsym in changes(before, after):
+        bsym.symbol.target(*bsym.args)
+
+
+def operations_of(bsym: BoundSymbol, *, decomposed: bool) -> Iterable[BoundSymbol]:
+    """Return the bound symbol itself, or if `decomposed` its sub-symbols."""
+    return (as_bound_symbol(part, bsym) for part in bsym.subsymbols) if decomposed else (bsym,)
+
+
+def is_unknowable(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes a state that cannot be restored after running it."""
+    if call_of(bsym) is not None:
+        return not is_repeatable(bsym)
+    return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and not switches_autocast(bsym))
+
+
+def generator_to_draw_from(generator: torch.Generator) -> torch.Generator:
+    """Return a generator to draw from instead of one from outside; `apart` restores the default one's state."""
+    return generator if generator is torch.default_generator else generator.clone_state()

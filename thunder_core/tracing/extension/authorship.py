@@ -1,0 +1,154 @@
+"""Whose code failed: what somebody else's recipe, transform, executor or model raises or returns is theirs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from thunder_core.foundation import package, plugins
+from thunder_core.foundation.errors import BadModelFolder, BadRecipe, SourceLine, ThunderError
+from thunder_core.foundation.errors.tree import message_line
+from thunder_core.foundation.storage.installed import installers_folders
+
+OURS = frozenset({"thunder_core", "thunder_executors", "thunder_recipes", "thunder_cli"})
+MODELS = "transformers_modules"  # the package in which transformers keeps the code that models bring
+KINDS = ("Recipe", "Transform", "Executor", "Plugin")
+MEND = "correct that code, which is not part of Thunder; --debug shows the traceback"
+
+
+def is_ours(part: object) -> bool:
+    """Whether a part of a recipe, or a function, is Thunder's own."""
+    found = part if callable(part) and hasattr(part, "__module__") else type(part)
+    return str(found.__module__).partition(".")[0] in OURS
+
+
+def authors_error(error: BaseException) -> ThunderError | None:
+    """The error for what somebody else's code raised, by its traceback; None where no such code was running."""
+    frames = [(frame, line) for frame, line in frames_of(error) if is_others(frame)]
+    if not frames:
+        return None
+    frame, line = frames[-1]
+    where = SourceLine(frame.f_code.co_filename, line, frame.f_code.co_qualname)
+    what = f"{title_of([one for one, _ in frames])} {deed_of(error)}"
+    kind = BadModelFolder if is_models(frame) else BadRecipe
+    return kind(what, fix=MEND, where=where)
+
+
+def bad_return(part: object, method: str, value: object, wanted: str) -> BadRecipe:
+    """The error for a method of a part that returned something which cannot be used."""
+    return BadRecipe(
+        f"the {kind_of(part)} {type(part).__name__} returned {value!r:.80} from {method}, where {wanted} is wanted",
+        fix=f"return {wanted}",
+        where=line_in_class(type(part), method),
+    )
+
+
+def line_in_class(kind: type, method: str) -> SourceLine | None:
+    """The line of a method in a class of somebody else, or of the first method that the class defines."""
+    functions = [getattr(kind, method, None), *vars(kind).values()]
+    lines = ((one, line_of(one)) for one in functions)
+    return next((line for one, line in lines if line is not None and not is_ours(one)), None)
+
+
+def line_of(function: Any) -> SourceLine | None:
+    """The line on which a function is defined; None for what has no source."""
+    code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+    return SourceLine(code.co_filename, code.co_firstlineno, code.co_qualname) if isinstance(code, CodeType) else None
+
+
+def deed_of(error: BaseException) -> str:
+    """The deed of somebody's code that failed, in words."""
+    if isinstance(error, SystemExit):
+        return f"would have ended the process: sys.exit({error.code!r:.80})"
+    return f"raised {type(error).__name__}: {message_line(error)}"
+
+
+def title_of(frames: list[FrameType]) -> str:
+    """The part that the innermost of frames belong to, in words."""
+    if is_models(frames[-1]):
+        return "the code that the model brings"
+    for frame in reversed(frames):
+        owner = frame.f_locals.get("self", frame.f_locals.get("cls"))
+        if owner is not None and (kind := kind_of(owner)) != "part":
+            return f"the {kind} {name_of(owner)}"
+    file = Path(frames[-1].f_code.co_filename).name
+    executors = [one for one in vars_of(frames[-1]) if kind_of(one) == "executor"]
+    if frames[-1].f_code.co_name == "<module>" or not executors:
+        return f"the file {file}"
+    return f"the executor {name_of(executors[0])}"
+
+
+def name_of(part: Any) -> str:
+    """The name of a part: an executor's own, or that of the class."""
+    if isinstance(part, type):
+        return part.__name__
+    named = vars(part).get("name", vars(type(part)).get("name")) if kind_of(part) == "executor" else None
+    return named if isinstance(named, str) else type(part).__name__
+
+
+def vars_of(frame: FrameType) -> Iterator[object]:
+    """The instances at the top of the module of a frame."""
+    return (value for value in list(frame.f_globals.values()) if not isinstance(value, type))
+
+
+def kind_of(part: object) -> str:
+    """The kind of a part of a recipe, in a word."""
+    names = {kind.__name__ for kind in type.mro(part if isinstance(part, type) else type(part))}
+    return next((kind.lower() for kind in KINDS if kind in names), "part")
+
+
+def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames that an error came through, outermost first, with their lines."""
+    entry = error.__traceback__
+    while entry is not None:
+        yield entry.tb_frame, entry.tb_lineno
+        entry = entry.tb_next
+
+
+def is_models(frame: FrameType) -> bool:
+    """Whether a frame runs code that a model brings."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == MODELS
+
+
+def is_others(frame: FrameType) -> bool:
+    """Whether a frame runs code of a model, of a file that was named, of its neighbours, of a plug-in or of a part."""
+    top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    file = frame.f_code.co_filename
+    if top in OURS or file.startswith("<"):
+        return False
+    if top == MODELS or top in plugins.packages():
+        return True
+    is_part = kind_of(frame.f_locals.get("self")) != "part"
+    return not is_library(file) and (is_part or any(Path(file).is_relative_to(one) for one in plugins.file_folders()))
+
+
+@cache
+def is_library(file: str) -> bool:
+    """Whether a file is of Python's own library, of an installed package, or of Thunder."""
+    path = Path(file).resolve()
+    return any(path.is_relative_to(folder) for folder in library_folders())
+
+
+@cache
+def library_folders() -> tuple[Path, ...]:
+    """The folders of Python's own library, of installed packages, and of Thunder's."""
+    return tuple(Path(folder).resolve() for folder in (*installers_folders(), package.FOLDER))
+
+
+def called(part: object, method: str, wanted: type | tuple[type, ...], *args: object) -> Any:
+    """The result of a method of a part; raises `BadRecipe` where it is of another type than is wanted."""
+    function: Callable[..., Any] = getattr(part, method)
+    return checked_return(part, method, function(*args), wanted)
+
+
+def checked_return(part: object, method: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
+    """A value that a method of a part returned; raises `BadRecipe` where it is of another type than is wanted."""
+    if isinstance(value, wanted):
+        return value
+    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+    words = " or ".join("None" if kind is type(None) else f"a {kind.__name__}" for kind in kinds)
+    raise bad_return(part, method, value, words)

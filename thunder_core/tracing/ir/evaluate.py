@@ -1,0 +1,47 @@
+"""The evaluator: runs bound symbols on the values of their proxies, with a hook for how each one is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.tree import replace_leaves
+
+Call = Callable[[BoundSymbol, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def call_target(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call what the bound symbol's symbol means."""
+    return bsym.symbol.target(*args, **kwargs)
+
+
+def evaluate(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any], call: Call = call_target) -> None:
+    """Run bound symbols one after the other; `values` has the inputs by the names of proxies, and takes the results.
+
+    `call(bsym, args, kwargs)` calls each one. Raises `KeyError` for a proxy without a value, `ValueError` for a result
+    whose structure is not that of the bound symbol's output, and whatever the calls raise.
+    """
+    for bsym in bsyms:
+        result = evaluate_one(bsym, values, call)
+        values.update((proxy.name, value) for proxy, value in bindings(bsym.output, result))
+
+
+def evaluate_one(bsym: BoundSymbol, values: Mapping[str, Any], call: Call = call_target) -> Any:
+    """The result of one bound symbol on the values of its proxies."""
+    args, kwargs = replace_leaves(
+        (bsym.args, dict(bsym.kwargs)), lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf
+    )
+    return call(bsym, args, kwargs)
+
+
+def bindings(output: Any, result: Any) -> Iterator[tuple[Proxy, Any]]:
+    """Each proxy of a bound symbol's output with its part of the result; raises `ValueError` for another structure."""
+    if isinstance(output, Proxy):
+        yield output, result
+    elif isinstance(output, tuple | list):
+        if not isinstance(result, tuple | list):
+            raise ValueError(f"a {type(result).__name__} was returned instead of {len(output)} results")
+        for part, value in zip(output, result, strict=True):
+            yield from bindings(part, value)

@@ -1,0 +1,139 @@
+"""Forms of calls in print: operators, items, attributes and methods as a person would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.tracing.ir.literal import Scope, importable, literal
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+TENSOR = "torch.Tensor."
+
+BINARY = {
+    **dict.fromkeys(("add", "__add__"), "{0} + {1}"),
+    **dict.fromkeys(("sub", "__sub__"), "{0} - {1}"),
+    **dict.fromkeys(("mul", "__mul__"), "{0} * {1}"),
+    **dict.fromkeys(("div", "__truediv__"), "{0} / {1}"),
+    **dict.fromkeys(("matmul", "__matmul__"), "{0} @ {1}"),
+    **dict.fromkeys(("pow", "__pow__"), "{0} ** {1}"),
+    **dict.fromkeys(("eq", "__eq__"), "{0} == {1}"),
+    **dict.fromkeys(("ne", "__ne__"), "{0} != {1}"),
+    **dict.fromkeys(("lt", "__lt__"), "{0} < {1}"),
+    **dict.fromkeys(("le", "__le__"), "{0} <= {1}"),
+    **dict.fromkeys(("gt", "__gt__"), "{0} > {1}"),
+    **dict.fromkeys(("ge", "__ge__"), "{0} >= {1}"),
+    "__and__": "{0} & {1}",
+    "__or__": "{0} | {1}",
+    "__xor__": "{0} ^ {1}",
+    "__rsub__": "{1} - {0}",
+    "__rpow__": "{1} ** {0}",
+}
+REVERSED = dict.fromkeys(
+    ("__rdiv__", "__rtruediv__"), "{1} / {0}"
+)  # of a number: between tensors, `/` is another function
+NUMBERS = {
+    **{f"operator.{name}": BINARY[name] for name in ("add", "sub", "mul", "pow")},
+    "operator.truediv": "{0} / {1}",
+    "operator.neg": "-{0}",
+}
+UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
+
+
+def _index(value: Any, scope: Scope) -> str:
+    """One index inside square brackets: slices by their colons."""
+    if isinstance(value, slice):
+        parts = ["" if part is None else literal(part, scope) for part in (value.start, value.stop)]
+        return ":".join(parts) + ("" if value.step is None else f":{literal(value.step, scope)}")
+    return literal(value, scope)
+
+
+def subscript(value: Any, scope: Scope) -> str:
+    """The text between square brackets."""
+    if type(value) is tuple and value:
+        return ", ".join(_index(item, scope) for item in value) + ("," if len(value) == 1 else "")
+    return _index(value, scope)
+
+
+def arguments(args: tuple[Any, ...], kwargs: Any, scope: Scope) -> str:
+    """The text between the parentheses of a call."""
+    words = [literal(arg, scope) for arg in args]
+    return ", ".join([*words, *(f"{key}={literal(value, scope)}" for key, value in kwargs.items())])
+
+
+def _operand(value: Any, scope: Scope) -> str:
+    text = literal(value, scope)
+    return f"({text})" if text.startswith("-") or not isinstance(value, Proxy | int | float) else text
+
+
+def _operator(template: str) -> Callable[[BoundSymbol, Scope], str]:
+    return lambda bsym, scope: template.format(*(_operand(arg, scope) for arg in bsym.args))
+
+
+def _get_item(bsym: BoundSymbol, scope: Scope) -> str:
+    return f"{literal(bsym.args[0], scope)}[{subscript(bsym.args[1], scope)}]"
+
+
+def _set_item(bsym: BoundSymbol, scope: Scope) -> str:
+    return f"{_get_item(bsym, scope)} = {literal(bsym.args[2], scope)}"
+
+
+def _call(bsym: BoundSymbol, scope: Scope) -> str:
+    if bsym.symbol.name.startswith("torch."):
+        name = scope.importing(bsym.symbol.name, "torch")
+    else:
+        name = importable(bsym.symbol.target, scope)
+    return f"{name}({arguments(bsym.args, bsym.kwargs, scope)})"
+
+
+def _method(bsym: BoundSymbol, scope: Scope) -> str:
+    owner, *rest = bsym.args
+    return f"{literal(owner, scope)}.{bsym.symbol.short_name}({arguments(tuple(rest), bsym.kwargs, scope)})"
+
+
+def _get_attribute(bsym: BoundSymbol, scope: Scope) -> str:
+    return f"{literal(bsym.args[0], scope)}.{bsym.symbol.name.split('.')[-2]}"
+
+
+def _set_attribute(bsym: BoundSymbol, scope: Scope) -> str:
+    return f"{_get_attribute(bsym, scope)} = {literal(bsym.args[1], scope)}"
+
+
+def _delete(bsym: BoundSymbol, scope: Scope) -> str:
+    return f"del {', '.join(literal(arg, scope) for arg in bsym.args)}"
+
+
+def _statement(bsym: BoundSymbol, scope: Scope) -> str:
+    return literal(bsym.args[0], scope)
+
+
+EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
+    "torch.Tensor.__getitem__": _get_item,
+    "torch.Tensor.__setitem__": _set_item,
+    "python.del": _delete,
+    "python.code": _statement,
+    "python.list": _statement,
+}
+
+
+def expression(bsym: BoundSymbol, scope: Scope) -> str:
+    """The call as source, without what it is assigned to."""
+    name = bsym.symbol.name
+    if name.startswith(TENSOR) and any(isinstance(one, TensorProxy) and one.overrides for one in bsym.inputs):
+        return _call(bsym, scope)
+    if name in EXACT:
+        return EXACT[name](bsym, scope)
+    if name in NUMBERS:
+        return _operator(NUMBERS[name])(bsym, scope)
+    if not name.startswith(TENSOR) or not bsym.args or not isinstance(bsym.args[0], Proxy):
+        return _call(bsym, scope)
+    short = name.removeprefix(TENSOR)
+    if not bsym.kwargs and len(bsym.args) == 2 and short in BINARY:
+        return _operator(BINARY[short])(bsym, scope)
+    if not bsym.kwargs and short in REVERSED and not isinstance(bsym.args[1], Proxy):
+        return _operator(REVERSED[short])(bsym, scope)
+    if not bsym.kwargs and len(bsym.args) == 1 and short in UNARY:
+        return _operator(UNARY[short])(bsym, scope)
+    special = {"__get__": _get_attribute, "__set__": _set_attribute}.get(bsym.symbol.short_name, _method)
+    return special(bsym, scope)

@@ -1,0 +1,214 @@
+"""Python objects as source text, with the imports and the named constants that the text needs."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import keyword
+import math
+import sys
+import types
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.sizes import SymbolicSize, text_of
+from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
+
+
+def valid_name(text: str) -> str:
+    """The nearest thing to the text that is a Python name."""
+    name = "".join(char if char.isalnum() or char == "_" else "_" for char in text).strip("_") or "value"
+    return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
+
+
+OF_CLASS = "thunder_core.tracing.ir.tree:of_class"
+NUMBERED = ("t", "s", "n")  # begin the names of results, and those of symbolic sizes and what is computed from them
+
+
+def unique_name(text: str, taken: Collection[str]) -> str:
+    """A Python name like the text that is not taken, no builtin, no module, and none that results have (`t0`)."""
+    stem = valid_name(text)
+    stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
+    name, count = stem, 1
+    while name in taken or name in sys.modules or hasattr(builtins, name):
+        count += 1
+        name = f"{stem}_{count}"
+    return name
+
+
+@dataclass(frozen=True)
+class Code:
+    """A piece of source that prints as it stands."""
+
+    text: str
+
+
+class Definition:
+    """A function that a text defines where it is used, and refers to by its name."""
+
+    name: str
+
+
+@dataclass
+class Scope:
+    """The names that a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
+
+    `taken` are names that a constant may not have.
+    """
+
+    imports: set[str] = field(default_factory=set)
+    constants: dict[str, object] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def constant(self, value: object, stem: str = "constant") -> str:
+        """A name for an object that has no source form; one object has one name."""
+        if id(value) not in self.names:
+            name = unique_name(stem, self.taken | self.constants.keys())
+            self.taken.add(name)
+            self.constants[name] = value
+            self.names[id(value)] = name
+        return self.names[id(value)]
+
+    def importing(self, dotted: str, module: str) -> str:
+        """The dotted name, with its module noted for import."""
+        self.imports.add(module)
+        return dotted
+
+
+def followed(dotted: str) -> Any:
+    """The object that a dotted name leads to; None if to nothing. A package may hide a module of its own."""
+    root, *rest = dotted.split(".")
+    value: Any = sys.modules.get(root)
+    for part in rest:
+        value = getattr(value, part, None)
+    return value
+
+
+def dotted_name(value: Any) -> tuple[str, str] | None:
+    """(`module.qualname`, module) where importing the module and following the names leads to this very object.
+
+    A function that was decorated by `functools.wraps` is found as `module.qualname.__wrapped__`, and that of a class
+    method as `module.qualname.__func__`.
+    """
+    if isinstance(value, types.ModuleType):
+        return (value.__name__, value.__name__) if followed(value.__name__) is value else None
+    module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(qualname, str) or module in ("__main__", "builtins"):
+        return None
+    if isinstance(value, types.BuiltinFunctionType) and qualname.startswith("pybind11_"):  # the record of a function
+        qualname = value.__name__
+    name = f"{module}.{qualname}"
+    found = followed(name)
+    if isinstance(found, types.MethodType) and found is not value:
+        found, name = found.__func__, f"{name}.__func__"
+    while found is not value and hasattr(found, "__wrapped__"):  # a decorator has put another function in its place
+        found, name = found.__wrapped__, f"{name}.__wrapped__"
+    return (name, module) if found is value else None
+
+
+def importable(value: Any, scope: Scope) -> str:
+    """A class, function or module by its dotted name; by a constant where it has none."""
+    if getattr(value, "__module__", None) == "builtins" and hasattr(sys.modules["builtins"], value.__qualname__):
+        return str(value.__qualname__)
+    dotted = dotted_name(value)
+    return scope.importing(*dotted) if dotted else scope.constant(value, getattr(value, "__name__", "constant"))
+
+
+def _float(value: float, scope: Scope) -> str:
+    return repr(value) if math.isfinite(value) else f'float("{value}")'
+
+
+def _complex(value: complex, scope: Scope) -> str:
+    return f"complex({_float(value.real, scope)}, {_float(value.imag, scope)})"
+
+
+def _torch_name(value: object, scope: Scope) -> str:
+    return scope.importing(str(value), "torch")
+
+
+def _device(value: torch.device, scope: Scope) -> str:
+    return scope.importing(f"torch.device({str(value)!r})", "torch")
+
+
+def _slice(value: slice, scope: Scope) -> str:
+    return f"slice({', '.join(literal(part, scope) for part in (value.start, value.stop, value.step))})"
+
+
+def _tuple(value: tuple[Any, ...], scope: Scope) -> str:
+    inner = ", ".join(literal(item, scope) for item in value)
+    return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+
+def _size(value: tuple[Any, ...], scope: Scope) -> str:
+    return scope.importing(f"torch.Size({_tuple(value, scope)})", "torch")
+
+
+def _list(value: list[Any], scope: Scope) -> str:
+    return f"[{', '.join(literal(item, scope) for item in value)}]"
+
+
+def _dict(value: dict[Any, Any], scope: Scope) -> str:
+    return "{" + ", ".join(f"{literal(k, scope)}: {literal(v, scope)}" for k, v in value.items()) + "}"
+
+
+def _set(value: set[Any], scope: Scope) -> str:
+    return "{" + ", ".join(sorted(literal(item, scope) for item in value)) + "}" if value else "set()"
+
+
+def _repr(value: object, scope: Scope) -> str:
+    return repr(value)
+
+
+WRITERS: dict[type, Callable[[Any, Scope], str]] = {
+    **dict.fromkeys((type(None), bool, int, str, bytes), _repr),
+    type(...): lambda value, scope: "...",
+    float: _float,
+    complex: _complex,
+    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), _torch_name),
+    torch.device: _device,
+    SymbolicSize: lambda value, scope: text_of(value.node.expr),
+    slice: _slice,
+    tuple: _tuple,
+    **dict.fromkeys((torch.Size, PlaceholderSize), _size),
+    list: _list,
+    dict: _dict,
+    set: _set,
+    **dict.fromkeys((type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType), importable),
+}
+
+
+def literal(value: Any, scope: Scope) -> str:
+    """The source of a value: a literal, a dotted name, or the name of a constant of the scope."""
+    if isinstance(value, Proxy):
+        return value.name
+    if isinstance(value, Code):
+        return value.text
+    if isinstance(value, Definition):
+        return value.name
+    writer = WRITERS.get(type(value))
+    if writer is not None:
+        return writer(value, scope)
+    if isinstance(value, enum.Enum) and dotted_name(type(value)) and isinstance(value.name, str):
+        return f"{importable(type(value), scope)}.{value.name}"
+    if isinstance(value, type):
+        return importable(value, scope)
+    if isinstance(value, tuple | list) and any(isinstance(leaf, Proxy) for leaf in leaves(value)):
+        return _of_class(value, scope)
+    return scope.constant(value)
+
+
+def _of_class(value: tuple[Any, ...] | list[Any], scope: Scope) -> str:
+    """A subclass of tuple or list that holds proxies: a call that makes one like it."""
+    scope.imports.add(OF_CLASS)
+    attributes = getattr(value, "__dict__", {})
+    words = [
+        importable(type(value), scope),
+        _list(list(value), scope),
+        *([_dict(attributes, scope)] if attributes else []),
+    ]
+    return f"of_class({', '.join(words)})"

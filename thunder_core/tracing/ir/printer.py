@@ -1,0 +1,153 @@
+"""Traces as Python source: what is printed here is what runs."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from thunder_core.tracing.ir.forms import expression
+from thunder_core.tracing.ir.layout import layout
+from thunder_core.tracing.ir.listing import Listing, Statement, Value, is_claimed
+from thunder_core.tracing.ir.literal import Scope, literal
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+
+NOWHERE: Mapping[str, str] = {}
+
+
+class Printable(Protocol):
+    """The parts of a trace that are printed (`ir.trace.Trace`, which imports this module and is not imported by it)."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+
+    @property
+    def made_by(self) -> str:
+        """The step that made the trace."""
+
+    @property
+    def inputs(self) -> tuple[Proxy, ...]:
+        """The parameters."""
+
+    @property
+    def bound_symbols(self) -> tuple[BoundSymbol, ...]:
+        """The statements."""
+
+    @property
+    def output(self) -> Any:
+        """The value that is returned, of proxies in containers."""
+
+    @property
+    def outputs(self) -> tuple[Proxy, ...]:
+        """Each proxy that is returned, once."""
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """The origins of the values of inputs, by their names."""
+
+    @property
+    def imports(self) -> frozenset[str]:
+        """The modules that the statements need."""
+
+    @property
+    def constants(self) -> Mapping[str, object]:
+        """The objects that are referred to by name."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A printed trace: its text, and the objects that the text refers to by name."""
+
+    text: str
+    constants: Mapping[str, object]
+
+
+def print_trace(trace: Printable, *, level: str = "torch", comments: bool = True) -> Source:
+    """The trace as a Python module that defines one function of the trace's name."""
+    listing, constants = list_trace(trace, parts=level == "aten")
+    return Source(layout(listing, level=level, comments=comments), constants)
+
+
+def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
+    """The listing, and the objects that its text refers to by name; with `parts`, all aten operations."""
+    named = {id(value): name for name, value in trace.constants.items()}
+    scope = Scope(set(trace.imports), dict(trace.constants), named)
+    listing = _listing(trace, scope, parts)
+    return replace(listing, imports=tuple(sorted(scope.imports)), constants=tuple(scope.constants)), scope.constants
+
+
+def _listing(trace: Printable, scope: Scope, parts: bool) -> Listing:
+    """The listing without its imports and constants, which the scope has then."""
+    lines = [_line(bsym, scope, trace.origins) for bsym in trace.bound_symbols]
+    returns = literal(trace.output, scope)
+    return Listing(
+        name=trace.name,
+        made_by=trace.made_by,
+        inputs=tuple(value_of(proxy, trace.origins) for proxy in trace.inputs),
+        lines=tuple(_with_parts(*pair, scope, parts) for pair in zip(lines, trace.bound_symbols, strict=True)),
+        returns=returns,
+        results=tuple(value_of(proxy, trace.origins) for proxy in trace.outputs),
+    )
+
+
+def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
+    """A proxy as plain data."""
+    return Value(proxy.name, proxy.described, origins.get(proxy.name, ""))
+
+
+def target(output: Any, defined: set[str]) -> str:
+    """The text left of `=`: new names by name, everything else as `_`."""
+    if isinstance(output, Proxy):
+        return output.name if output.name in defined else "_"
+    if isinstance(output, tuple | list) and output:
+        inner = ", ".join(target(item, defined) for item in output)
+        return f"({inner},)" if len(output) == 1 else f"({inner})"
+    return "_"
+
+
+def statement(bsym: BoundSymbol, scope: Scope) -> str:
+    """A bound symbol as one line of source."""
+    defined = {proxy.name for proxy in bsym.defines}
+    right = expression(bsym, scope)
+    return f"{target(bsym.output, defined)} = {right}" if defined else right
+
+
+def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE) -> Statement:
+    source = bsym.source
+    return Statement(
+        text=statement(bsym, scope),
+        symbol=bsym.symbol.name,
+        executor=bsym.executor,
+        module=bsym.module,
+        file=source.filename if source else "",
+        number=source.lineno if source else 0,
+        function=source.function if source else "",
+        code=linecache.getline(source.filename, source.lineno).strip() if source else "",
+        reads=tuple(proxy.name for proxy in bsym.inputs),
+        makes=tuple(value_of(proxy, origins) for proxy in bsym.defines),
+        derives=bound_symbol_text(bsym.derives) if bsym.derives else "",
+        definitions=tuple(_listing(function, scope, parts=False) for function in bsym.functions),
+    )
+
+
+def bound_symbol_text(bsym: BoundSymbol) -> str:
+    """A bound symbol as a trace prints it, by itself: many are derivatives of one, which is printed many times."""
+    if bsym not in _texts:
+        _texts[bsym] = statement(bsym, Scope())
+    return _texts[bsym]
+
+
+_texts: WeakKeyDictionary[BoundSymbol, str] = WeakKeyDictionary()
+
+
+def _with_parts(line: Statement, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Statement:
+    """The statement with what it consists of; what no text but a comment will hold needs no imports."""
+    if not bsym.subsymbols or not (wanted or is_claimed(bsym.executor)):
+        return line
+    inner = scope if wanted else Scope()
+    parts = (_with_parts(_line(part, inner), part, inner, wanted) for part in bsym.subsymbols)
+    return replace(line, parts=tuple(parts))

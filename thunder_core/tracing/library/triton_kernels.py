@@ -1,0 +1,132 @@
+"""Launches of the user's Triton kernels: a trace holds them as it holds operations, with all that they are given.
+
+Where the tensors have no data nothing is launched: an operator of PyTorch's takes the launch's place, which tells who
+looks on what is read and written, and which launches the kernel where it runs on real tensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from thunder_core.foundation.errors import OperationFailed
+
+Grid = Sequence[int]
+Grids = Sequence[tuple[Mapping[str, Any], Grid]]  # the numbers of a kernel's configuration, and the grid for these
+
+
+def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[int]) -> None:
+    """Launch a kernel, or note the launch where a tensor has no data.
+
+    `written` are the places of the tensors that it may write to, among all of its tensors.
+    """
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
+        kernel.run(*args, grid=lambda meta: chosen(grids, meta), warmup=False, **kwargs)
+        return
+    number = next(_numbers)
+    places = iter(range(len(tensors)))
+    blank = tree_map(lambda leaf: _Place(next(places)) if _is_tensor(leaf) else leaf, (args, kwargs))
+    _launches[number] = _Launch(kernel, grids, blank, tuple(written))
+    read = [tensor for place, tensor in enumerate(tensors) if place not in written]
+    with torch.no_grad():
+        torch.ops.thunder.triton_launch([tensors[place] for place in written], read, number)
+
+
+def chosen(grids: Grids, meta: Mapping[str, Any]) -> Grid:
+    """The grid for the configuration that a kernel runs with."""
+    return next(grid for numbers, grid in grids if all(meta.get(name) == value for name, value in numbers.items()))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A placeholder for a tensor, by its place among the tensors of a launch."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A launch without its tensors."""
+
+    kernel: Any
+    grids: Grids
+    arguments: tuple[Sequence[Any], Mapping[str, Any]]
+    written: tuple[int, ...]
+
+    def run(self, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor]) -> None:
+        """Launch it with tensors."""
+        tensors = dict(zip(self.written, written, strict=True))
+        others = (place for place in range(len(written) + len(read)) if place not in tensors)
+        tensors |= zip(others, read, strict=True)
+        args, kwargs = tree_map(lambda leaf: tensors[leaf.place] if isinstance(leaf, _Place) else leaf, self.arguments)
+        launch(self.kernel, self.grids, args, kwargs, self.written)
+
+
+_numbers = itertools.count()
+_launches: dict[int, _Launch] = {}
+_library: Any = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
+_library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int number) -> ()")
+
+
+def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: int) -> None:
+    if number not in _launches:
+        raise OperationFailed(
+            "a Triton kernel that a custom operator launches is known only to the process that traced it",
+            fix="trace the program in this process, or launch the kernel in an operator of torch.library.triton_op",
+        )
+    _launches[number].run(written, read)
+
+
+def _run_without_data(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], number: int) -> None:
+    """Nothing is launched on tensors without data."""
+
+
+for key in ("CPU", "CUDA"):
+    _library.impl("triton_launch", _run, key)
+_library.impl("triton_launch", _run_without_data, "Meta")
+
+
+def grids_of(
+    kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
+) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
+    """The grids of a launch: one for each configuration that an autotuner may choose, as the program computes it.
+
+    `call` calls the functions of the program's that are asked.
+    """
+    if not callable(grid):
+        return [({}, tuple(map(int, grid if isinstance(grid, Sequence) else (grid,))))]
+    given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
+    return [
+        (numbers, grids_of(kernel, call(grid, meta), args, kwargs, call)[0][1])
+        for numbers, meta in _configurations(kernel, given, call)
+    ]
+
+
+def _configurations(
+    kernel: Any, given: dict[str, Any], call: Callable[..., Any]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The numbers of each configuration of a kernel, and all that a grid may ask for with it."""
+    heuristics = getattr(kernel, "values", None)
+    if heuristics is not None:
+        for name, heuristic in heuristics.items():
+            given = {**given, name: call(heuristic, given)}
+        yield from _configurations(kernel.fn, given, call)
+        return
+    configurations = getattr(kernel, "configs", None)
+    if configurations is None:
+        yield {}, given
+        return
+    for configuration in configurations:
+        for numbers, meta in _configurations(kernel.fn, {**given, **configuration.kwargs}, call):
+            yield {**configuration.kwargs, **numbers}, meta
+
+
+def _is_tensor(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor)

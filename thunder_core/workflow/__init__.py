@@ -1,0 +1,1 @@
+"""From a model to a validated artifact: loading, validation, benchmark, report, and the commands' work."""

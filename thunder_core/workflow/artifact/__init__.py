@@ -1,0 +1,23 @@
+"""Artifacts: compiled programs as a folder on disk, written whole or not at all; no byte of one is trusted unread.
+
+The names below are loaded when they are first used: reading an artifact's text (`manifest`, `read`, `place`) needs
+neither PyTorch nor transformers; what writes and runs programs (`write`, `saving`, `loading`, `replay`) needs both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+    from thunder_core.workflow.artifact.loading import load
+    from thunder_core.workflow.artifact.saving import save
+    from thunder_core.workflow.artifact.write import write_artifact
+
+HOMES = {"load": "loading", "save": "saving", "write_artifact": "write", "Artifact": "read", "open_artifact": "read"}
+
+__all__ = ["Artifact", "load", "open_artifact", "save", "write_artifact"]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

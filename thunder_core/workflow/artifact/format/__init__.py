@@ -1,0 +1,1 @@
+"""The files of an artifact, and the values that they hold."""

@@ -1,0 +1,93 @@
+"""Backwards from an artifact: a stored program in autograd's graph, for the gradients that it was saved for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from thunder_core.backend.runtime.autograd_signature import RECORDED, AutogradSignature
+from thunder_core.backend.runtime.generate import executable, executable_at_first_call
+from thunder_core.backend.runtime.program import Stage
+from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, connected
+from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
+from thunder_core.tracing.ir.printer import Source
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format.manifest import in_words
+
+
+@dataclass(frozen=True, eq=False)
+class StoredDerivative:
+    """The derivative of a stored program: the text of its tail and of each backward, and that of what autograd records.
+
+    For gradients of results that no backward was saved for, autograd records the program and differentiates it;
+    if `strict`, that is refused. The same holds for gradients of results with respect to other results, for which
+    autograd records the text `cut`.
+    """
+
+    signature: AutogradSignature
+    body: Trace
+    stages: tuple[Stage, ...]
+    recorded: Source
+    tail: Source | None
+    cut: Source | None
+    rules: tuple[str, ...]
+    backwards: Mapping[tuple[bool, ...], Source]
+    folder: Path
+    strict: bool
+    _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
+        tail = executable_at_first_call(self.tail, "tail") if self.tail else None
+        recorded = self._recorded_by_autograd(self.recorded, self.body.name)
+        bridge = Bridge(self.signature, forward, self.compiled, recorded)
+        if self.cut is None:
+            return connected(bridge, tail)
+        cut = self._recorded_by_autograd(self.cut, RECORDED)
+        return DependentProgram(replace(bridge, split=SplitBackward(self.part, lambda: cut)), tail)
+
+    def _recorded_by_autograd(self, source: Source, name: str) -> Callable[..., Any]:
+        """The function that a text defines, for autograd to record; where it would lose derivatives, it refuses."""
+        return self._refuse_to_record if self.rules else executable_at_first_call(source, name)
+
+    def _refuse_to_record(self, *_: Any) -> Any:
+        raise NotDifferentiable(
+            f"{self.folder} does not hold the derivatives that were registered for {', '.join(self.rules)}, which a "
+            "derivative of a derivative, or one between results, needs",
+            fix="compile the model in this process, or save it after a backward for the same results",
+        )
+
+    def part(self, key: int | tuple[bool, ...]) -> None:  # noqa: ARG002
+        """Leave a part of a backward pass that is split to autograd; raise `NotDifferentiable` if `strict`."""
+        if self.strict:
+            raise NotDifferentiable(
+                f"{self.folder} does not hold a backward for gradients of results with respect to other results",
+                fix="load it without strict=True: autograd then differentiates the program as it runs once more",
+            )
+
+    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
+        """The function that runs the backward for the results that are given; None where autograd is to do it."""
+        if given in self.backwards and given not in self._functions:
+            self._functions[given] = executable(self.backwards[given], "backward")
+        if given not in self.backwards and self.strict:
+            raise self.unknown(given)
+        return self._functions.get(given)
+
+    def unknown(self, given: tuple[bool, ...]) -> NotDifferentiable:
+        """The error for gradients that no backward was saved for."""
+        known = "; ".join(in_words(one) for one in self.backwards) or "none"
+        return NotDifferentiable(
+            f"{self.folder} has no backward for gradients of {in_words(given)}; it has a backward for: {known}",
+            fix="save the artifact again after such a backward, or load it without strict=True: autograd then "
+            "differentiates the program while it runs once more",
+        )
+
+    def backward_trace(self) -> Trace:
+        """The backward that was saved last."""
+        return self.stages[-1].trace
+
+    def complete(self) -> None:
+        """Do nothing: a stored derivative has the backwards that it was saved with, and no others."""

@@ -1,0 +1,87 @@
+"""The source files that a program was traced from: the same names with other code would be another program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.workflow.artifact.format.manifest import StageFacts
+from thunder_core.workflow.artifact.trust.trust import Trust
+from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
+
+# These go by their versions, or by the artifact's schema.
+BY_VERSION = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})
+# A script has no name in another process, whether it was started or imported by `multiprocessing`.
+SCRIPTS = frozenset({"__main__", "__mp_main__"})
+
+
+def code_of(subject: object, programs: Iterable[Program], stages: Iterable[StageFacts]) -> dict[str, str]:
+    """The digest of each module's file that the subject's classes, a guarded function or a bound symbol come from."""
+    guarded = {
+        kept.text.partition(":")[0]
+        for stage in stages
+        for kept in stage.constants.values()
+        if kept.kind == "import" and stage.runs
+    }
+    names = {type(module).__module__ for module in submodules(subject)} | guarded | _modules_of_files(programs)
+    found = {name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in BY_VERSION | SCRIPTS}
+    return {name: digest for name, digest in found.items() if digest}
+
+
+def verify_code(code: dict[str, str], *, subject: str, trust: Trust) -> None:
+    """Raise `ArtifactForeign` where a module was changed or is not there, `ImportRefused` for a stranger's."""
+    for name, digest in code.items():
+        try:
+            trust.imported(name)
+        except ImportError as error:
+            raise ArtifactForeign(
+                f"{subject} was traced from the module {name}, which cannot be found: {error}",
+                fix=f"install the module {name}, or add it to PYTHONPATH",
+            ) from error
+        if file_digest(name) != digest:
+            raise ArtifactForeign(
+                f"the code of {name} has changed since {subject} was traced from it",
+                fix="install the version that the artifact was made with, or make the artifact again",
+            )
+
+
+def fingerprint_of(subject: object) -> str:
+    """The fingerprint of a module's structure; empty for a function, whose code is compared instead."""
+    return structure_fingerprint(subject) if isinstance(subject, torch.nn.Module) else ""
+
+
+def submodules(subject: object) -> list[torch.nn.Module]:
+    """Every module of a subject that is one."""
+    return list(subject.modules()) if isinstance(subject, torch.nn.Module) else []
+
+
+def file_digest(module: str) -> str:
+    """The digest of the file of a module that has been imported; empty where it has none."""
+    path = file_of(sys.modules.get(module))
+    return digest_of(Path(path).read_bytes()) if path else ""
+
+
+def file_of(module: Any) -> str | None:
+    """The source file of a module, if it has one."""
+    path = getattr(module, "__file__", None)
+    return path if isinstance(path, str) and path.endswith(".py") and Path(path).is_file() else None
+
+
+def _modules_of_files(programs: Iterable[Program]) -> set[str]:
+    wanted = {
+        bsym.source.filename
+        for program in programs
+        for stage in program.stages
+        for bsym in stage.trace.bound_symbols
+        if bsym.source is not None
+    }
+    return {
+        name for name, module in list(sys.modules.items()) if wanted and getattr(module, "__file__", None) in wanted
+    }

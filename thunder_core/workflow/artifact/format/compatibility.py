@@ -1,0 +1,84 @@
+"""Whether an artifact can run here: the version of PyTorch, the devices, the machine, and what its CPU can do."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.backend.fusion.machine_code import machine
+from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.tracing.extension.requirement import instruction_sets
+from thunder_core.workflow.artifact.format.manifest import Manifest
+
+ANEW = "make the artifact again on this machine"
+
+
+def require_compatible(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for what was made for another place; nothing of the artifact has run by then."""
+    require_torch(manifest)
+    require_devices(manifest)
+    require_architecture(manifest)
+    require_machine(manifest)
+    require_instructions(manifest)
+
+
+def require_torch(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for another minor version of PyTorch: its operations may mean other things."""
+    if minor(manifest.torch) != minor(torch.__version__):
+        raise ArtifactForeign(
+            f"the artifact was made with PyTorch {manifest.torch}, but this is PyTorch {torch.__version__}",
+            fix="install that version of PyTorch, or make the artifact again with this version",
+        )
+
+
+def minor(version: str) -> tuple[str, ...]:
+    """The first two numbers of a version."""
+    return tuple(version.split(".")[:2])
+
+
+def require_devices(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for a program on a device that is not here."""
+    for device in devices_of(manifest):
+        present = device.type != "cuda" or (device.index or 0) < torch.cuda.device_count()
+        if not present:
+            raise ArtifactForeign(
+                f"the artifact's programs run on {device}, which this machine or this build of PyTorch does not have",
+                fix="load the artifact on a machine with this device, or make it again with another --device",
+            )
+
+
+def devices_of(manifest: Manifest) -> tuple[torch.device, ...]:
+    """The devices that the programs of an artifact run on, each once."""
+    return tuple(dict.fromkeys(torch.device(name) for program in manifest.programs for name in program.devices))
+
+
+def require_architecture(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for machine code of another architecture than that of a GPU that programs run on."""
+    if not manifest.target:
+        return
+    gpus = [device for device in devices_of(manifest) if device.type == "cuda"]
+    for device in gpus or [torch.device("cuda")]:
+        here = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+        if here != manifest.target:
+            raise ArtifactForeign(
+                f"the artifact's kernels are machine code for {manifest.target}, but the GPU "
+                f"{torch.cuda.get_device_name(device)} is {here}",
+                fix=f"load the artifact on such a GPU, or make it again with --target {here}",
+            )
+
+
+def require_machine(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for compiled regions of another system, processor family or version of Python."""
+    if manifest.machine and manifest.machine != machine():
+        raise ArtifactForeign(
+            f"the artifact's compiled regions run on {manifest.machine}, but this is {machine()}", fix=ANEW
+        )
+
+
+def require_instructions(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for compiled regions with instructions that this CPU does not have."""
+    lacking = sorted(manifest.needs - instruction_sets())
+    if lacking:
+        raise ArtifactForeign(
+            f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(lacking)}",
+            fix=f"load the artifact on a CPU that has them, or {ANEW}",
+        )

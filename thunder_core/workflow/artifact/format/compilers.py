@@ -1,0 +1,78 @@
+"""The compiler of inputs that no stored program takes: its transforms, lookasides and executors by name, and back."""
+
+from __future__ import annotations
+
+from thunder_core.backend.claiming.executor import Executor, find_executor
+from thunder_core.backend.claiming.operator import Operator
+from thunder_core.compilation.compiler import Compiler, register_operators
+from thunder_core.foundation.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
+from thunder_core.passes.recipe import Lookaside, Transform
+from thunder_core.workflow.artifact.format.manifest import CompilerFacts
+from thunder_core.workflow.artifact.format.parts import part_facts, part_of
+from thunder_core.workflow.artifact.trust.trust import Trust
+
+
+def compiler_facts(compiler: object) -> CompilerFacts:
+    """A compiler as plain data; raises `WrongInputs` for what only looks like one."""
+    if not isinstance(compiler, Compiler):
+        raise WrongInputs(
+            f"the compiler of this object, a {type(compiler).__name__}, cannot be saved",
+            fix="save the result of jit or compile",
+        )
+    transforms = [(type(transform).__name__, part_facts(transform)) for transform in compiler.transforms]
+    lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
+    own = [executor for executor in compiler.executors if isinstance(executor, Operator)]
+    operators = [(operator.name, part_facts(operator)) for operator in own]
+    nameless = [executor.name for executor in compiler.executors if executor not in own and is_another(executor)]
+    return CompilerFacts(
+        options=compiler.options,
+        executors=tuple(executor.name for executor in compiler.executors),
+        transforms=tuple(facts for _, facts in transforms if facts is not None),
+        lookasides=tuple(facts for _, facts in lookasides if facts is not None),
+        operators=tuple(facts for _, facts in operators if facts is not None),
+        lacks="; ".join(
+            f"the {kind} {', '.join(names)} {why}"
+            for kind, names, why in (
+                ("transforms", [name for name, facts in transforms if facts is None], "cannot be written down"),
+                ("lookasides", [name for name, facts in lookasides if facts is None], "cannot be written down"),
+                ("operators", [name for name, facts in operators if facts is None], "cannot be written down"),
+                ("executors", nameless, "are not registered under these names"),
+            )
+            if names
+        ),
+    )
+
+
+def is_another(executor: Executor) -> bool:
+    """Whether an executor's name stands for another one here; one that stands for none may be registered later."""
+    try:
+        return find_executor(executor.name) is not executor
+    except (UnknownName, EnvironmentLacks):
+        return False
+
+
+def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
+    """The compiler that plain data tells of; `ArtifactForeign` where a part of it is not to be had, `ImportRefused`."""
+    if facts.lacks:
+        raise WrongInputs(
+            f"the artifact has no program for these inputs, and none can be traced: {facts.lacks}",
+            fix="pass inputs like the traced ones",
+        )
+    operators = {one.name: one for one in (part_of(facts, Operator, trust) for facts in facts.operators)}
+    register_operators(list(operators.values()))
+    return Compiler(
+        tuple(part_of(one, Transform, trust) for one in facts.transforms),  # type: ignore[type-abstract]
+        tuple(operators.get(name) or _executor(name) for name in facts.executors),
+        facts.options,
+        lookasides=tuple(part_of(one, Lookaside, trust) for one in facts.lookasides),
+    )
+
+
+def _executor(name: str) -> Executor:
+    try:
+        return find_executor(name)
+    except (UnknownName, EnvironmentLacks) as error:
+        raise ArtifactForeign(
+            f"the executor {name} of the artifact's recipe is not available: {error.what}",
+            fix="before new inputs are traced, register the executor with register_executor, or install its package",
+        ) from error

@@ -1,0 +1,275 @@
+"""Objects that traces refer to by name, as plain data, and back."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+from torch.overrides import resolve_name
+
+from thunder_core.backend.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, ThunderError
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.passes.autodiff.rules import applied, applied_class
+from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
+from thunder_core.tracing.ir.literal import dotted_name
+from thunder_core.tracing.library.objects import is_native
+from thunder_core.workflow.artifact.format.code import SCRIPTS
+from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
+from thunder_core.workflow.artifact.format.manifest import KERNELS, ConstantFacts, ConstantKind
+from thunder_core.workflow.artifact.format.modules import find_in_modules, find_in_tables
+from thunder_core.workflow.artifact.format.object_paths import Way, code_digest, find_paths, follow
+from thunder_core.workflow.artifact.format.tensors import NAMES
+from thunder_core.workflow.artifact.trust.trust import Trust
+
+NAMELESS = SCRIPTS | {"builtins"}  # modules by which nothing is found in another process, or that need no name
+REPLACED = type("Replaced", (), {})()  # what a guard finds in the place of a function is not this
+
+
+@dataclass
+class Keeper:
+    """Turns the constants of all traces of an artifact into plain data; their tensors are kept in one table."""
+
+    subject: object
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    _keys: dict[int, str] = field(default_factory=dict)
+    _paths: dict[int, str] = field(default_factory=dict)
+    _ways: dict[int, Way] = field(default_factory=dict)
+
+    def prepare(self, values: list[object]) -> None:
+        """Look for all objects that do not say themselves where they are to be had, in one search."""
+        hard = [value for value in values if self._plain(value) is None]
+        self._paths |= find_in_modules(hard) if hard else {}
+        harder = [value for value in hard if id(value) not in self._paths]
+        self._ways |= find_in_tables(harder, import_path) if harder else {}
+        hardest = [value for value in harder if id(value) not in self._ways]
+        self._ways |= find_paths(self.subject, hardest) if hardest else {}
+
+    def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
+        """The facts by which an object is had again; else `CannotReplay` if it `must` be, or what was lost."""
+        facts = self._plain(value)
+        if facts is None and id(value) in self._ways:
+            facts = ConstantFacts(
+                kind="way", text=type(value).__name__, steps=self._ways[id(value)], code=code_digest(value)
+            )
+        if must and isinstance(value, CompiledCall):
+            raise CannotReplay(
+                f"the program calls the compiled function `{value.name}`, which has its own settings and cannot be "
+                "saved in the artifact of another function",
+                fix="compile both functions with the same settings, so that one program contains them",
+                where=value.where,
+            )
+        if facts is None and must:
+            raise CannotReplay(
+                f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be saved",
+                fix="define it at the top level of an importable module, or make it an attribute of the model",
+            )
+        return facts or ConstantFacts(kind="lost", text=f"{type(value).__name__}: {value!r:.120}")
+
+    def _plain(self, value: object) -> ConstantFacts | None:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if (code := kept_by(value)) is not None:
+            return self._region(getattr(value, "__name__", ENTRY), code)
+        if (kind := applied_class(value)) is not None:
+            path = import_path(kind)
+            return None if path is None else ConstantFacts(kind="function", text=path, code=code_place(kind))
+        text = write_literal(value)
+        if text is not None:
+            return ConstantFacts(kind="literal", text=text)
+        path = import_path(value) or self._paths.get(id(value))
+        return None if path is None else ConstantFacts(kind="import", text=path, code=code_place(value))
+
+    def _region(self, name: str, code: MachineCode) -> ConstantFacts:
+        files = {f"{KERNELS}/{digest_of(code.text.encode())[:16]}.py": code.text.encode()}
+        if code.library:
+            suffix = "so" if code.library.startswith(SHARED_OBJECT) else "cubins"
+            files[f"{KERNELS}/{digest_of(code.library)[:16]}.{suffix}"] = code.library
+        self.files |= files
+        return ConstantFacts(kind="region", text=name, files=tuple(files), needs=code.needs)
+
+    def _tensor(self, tensor: torch.Tensor) -> ConstantFacts | None:
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if not plain or tensor.dtype not in NAMES:
+            return None
+        if id(tensor) not in self._keys:
+            self._keys[id(tensor)] = f"constant_{len(self._keys)}"
+            self.tensors[self._keys[id(tensor)]] = tensor
+        return ConstantFacts(
+            kind="tensor",
+            text=self._keys[id(tensor)],
+            device=str(tensor.device),
+            stride=tensor.stride(),
+            requires_grad=tensor.requires_grad,
+            parameter=isinstance(tensor, torch.nn.Parameter),
+        )
+
+
+def import_path(value: Any) -> str | None:
+    """`module:qualname` of an object that can be imported in another process."""
+    if is_builtin(value) and vars(builtins).get(value.__name__) is value:
+        return f"builtins:{getattr(value, '__name__', '')}"
+    if value is types.NoneType:  # which says that it is a builtin
+        return "types:NoneType"
+    if isinstance(value, enum.Enum) or _is_native_member(value):
+        owner = import_path(type(value))
+        return None if owner is None else f"{owner}.{value.name}"
+    if isinstance(value, OpOverloadPacket):
+        return f"torch.ops:{value._qualified_op_name.replace('::', '.')}"
+    if isinstance(value, OpOverload):
+        return f"{import_path(value.overloadpacket)}.{value._overloadname}"
+    dotted = dotted_name(value)
+    if dotted is None and not isinstance(value, type) and hasattr(value, "__objclass__"):
+        owner = import_path(value.__objclass__)
+        return None if owner is None else f"{owner}.{value.__name__}"
+    if dotted is None and callable(value):
+        dotted = _torch_name(value)
+    if dotted is None or dotted[1].partition(".")[0] in NAMELESS:
+        return None
+    if isinstance(value, types.ModuleType):
+        return _module_path(value)
+    return f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
+
+
+def _is_native_member(value: Any) -> bool:
+    """Whether an object is a member of an enumeration of C++, as pybind11 makes them."""
+    members = getattr(type(value), "__members__", None)
+    return isinstance(members, dict) and members.get(getattr(value, "name", None)) is value
+
+
+def _module_path(module: types.ModuleType) -> str:
+    """The name of a module; of one like `torch.ops.aten`, which is no file, as an attribute of one that is."""
+    home, rest = module.__name__, ""
+    while home not in sys.modules and "." in home:
+        home, _, part = home.rpartition(".")
+        rest = f"{part}.{rest}".rstrip(".")
+    return f"{home}:{rest}".rstrip(":")
+
+
+def code_place(value: object) -> str:
+    """The module and name of the code of a function or class, by which one put in its place is told; else empty."""
+    if isinstance(value, types.FunctionType):
+        return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
+    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else ""
+
+
+def is_builtin(value: Any) -> bool:
+    """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
+    if isinstance(value, type):
+        return is_native(value)
+    return isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType | types.WrapperDescriptorType)
+
+
+def _torch_name(value: Any) -> tuple[str, str] | None:
+    try:
+        name = resolve_name(value)
+    except TypeError:  # not hashable
+        return None
+    return (name, "torch") if name and name.startswith("torch.") and plugins.imported(_colon(name)) is value else None
+
+
+def _colon(name: str) -> str:
+    return name.replace("torch.", "torch:", 1)
+
+
+@dataclass
+class Finder:
+    """Gives constants back: `tensors` by their keys, the others from their text or from the subject.
+
+    `content` reads a file of the artifact and verifies it; `trust` says what may be imported.
+    """
+
+    subject: object
+    tensors: Mapping[str, torch.Tensor]
+    content: Callable[[str], bytes]
+    trust: Trust
+    _laid_out: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def value(self, name: str, facts: ConstantFacts) -> object:
+        """The object; `ArtifactForeign` where the model or the environment does not have it."""
+        try:
+            return FINDERS[facts.kind](self, facts)
+        except ThunderError:
+            raise
+        except Exception as error:  # modules and attributes of libraries may raise anything
+            raise ArtifactForeign(
+                f"the constant `{name}` of the artifact's traces ({facts.text}) cannot be found: {error}",
+                fix="load the artifact with the model and the packages that it was made with",
+            ) from error
+
+    def compared(self, name: str, facts: ConstantFacts) -> object:
+        """The object that guards compare with: `REPLACED`, which they never find, where another stands in its place."""
+        value = self.value(name, facts)
+        return REPLACED if facts.kind == "import" and facts.code not in ("", code_place(value)) else value
+
+    def from_literal(self, facts: ConstantFacts) -> object:
+        """From its text."""
+        return read_literal(facts.text)
+
+    def from_import(self, facts: ConstantFacts) -> object:
+        """From its module; a builtin has to be Python's own."""
+        found = self.trust.imported(facts.text)
+        if facts.text.startswith("builtins:") and not is_builtin(found):
+            raise LookupError("its name refers to another object")
+        return found
+
+    def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
+        """From the file of tensors: one object, however many traces hold it."""
+        if facts.text not in self._laid_out:
+            self._laid_out[facts.text] = laid_out(self.tensors[facts.text], facts)
+        return self._laid_out[facts.text]
+
+    def from_subject(self, facts: ConstantFacts) -> object:
+        """From the subject, if it still is what it was."""
+        value = follow(self.subject, facts.steps, self.trust)
+        if type(value).__name__ != facts.text or code_digest(value) != facts.code:
+            raise LookupError("its code has changed since the artifact was made")
+        return value
+
+    def from_kernels(self, facts: ConstantFacts) -> object:
+        """From its machine code, which this machine was found to run; it is loaded when it is first called."""
+        text, *library = (self.content(name) for name in facts.files)
+        return MachineCode(text.decode(), b"".join(library), facts.needs).function_at_first_call(facts.text)
+
+    def from_function(self, facts: ConstantFacts) -> object:
+        """From the class of an `autograd.Function`, which is imported: the operation that applies it."""
+        kind = self.trust.imported(facts.text)
+        if not (isinstance(kind, type) and issubclass(kind, torch.autograd.Function)):
+            raise LookupError("it is not a `torch.autograd.Function`")
+        if facts.code != code_place(kind):
+            raise LookupError("its name refers to another class")
+        return applied(kind)
+
+    def lost(self, facts: ConstantFacts) -> object:
+        """Nowhere."""
+        raise LookupError(f"{facts.text} could not be kept")
+
+
+FINDERS: dict[ConstantKind, Callable[[Finder, ConstantFacts], object]] = {
+    "literal": Finder.from_literal,
+    "import": Finder.from_import,
+    "tensor": Finder.from_tensors,
+    "way": Finder.from_subject,
+    "region": Finder.from_kernels,
+    "function": Finder.from_function,
+    "lost": Finder.lost,
+}
+
+
+def laid_out(stored: torch.Tensor, facts: ConstantFacts) -> torch.Tensor:
+    """A stored tensor on its device, with the strides and the class that it had."""
+    tensor = torch.empty_strided(stored.shape, facts.stride, dtype=stored.dtype, device=facts.device)
+    with torch.no_grad():
+        tensor.copy_(stored)
+    if facts.parameter:
+        return torch.nn.Parameter(tensor, facts.requires_grad)
+    return tensor.requires_grad_(facts.requires_grad)

@@ -1,0 +1,146 @@
+"""Ways from a model or function to objects that cannot be imported: found when saving, followed when loading."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import textwrap
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.storage.digest import digest_of
+from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
+from thunder_core.workflow.artifact.format.manifest import Step
+from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
+
+Way = tuple[Step, ...]
+
+MOST = 200_000  # objects that are looked at before the search is given up
+ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
+COMPILED = (Specializations, Program, CompiledCall)  # what no way leads through: it is not there in another process
+OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
+
+FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
+    "type": lambda value, key, trust: type(value),
+    "mro": lambda value, key, trust: type.mro(value)[key],
+    "entry": lambda value, key, trust: value.__dict__[key],
+    "globals": lambda value, key, trust: value.__globals__,
+    "cell": lambda value, key, trust: value.__closure__[key].cell_contents,
+    "item": lambda value, key, trust: item_of(value, key),
+    "open": lambda value, key, trust: opened(value, key),
+    "import": lambda value, key, trust: trust.imported(key),
+    "keyed": lambda value, key, trust: item_of(value, trust.imported(key)),
+}
+
+
+def follow(subject: Any, way: Iterable[Step], trust: Trust | None = None) -> Any:
+    """The object at the end of a path; raises LookupError where it leads nowhere, and `ImportRefused`.
+
+    The default is the trust in the subject's own modules. None of the code of the objects on the way is run.
+    """
+    value, trust = subject, trust or trust_in(subject)
+    for step, key in way:
+        try:
+            value = FOLLOW[step](value, key, trust)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError) as error:
+            raise LookupError(f"{step} {key!r} of {type(value).__name__}") from error
+    return value
+
+
+def item_of(value: Any, key: Any) -> Any:
+    """An item of a dict, a list or a tuple; KeyError where a dict would have to make it."""
+    if isinstance(value, dict):
+        return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)
+    if type(value) not in (list, tuple):
+        raise TypeError(f"a path cannot lead through a {type(value).__name__}")
+    return value[key]
+
+
+def missing_item(key: Any) -> Any:
+    """Raise KeyError."""
+    raise KeyError(key)
+
+
+def opened(value: Any, key: str) -> Any:
+    """The functions that Python's own descriptors, methods and partial functions hold."""
+    if type(value) not in OPENABLE or key not in OPENED:
+        raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")
+    return getattr(value, key)
+
+
+def find_paths(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
+    """The shortest way to each of the wanted objects that one leads to, by the object's id."""
+    missing = {id(value) for value in wanted}
+    found: dict[int, Way] = {}
+    seen: dict[int, Any] = {id(subject): subject}
+    queue: deque[tuple[Any, Way]] = deque([(subject, ())])
+    while queue and missing and len(seen) < MOST:
+        value, way = queue.popleft()
+        if id(value) in missing:
+            missing.discard(id(value))
+            found[id(value)] = way
+        for step, child in steps_from(value):
+            if id(child) not in seen and not issubclass(type(child), (*ATOMS, *COMPILED)):
+                seen[id(child)] = child
+                queue.append((child, (*way, step)))
+    return found
+
+
+def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
+    """Each step that leads on from an object, and where to; none of the object's own code is run."""
+    kind = type(value)
+    if issubclass(kind, type):
+        yield from ((("mro", index), base) for index, base in enumerate(type.mro(value)) if index)
+    else:
+        yield ("type", None), kind
+    if kind is types.FunctionType:
+        yield ("globals", None), value.__globals__
+        yield from ((("cell", i), cell.cell_contents) for i, cell in enumerate(value.__closure__ or ()) if _full(cell))
+    if kind in OPENABLE:
+        yield from ((("open", name), getattr(value, name)) for name in OPENED if getattr(value, name, None) is not None)
+    yield from _entries(value, kind)
+    yield from _items(value, kind)
+
+
+def _entries(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
+    getter = type.__getattribute__ if issubclass(kind, type) else object.__getattribute__
+    try:
+        entries = getter(value, "__dict__")
+    except AttributeError:
+        return
+    if type(entries) in (dict, types.MappingProxyType):
+        yield from ((("entry", key), item) for key, item in list(entries.items()) if type(key) is str)
+
+
+def _items(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
+    if issubclass(kind, dict) and kind.__getitem__ is dict.__getitem__:
+        yield from ((("item", key), item) for key, item in list(dict.items(value)) if type(key) in (str, int))
+    elif kind in (list, tuple):
+        yield from ((("item", index), item) for index, item in enumerate(value))
+
+
+OPENABLE = (property, staticmethod, classmethod, types.MethodType, functools.partial)
+
+
+def _full(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # not assigned yet
+        return False
+
+
+def code_digest(value: object) -> str:
+    """A digest of a function's or class's source, by which a later version of it is told; empty for anything else."""
+    if not isinstance(value, types.FunctionType | type):
+        return ""
+    try:
+        return digest_of(textwrap.dedent(inspect.getsource(value)).encode())
+    except (OSError, TypeError):
+        code = getattr(value, "__code__", None)
+        return digest_of(code.co_code) if code is not None else ""

@@ -1,0 +1,83 @@
+"""Transforms, lookasides and operators of an artifact's recipe: written down by their classes and fields, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch
+
+from thunder_core.backend.claiming.operator import Operator
+from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.passes.recipe import Lookaside, Transform
+from thunder_core.workflow.artifact.format.constants import import_path
+from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
+from thunder_core.workflow.artifact.format.manifest import CompilerFacts, ConstantFacts, PartFacts
+from thunder_core.workflow.artifact.trust.trust import Trust
+
+Part = TypeVar("Part", bound=Transform | Lookaside | Operator)
+
+
+def part_facts(part: object) -> PartFacts | None:
+    """A transform, a lookaside or an operator as its class and fields; None where one cannot be written down."""
+    path = import_path(type(part))
+    if path is None or not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return None
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.init}
+    options = {name: _option(value) for name, value in values.items()}
+    if any(option is None for option in options.values()):
+        return None
+    methods = isinstance(part, Transform) and type(part).methods is not Transform.methods
+    prepares = isinstance(part, Transform) and type(part).prepare is not Transform.prepare
+    given = cast(dict[str, ConstantFacts], options)
+    operations = type(part).operations if isinstance(part, Transform) else ()
+    return PartFacts(path=path, options=given, methods=methods, prepares=prepares, operations=operations)
+
+
+def _option(value: object) -> ConstantFacts | None:
+    text, path = write_literal(value), import_path(value)
+    if text is not None:
+        return ConstantFacts(kind="literal", text=text)
+    return ConstantFacts(kind="import", text=path) if path is not None else None
+
+
+def methods_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -> dict[str, Callable[..., Any]]:
+    """The methods that an artifact's transforms have for a compiled module, by name; raises as `part_of` does."""
+    kept = [one for one in facts.transforms if one.methods]
+    transforms = [part_of(one, Transform, trust) for one in kept]  # type: ignore[type-abstract]
+    return {name: method for one in transforms for name, method in one.methods(model).items()}
+
+
+def prepared_by(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
+    """A model as an artifact's transforms prepare it; raises as `part_of` does.
+
+    Where it has no values yet, neither has what is returned: the artifact's are to be put into it.
+    """
+    for one in facts.transforms:
+        if one.prepares:
+            transform = part_of(one, Transform, trust)  # type: ignore[type-abstract]
+            model = transform.prepare(model) if has_values else transform.restructure(model)
+    return model
+
+
+def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
+    """The transform, lookaside or operator that plain data tells of; `ArtifactForeign` where it is not to be had."""
+    try:
+        kind: Any = trust.imported(facts.path)
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            raise TypeError(f"it is not a subclass of {base.__name__}")
+        fields: Any = {name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
+        part: Part = kind(**fields)
+        return part
+    except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
+        raise ArtifactForeign(
+            f"the {base.__name__.lower()} {facts.path} of the artifact's recipe is not available: {error}",
+            fix="install the version of Thunder that the artifact was made with, or make the artifact again",
+        ) from error
+
+
+READ: dict[str, Callable[[str, Trust], object]] = {
+    "literal": lambda text, trust: read_literal(text),
+    "import": lambda text, trust: trust.imported(text),
+}

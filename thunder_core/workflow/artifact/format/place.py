@@ -1,0 +1,128 @@
+"""The place of an artifact: a folder that is there whole or not at all, and replaces only what is Thunder's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+from thunder_core.foundation.errors import ArtifactError, OutOfDisk, OutputExists, OutputNotWritable
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.folder import RequireFree, replaced_folder
+from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.manifest import MANIFEST
+from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
+from thunder_core.workflow.artifact.format.read import read_manifest
+from thunder_core.workflow.report import number_format
+
+NAMED = 5  # strange files that a message names
+
+
+@contextmanager
+def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None = None) -> Iterator[Path]:
+    """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
+
+    With `force` an artifact that is there is replaced as a whole, at the end, if all its files are its own, or whatever
+    else `require_free` raises nothing for: it is given the place where the old folder lies, at last after nobody can
+    change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever else is raised inside
+    passes on, errors about files elsewhere too, and nothing is left of it.
+    """
+    folder = absolute(folder)
+    require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
+    require(folder)
+    others_errors: list[OSError] = []
+    try:
+        with full_disk_told(f"{folder} was not written"), replaced_folder(folder, require) as new:
+            try:
+                yield new
+            except OSError as error:
+                others_errors.extend([] if is_about(error, new) else [error])
+                raise
+    except OSError as error:
+        if error in others_errors:
+            raise
+        raise OutputNotWritable(
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder"
+        ) from error
+
+
+def is_about(error: OSError, folder: Path) -> bool:
+    """Whether an error is about a file in a folder: where it names another one, it is not."""
+    names = [name for name in (error.filename, error.filename2) if isinstance(name, str | bytes | PathLike)]
+    return not names or any(Path(os.fsdecode(name)).is_relative_to(folder) for name in names)
+
+
+def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> None:
+    """Raise `OutputExists` where something is there that may not be replaced: only artifacts and empty folders may.
+
+    What is at that place is `found` under another name, if it has been moved away.
+    """
+    found = found or folder
+    if not (found.exists() or found.is_symlink()):
+        return
+    if not force:
+        raise OutputExists(
+            f"{folder} exists and was kept", fix="name another folder with --out, or replace this one with --force"
+        )
+    require_replaceable(folder, found)
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Raise `OutOfDisk` before anything of that many bytes is written where there is no room for them."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OutOfDisk(
+            f"the weights need {number_format.size(size)}, "
+            f"but the disk of {folder.parent} has {number_format.size(free)} free",
+            fix="free disk space, name a folder on another disk, or leave out the weights",
+        )
+
+
+def require_replaceable(folder: Path, found: Path) -> None:
+    """Raise `OutputExists` for anything but an empty folder and an artifact in which nobody has put files of theirs.
+
+    What is called `folder` is `found` there.
+
+    An artifact is told by its manifest: by its schema, its form and the digest of itself. Its other files may be
+    damaged; which ones are its own is what the manifest says.
+    """
+    if not found.is_dir() or found.is_symlink():
+        raise no_artifact(folder, "it is not a folder")
+    if not any(found.iterdir()):
+        return
+    try:
+        manifest = read_manifest(found)
+    except ArtifactError as error:
+        raise no_artifact(folder, error.what) from error
+    if strange := sorted(strange_files(found, manifest)):
+        more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
+        raise OutputExists(
+            f"{folder} was kept: it contains files that the artifact does not list: {', '.join(strange[:NAMED])}{more}",
+            fix="move these files elsewhere, or name another folder with --out",
+        )
+
+
+def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Everything below a folder that is no folder, and that the manifest does not list."""
+    own = {MANIFEST, SIGNATURE, *manifest.files}
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in (*files, *links):
+            path = (Path(place) / name).relative_to(folder).as_posix()
+            if path not in own:
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def no_artifact(folder: Path, why: str) -> OutputExists:
+    """The error for something that stands where an artifact is to be written and is none."""
+    return OutputExists(
+        f"{folder} is not an artifact and was kept: {why}; --force replaces only artifacts and empty folders",
+        fix="name another folder with --out, or remove it yourself",
+    )

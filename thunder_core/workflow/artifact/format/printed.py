@@ -1,0 +1,96 @@
+"""Stages of programs as they lie on the disk: their text, the metadata of their lines, and their constants."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from thunder_core.backend.runtime.autograd_signature import RECORDED
+from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.tracing.ir.listing import Listing
+from thunder_core.tracing.ir.printer import list_trace, print_trace
+from thunder_core.workflow.artifact.format.constants import Keeper
+from thunder_core.workflow.artifact.format.listing_check import LISTINGS
+from thunder_core.workflow.artifact.format.manifest import TRACES, StageFacts
+
+
+@dataclass(frozen=True)
+class PrintedStage:
+    """A stage as it will lie on the disk: its facts but for the constants, its text and lines, and its constants."""
+
+    facts: StageFacts
+    text: str
+    listing: Listing
+    needed: Mapping[str, object]
+    named: Mapping[str, object]
+
+
+def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
+    """Every stage of every trace of a program as text, in the order in which they were made."""
+    for name in (*TRACES, RECORDED):
+        stages = program.stages_of(name)
+        before: Counter[str] | None = None
+        for index, stage in enumerate(stages):
+            first = index == 0 or stage.given != stages[index - 1].given
+            last = index == len(stages) - 1 or stage.given != stages[index + 1].given
+            printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last)
+            before = lines_of(printed.listing)
+            must = last or is_body(stage, program)
+            yield printed if must else replace(printed, needed={})
+
+
+def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool) -> PrintedStage:
+    """A stage as text; `before` are the lines of the one that it was made from."""
+    trace = stage.trace
+    source = print_trace(trace)
+    listing, named = list_trace(trace, parts=True)
+    lines = lines_of(listing)
+    stem = f"{folder}/{trace.name}-{index:02}-{slug(trace.made_by)}"
+    facts = StageFacts(
+        trace=trace.name,
+        number=index,
+        name=slug(trace.made_by),
+        made_by=trace.made_by,
+        file=f"{stem}.py",
+        lines_file=f"{stem}.json",
+        lines=len(listing.lines),
+        seconds=round(stage.seconds, 6),
+        added=0 if before is None else (lines - before).total(),
+        removed=0 if before is None else (before - lines).total(),
+        runs=runs,
+        given=stage.given,
+    )
+    return PrintedStage(facts, source.text, listing, source.constants, named)
+
+
+def lines_of(listing: Listing) -> Counter[str]:
+    """The statements of a listing."""
+    return Counter(line.text for line in listing.lines)
+
+
+def is_body(stage: Stage, program: Program) -> bool:
+    """Whether a stage is the computation that is differentiated."""
+    return program.derivative is not None and stage.trace is program.derivative.body
+
+
+def slug(text: str) -> str:
+    """A step's name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
+
+
+def with_constants(stage: PrintedStage, keeper: Keeper, *, strict: bool = True) -> StageFacts:
+    """The facts of a stage with all its constants; if `strict`, those of the text that runs must be had again."""
+    must = stage.needed if strict else ()
+    kept = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
+    return stage.facts.model_copy(update={"constants": kept})
+
+
+def write_stage(folder: Path, stage: PrintedStage, facts: StageFacts) -> None:
+    """Write a stage's Python and its lines' metadata."""
+    path = folder / facts.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(stage.text, encoding="utf-8")
+    (folder / facts.lines_file).write_bytes(LISTINGS.dump_json(stage.listing, exclude_defaults=True))

@@ -1,0 +1,171 @@
+"""Reading an artifact: nothing of it is used before its digest was compared with the manifest's."""
+
+from __future__ import annotations
+
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from thunder_core.foundation.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.digest import digest_of, digest_of_file
+from thunder_core.foundation.storage.manifest import MANIFEST, ends_with_seal
+from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
+from thunder_core.tracing.ir.listing import Listing
+from thunder_core.workflow.artifact.format.former_names import in_current_names
+from thunder_core.workflow.artifact.format.listing_check import LISTINGS, listing_matches_code
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Manifest, StageFacts
+from thunder_core.workflow.artifact.format.upgrade import upgraded
+
+COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
+MOST_MANIFEST = 64 << 20  # bytes
+SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key, in every version
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An artifact whose manifest and files have been verified."""
+
+    folder: Path
+    manifest: Manifest
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file of the artifact, verified once more as they are read."""
+        content, facts = read_inside(self.folder, name), self.manifest.files.get(name)
+        if fault := fault_of_digest(digest_of(content), facts.digest if facts else ""):
+            raise damaged(self.folder, f"{name} {fault}")
+        return content
+
+    def text(self, name: str) -> str:
+        """The content of a text file of the artifact, verified once more as it is read."""
+        try:
+            return self.content(name).decode()
+        except UnicodeDecodeError as error:
+            raise damaged(self.folder, f"{name} is no text: {error}") from error
+
+    def source(self, stage: StageFacts) -> str:
+        """The text of a stage, by the names that this version of Thunder has for what it calls."""
+        return in_current_names(self.text(stage.file))
+
+    def listing(self, stage: StageFacts) -> Listing:
+        """The lines of a stage with their metadata: those that run."""
+        try:
+            listing = LISTINGS.validate_json(in_current_names(self.text(stage.lines_file)))
+        except ValidationError as error:
+            raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
+        if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
+            raise damaged(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
+        return listing
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether a path looks like an artifact: a folder with a manifest."""
+    return (path / MANIFEST).is_file()
+
+
+def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artifact:
+    """The artifact in a folder, after every one of its files was compared with the manifest.
+
+    Of the files `later`, which are verified as they are read, only the sizes are compared.
+
+    Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
+    """
+    folder = absolute(folder)
+    artifact = Artifact(folder, read_manifest(folder))
+    for name, facts in artifact.manifest.files.items():
+        verify(folder, name, facts.size, None if name in later else facts.digest)
+    return artifact
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an artifact, verified against its own digest."""
+    if not is_artifact(folder):
+        raise NotAnArtifact(
+            f"{folder} has no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
+            fix="name a folder written by `thunder optimize` or `thunder_core.save`",
+        )
+    path = inside(folder, MANIFEST)
+    if path.stat().st_size > MOST_MANIFEST:
+        raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
+    content = read_inside(folder, MANIFEST)
+    schema = schema_of(folder, content)
+    if not ends_with_seal(content):
+        raise damaged(folder, f"{MANIFEST} has been changed: its last line is not the digest of the other lines")
+    try:
+        content = upgraded(content, schema)
+        manifest = Manifest.model_validate_json(content)
+        written = manifest.to_bytes()
+    except ValidationError as error:
+        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {first_of(error)}") from error
+    except (ValueError, RecursionError, BadOption) as error:
+        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
+    if written != content:
+        raise damaged(folder, f"{MANIFEST} is not in the form that Thunder writes")
+    return manifest
+
+
+def first_of(error: ValidationError) -> str:
+    """The first thing that is wrong with data, and where."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def schema_of(folder: Path, content: bytes) -> int:
+    """The schema of a manifest, of which nothing else is read; raises `ArtifactTooNew` for one that cannot be known."""
+    found = SCHEMA.match(content)
+    if found is None or int(found[1]) < 1:
+        raise damaged(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
+    if int(found[1]) > SCHEMA_VERSION:
+        raise ArtifactTooNew(
+            f"{folder} has the schema {found[1].decode()}; this version of Thunder reads up to {SCHEMA_VERSION}",
+            fix="upgrade thunder-optimize, or make the artifact again with this version",
+        )
+    return int(found[1])
+
+
+def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
+    """Raise `ArtifactDamaged` unless a file is there, inside the folder, and has this size and, if given, digest."""
+    path = inside(folder, name)
+    try:
+        fault = fault_of_size(path.stat(), size)
+        if not fault and digest is not None:
+            fault = fault_of_digest(digest_of_file(path), digest)
+    except OSError as error:
+        raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
+    if fault:
+        raise damaged(folder, f"{name} {fault}")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of a file of the artifact; `ArtifactDamaged` where it leads out or over a link, or is no plain file."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+        raise damaged(folder, f"{name!r} is not a path inside the artifact")
+    path = folder
+    for part in parts:
+        path = path / part
+        try:
+            found = path.lstat()
+        except (OSError, ValueError) as error:
+            raise damaged(folder, f"{name!r} is missing") from error
+        if stat.S_ISLNK(found.st_mode):
+            raise damaged(folder, f"{name!r} is a symbolic link, or its path contains one")
+    if fault := fault_of_kind(found):
+        raise damaged(folder, f"{name!r} {fault}")
+    return path
+
+
+def read_inside(folder: Path, name: str) -> bytes:
+    """The bytes of a file inside the folder."""
+    try:
+        return inside(folder, name).read_bytes()
+    except OSError as error:
+        raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def damaged(folder: Path, what: str) -> ArtifactDamaged:
+    """The error for an artifact that is not as it was written."""
+    return ArtifactDamaged(f"{folder} is damaged: {what}", fix=COPY_AGAIN)

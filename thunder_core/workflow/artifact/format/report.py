@@ -1,0 +1,20 @@
+"""The report in an artifact, read without PyTorch."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from thunder_core.workflow.artifact.format.read import Artifact, damaged, first_of
+from thunder_core.workflow.report.contents import Report
+
+REPORT = "report.json"
+
+
+def read_report(artifact: Artifact) -> Report | None:
+    """The report of an artifact; None where `thunder_core.save` wrote it, which makes none."""
+    if REPORT not in artifact.manifest.files:
+        return None
+    try:
+        return Report.model_validate_json(artifact.content(REPORT))
+    except ValidationError as error:
+        raise damaged(artifact.folder, f"{REPORT} is not one of Thunder's: {first_of(error)}") from error

@@ -1,0 +1,164 @@
+"""Programs from an artifact: the stored text, bound to a model and compiled by Python when it is first called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.autograd_signature import RECORDED
+from thunder_core.backend.runtime.generate import executable_at_first_call
+from thunder_core.backend.runtime.program import RUNS, Program, Stage
+from thunder_core.tracing.ir.printer import Source
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format.backward import StoredDerivative
+from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.cubins import Cubins, keep_cubins, read_cubins
+from thunder_core.workflow.artifact.format.manifest import (
+    CONSTANTS,
+    ProgramFacts,
+    StageFacts,
+    StoredAutogradSignature,
+    running,
+)
+from thunder_core.workflow.artifact.format.read import Artifact, damaged
+from thunder_core.workflow.artifact.format.tensors import read_tensors
+from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTrace(Trace):
+    """A trace of which only the text was kept: it prints and runs, and has no bound symbols to transform."""
+
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class StoredProgram(Program):
+    """A program that runs the text of an artifact; its only stages are those that run.
+
+    The kernels `cubins` are launched from its first call on.
+    """
+
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    written: tuple[int, ...] | None = None
+    cubins: Cubins = field(default_factory=dict)
+
+    def written_before_last(self) -> tuple[int, ...] | None:
+        """The inputs that it may have written to when it checks the last value, as stored."""
+        return self.written
+
+    def source(self, name: str) -> Source:
+        """The text that runs, as it was stored."""
+        return self.sources[name]
+
+    def generated(self, name: str) -> Callable[..., Any]:
+        """The stored text as a function, of which nothing runs before its first call."""
+        return executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
+
+
+def stored_programs(
+    artifact: Artifact, subject: object, *, trust: Trust | None = None, strict: bool = False
+) -> list[Program]:
+    """Every program of an artifact, bound to a subject; nothing of one runs before it is called.
+
+    Raises `ArtifactForeign` where the subject is not the right one, and `ImportRefused` for constants of modules that
+    may not be imported; the default is the trust in the subject's own. With `strict`, gradients that no backward was
+    saved for are refused.
+    """
+    finder = Finder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
+    for number, facts in enumerate(artifact.manifest.programs):
+        if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
+            raise damaged(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
+        if facts.derivative is not None and not is_whole(facts, facts.derivative):
+            raise damaged(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
+    cubins = read_cubins(artifact)
+    return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
+
+
+def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
+    """Whether what is said of a derivative fits together."""
+    number = len(derivative.results)
+    stages = [(stage.trace, stage.number) for stage in facts.stages]
+    masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
+    is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
+    return (
+        stages.count(("computation", derivative.body)) == 1
+        and all(0 <= place < derivative.count for place in derivative.results)
+        and len(derivative.strides) == number
+        and is_cut == bool(derivative.dependent)
+        and all(result.place in derivative.results for result in derivative.dependent)
+        and all(len(given) == number for given in masks)
+    )
+
+
+def stored_program(
+    artifact: Artifact, facts: ProgramFacts, finder: Finder, cubins: Cubins, *, strict: bool
+) -> StoredProgram:
+    """One program of an artifact, with its constants given back."""
+    stages = running(facts.stages)
+    sources = {name: stored_source(artifact, stages[name], finder) for name in RUNS.values()}
+    return StoredProgram(
+        stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
+        guards=facts.guards,
+        constraints=facts.constraints,
+        sharp_edges=facts.sharp_edges,
+        derivative=stored_derivative(artifact, facts, finder, strict=strict),
+        recorded=facts.recorded,
+        numbers=dict(facts.numbers),
+        observed=facts.observed,
+        sources=sources,
+        written=facts.written,
+        cubins=cubins,
+    )
+
+
+def stored_derivative(
+    artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool
+) -> StoredDerivative | None:
+    """The stored derivative of a program, bound to its subject."""
+    if facts.derivative is None:
+        return None
+    told = facts.derivative
+    (body,) = (one for one in facts.stages if (one.trace, one.number) == ("computation", told.body))
+    kept = [one for one in facts.stages if one.trace in ("tail", "backward", RECORDED) and one.runs]
+    sources = [stored_source(artifact, one, finder) for one in kept]
+    pairs = list(zip(kept, sources, strict=True))
+    recorded = stored_source(artifact, body, finder)
+    return StoredDerivative(
+        signature=told.signature,
+        body=stored_stage(body, recorded).trace,
+        stages=tuple(stored_stage(*pair) for pair in pairs),
+        recorded=recorded,
+        rules=told.rules,
+        tail=next((source for one, source in pairs if one.trace == "tail"), None),
+        cut=next((source for one, source in pairs if one.trace == RECORDED), None),
+        backwards={one.given: source for one, source in pairs if one.trace == "backward"},
+        folder=artifact.folder,
+        strict=strict,
+    )
+
+
+def stored_source(artifact: Artifact, stage: StageFacts, finder: Finder) -> Source:
+    """The text of a stage with the objects that it refers to by name."""
+    needed = {name: kept for name, kept in stage.constants.items() if kept.kind != "lost"}
+    found = finder.compared if stage.trace == "prologue" else finder.value
+    return Source(artifact.source(stage), {name: found(name, kept) for name, kept in needed.items()})
+
+
+def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
+    """The tensors that traces hold, by their keys."""
+    if CONSTANTS not in artifact.manifest.files:
+        return {}
+    return read_tensors(artifact, CONSTANTS)
+
+
+def stored_stage(stage: StageFacts, source: Source) -> Stage:
+    """A stage that runs."""
+    trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
+    return Stage(trace, stage.seconds, stage.given)

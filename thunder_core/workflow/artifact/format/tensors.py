@@ -1,0 +1,123 @@
+"""Files of tensors (safetensors): written a tensor at a time, and verified in the very bytes that become tensors."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from thunder_core.foundation.storage.digest import digest_for
+from thunder_core.foundation.storage.manifest import FileFacts
+from thunder_core.workflow.artifact.format.read import Artifact, damaged, inside
+
+# https://huggingface.co/docs/safetensors: eight bytes that say how long the header is, the header, which is JSON, and
+# the tensors one behind the other.
+DTYPES: dict[str, torch.dtype] = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "C64": torch.complex64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+PREFIX = 8  # bytes
+MOST_DIMENSIONS = 64  # of a tensor of PyTorch's
+METADATA = "__metadata__"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors, if there are any: contiguous, without a copy of more than one of them at a time."""
+    if not tensors:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    with path.open("wb") as file:
+        file.write(header_of(dict(ordered)))
+        for _, tensor in ordered:
+            file.write(memory_of(tensor.detach().cpu().contiguous()))
+
+
+def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """The first bytes of a file of these tensors."""
+    entries, start = {}, 0
+    for name, tensor in tensors.items():
+        end = start + tensor.numel() * tensor.element_size()
+        entries[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % PREFIX)
+    return len(text).to_bytes(PREFIX, "little") + text
+
+
+def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
+    """The tensors of a file of an artifact, each in memory of its own; raises `ArtifactDamaged`.
+
+    The file is read once: what is compared with the manifest's digest is what the tensors hold, so nothing that
+    happens to the file meanwhile or later can change them.
+    """
+    facts = artifact.manifest.files.get(name)
+    if facts is None:
+        raise damaged(artifact.folder, f"{name} is not in the manifest")
+    try:
+        with inside(artifact.folder, name).open("rb") as file:
+            found = _read(file, facts)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise damaged(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
+    if found is None:
+        raise damaged(artifact.folder, f"{name} does not match its digest in the manifest")
+    return found
+
+
+def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
+    digest = digest_for(facts.size)
+    prefix = file.read(PREFIX)
+    length = int.from_bytes(prefix, "little")
+    if length > facts.size - PREFIX:
+        raise ValueError("its header is longer than the file")
+    header = file.read(length)
+    digest.update(prefix + header)
+    entries: dict[str, Any] = json.loads(header)
+    entries.pop(METADATA, None)
+    tensors: dict[str, torch.Tensor] = {}
+    place = 0
+    for name, entry in sorted(entries.items(), key=lambda item: tuple(item[1]["data_offsets"])):
+        start, end = entry["data_offsets"]
+        dtype, shape = DTYPES[entry["dtype"]], shape_of(entry["shape"])
+        if start != place or end - start != math.prod(shape) * dtype.itemsize or end > facts.size - PREFIX - length:
+            raise ValueError(f"{name} has a wrong offset")
+        tensors[name] = torch.empty(shape, dtype=dtype)
+        memory = memory_of(tensors[name])
+        if file.readinto(memory) != end - start:  # type: ignore[attr-defined]
+            raise ValueError("it is truncated")
+        digest.update(memory)
+        place = end
+    rest = file.read(1)
+    return tensors if not rest and digest.hexdigest() == facts.digest else None
+
+
+def shape_of(found: Any) -> list[int]:
+    """A shape that a tensor can have; raises ValueError before anything is computed with another."""
+    if len(found) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in found):
+        raise ValueError("a shape is not a list of sizes")
+    return [*found]
+
+
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous tensor on the CPU, which they share."""
+    flat: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(flat)

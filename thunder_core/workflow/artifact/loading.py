@@ -1,0 +1,310 @@
+"""`thunder_core.load`: a compiled module or function from an artifact, without tracing and without compiling."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from thunder_core.backend.runtime.compiled import ProgramCompiler, Specializations
+from thunder_core.backend.runtime.module import compiled_function, compiled_module
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import ArtifactError, ArtifactForeign, BadModelFolder, PackageMissing, WrongInputs
+from thunder_core.foundation.tested_versions import require_tested_torch
+from thunder_core.workflow.artifact.format.code import fingerprint_of, verify_code
+from thunder_core.workflow.artifact.format.compatibility import require_compatible
+from thunder_core.workflow.artifact.format.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, EmptyModelFacts
+from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.artifact.format.signature import require_authentic
+from thunder_core.workflow.artifact.format.stored import stored_programs
+from thunder_core.workflow.artifact.format.weights import (
+    adopt_weights,
+    has_no_data,
+    put_weights,
+    read_weights,
+    weights_of,
+)
+from thunder_core.workflow.artifact.retracing import Retracer, Strict, kept_methods
+from thunder_core.workflow.artifact.standalone.lazy_model import (
+    ArtifactInMemory,
+    LazyModel,
+    LazyWeights,
+    lazy_module,
+    unbuilt_programs,
+)
+from thunder_core.workflow.artifact.standalone.standalone import standalone_here
+from thunder_core.workflow.artifact.trust.consent import Consent
+from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
+
+# Imported when it is needed: building a model imports transformers, which takes seconds.
+REBUILD = "thunder_core.workflow.models.loading.load:rebuild_model"
+BUILD_EMPTY_MODEL = "thunder_core.workflow.models.loading.empty_model:build_empty_model"
+PREPARED_BY = "thunder_core.workflow.artifact.format.parts:prepared_by"
+
+
+def load(
+    folder: str | Path,
+    model: Callable[..., Any] | None = None,
+    *,
+    strict: bool = False,
+    weights: bool = False,
+    trust_remote_code: bool = False,
+    trusted_modules: Iterable[str] = (),
+    trusted_keys: Iterable[str | PathLike[str]] | None = None,
+    require_signature: bool = False,
+) -> Any:
+    """Load what `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
+
+    Without `model` it is rebuilt: from the artifact alone where the weights were included, else from where it came
+    from. A model that is given keeps its own weights, unless some are on the meta device or `weights` asks for the
+    artifact's: then all are put in their place. Nothing is traced, and nothing of a program runs before what is
+    returned is called; then its text and its kernels do, as those of any package that is installed. Inputs that none
+    of the stored programs takes are traced afresh by the artifact's recipe or, with `strict`, refused with
+    `WrongInputs`, which names the guard of each program that does not hold. Gradients of results that no backward was
+    saved for are left to PyTorch's autograd, which records the program as it runs once more or, with `strict`, refused
+    with `NotDifferentiable`.
+
+    Modules are imported for it only from PyTorch, transformers and their like, from the packages of the model's own
+    classes, and from `trusted_modules`; others raise `ImportRefused`. A model that brings Python code of its own is
+    rebuilt only with `trust_remote_code`, and refused with `RemoteCodeRefused` otherwise.
+
+    A signature that does not hold is refused with `BadSignature`. Trusted are the keys of the files (or lines) in
+    `trusted_keys`, by default those of the user's list: where there are any, an artifact that none of them has signed
+    is loaded with an `UnsignedWarning`, and with `require_signature` it is refused with `NotSigned`.
+
+    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
+    `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device,
+    processor or instruction set that is not here; `TorchNotTested` for a release of PyTorch that the tests of Thunder
+    were never run on.
+    """
+    require_tested_torch()
+    consent = Consent(trust_remote_code, trusted_modules, trusted_keys, require_signature)
+    wanted = weights or model is None or is_empty(model)
+    artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if wanted else frozenset())
+    require_authentic(artifact, consent)
+    if model is None and (waiting := waiting_model(artifact, consent, strict=strict)) is not None:
+        return waiting
+    return load_opened(artifact, model, consent, strict=strict, weights=weights)
+
+
+def is_empty(model: Callable[..., Any]) -> bool:
+    """Whether a model has any parameter or buffer without data, on the meta device."""
+    return isinstance(model, torch.nn.Module) and has_no_data(tensor for _, tensor in weights_of(model))
+
+
+def load_opened(
+    artifact: Artifact,
+    model: Callable[..., Any] | None,
+    consent: Consent,
+    *,
+    strict: bool = False,
+    weights: bool = False,
+) -> Any:
+    """Do what is left of `load` for an artifact whose files and signatures have been verified."""
+    require_compatible(artifact.manifest)
+    wanted = weights or (model is not None and is_empty(model))
+    if model is None:
+        model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)
+    elif isinstance(model, torch.nn.Module) and fingerprint_of(model) != artifact.manifest.fingerprint:
+        model = prepared(artifact, model, has_values=not wanted)
+    trust = verified(artifact, model, consent)
+    define_operations(artifact, trust)
+    if wanted:
+        put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
+    return bind_programs(artifact, model, trust, strict=strict)
+
+
+def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
+    """The artifact's model, not built before it is needed; None where its programs cannot run without it here."""
+    require_compatible(artifact.manifest)
+    trust = trust_in(None, consent.trusted_modules)
+    standalone, facts = standalone_here(artifact, trust), artifact.manifest.shell
+    if not standalone or facts is None:
+        return None
+    define_operations(artifact, trust)
+    kept = ArtifactInMemory.of(artifact)
+    read = {name: kind for one in standalone.values() for name, kind in one.weights.items()}
+    packages = frozenset().union(*(one.packages for one in standalone.values()))
+    programs = unbuilt_programs(kept, standalone, trust, strict=strict)
+
+    def build(weights: LazyWeights) -> torch.nn.Module:
+        model = empty_model_of(kept, facts, trust_remote_code=consent.trust_remote_code)
+        adopt_weights(kept.manifest, weights.tensors, weights.values, model)
+        model = on_device_of_weights(kept, model)
+        compiled: torch.nn.Module = bind_programs(kept, model, verified(kept, model, consent), strict=strict)
+        return compiled
+
+    lazy = LazyModel(LazyWeights.of(artifact, read), packages, programs, build)
+    return lazy_module(lazy, artifact.manifest.subject)
+
+
+def define_operations(artifact: Artifact, trust: Trust) -> None:
+    """Import the modules that define the operations of an artifact's transforms; raises `ImportRefused`."""
+    for transform in artifact.manifest.compiler.transforms:
+        for module in transform.operations:
+            trust.imported(f"{module}:")
+
+
+def prepared(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> torch.nn.Module:
+    """A model as the artifact's transforms prepare it, such as one with quantized weights: it is what was traced.
+
+    Where it has no values yet, the artifact's weights are to be put into what is returned.
+    """
+    facts = artifact.manifest.compiler
+    if not facts.prepares:
+        return model
+    prepared_by: Any = plugins.imported(PREPARED_BY)
+    result: torch.nn.Module = prepared_by(facts, model, trust_in(model, ()), has_values=has_values)
+    return result
+
+
+def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
+    """The trust in a model's modules, when its structure and its code were found to be those of the artifact."""
+    if fingerprint_of(model) != artifact.manifest.fingerprint:
+        raise ArtifactForeign(
+            f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
+            f"classes or config differ from those of its {artifact.manifest.subject}",
+            fix="load the artifact with the model that it was made from, in the same dtype",
+        )
+    trust = trust_in(model, consent.trusted_modules)
+    verify_code(artifact.manifest.code, subject=artifact.manifest.subject, trust=trust)
+    return trust
+
+
+def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, strict: bool) -> Any:
+    """An artifact's programs as a compiled function or module."""
+    programs = stored_programs(artifact, subject, trust=trust, strict=strict)
+    facts = artifact.manifest.compiler
+    compiler: ProgramCompiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
+    options = facts.options
+    call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
+    for program in reversed(programs):  # the first that was traced is the last of them
+        call.observed.note(program)
+    if not isinstance(subject, torch.nn.Module):
+        return compiled_function(call)
+    forward: ProgramCompiler = _refusing(artifact, (), trust) if strict else compiler
+    rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
+    methods = kept_methods(facts, subject, trust)
+    return compiled_module(call, Specializations(subject.forward, forward, options), rebinding, methods)
+
+
+@dataclass(frozen=True)
+class Rebinding:
+    """Binds another module as the loaded one was bound: a copy of it, or one from a pickle, which holds this.
+
+    Where the artifact is not there any more, or is another, the module is compiled by its recipe when it is called or,
+    if `strict`, refused.
+    """
+
+    folder: Path
+    digest: str
+    facts: CompilerFacts
+    trust: Trust
+    strict: bool
+
+    def __call__(self, module: torch.nn.Module) -> torch.nn.Module:
+        """The compiled module; raises what `load` raises if `strict`."""
+        try:
+            compiled: torch.nn.Module = bind_programs(self._artifact(), module, self.trust, strict=self.strict)
+        except ArtifactError:
+            if self.strict:
+                raise
+            return self._compiled_by_recipe(module)
+        return compiled
+
+    def _artifact(self) -> Artifact:
+        artifact = open_artifact(self.folder)
+        if artifact.manifest.digest != self.digest:
+            raise ArtifactForeign(
+                f"the artifact in {self.folder} has been replaced since the module was loaded from it",
+                fix="load the module again from the new artifact",
+            )
+        return artifact
+
+    def _compiled_by_recipe(self, module: torch.nn.Module) -> torch.nn.Module:
+        compiler, options = Retracer(self.facts, self.trust), self.facts.options
+        forward = Specializations(module.forward, compiler, options)
+        methods = kept_methods(self.facts, module, self.trust)
+        return compiled_module(Specializations(module, compiler, options), forward, self, methods)
+
+
+def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:
+    """In place of a compiler: a refusal of the calls that no program of an artifact takes."""
+    manifest = artifact.manifest
+    lengths = None if manifest.generation is None else manifest.generation.lengths
+    return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic, lengths)
+
+
+def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:
+    """The model that an artifact was made from, built once more, on its device or another.
+
+    With the artifact's weights where they were included; from where it came from otherwise. It is in train mode where
+    the artifact is for training. Raises `RemoteCodeRefused` for a model with code of its own, unless that is trusted.
+    """
+    if artifact.manifest.shell is None:
+        return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
+    model = with_weights(
+        artifact, empty_model_of(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code)
+    )
+    return on_device_of_weights(artifact, model) if device is None else torch.nn.Module.to(model, device)
+
+
+def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
+    """The model, with all that it holds where the artifact's weights are."""
+    return torch.nn.Module.to(model, next(iter(artifact.manifest.weights.values())).device)
+
+
+def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_code: bool) -> torch.nn.Module:
+    """The model from its class and config, which the artifact keeps; its weights are yet to come."""
+    trust_in(None).require(facts.path)
+    build = builder(artifact, BUILD_EMPTY_MODEL)
+    kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
+    file = artifact.folder / CONFIG
+    allowed = {"trust_remote_code": trust_remote_code, **facts.model_dump()}
+    try:
+        model: torch.nn.Module = build(config=kept[CONFIG], file=file, generation=kept[GENERATION], **allowed)
+    except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
+        raise ArtifactForeign(
+            f"the class of the artifact's model, {facts.path}, has changed: {error}",
+            fix="install the version of transformers that the artifact was made with, or make the artifact again",
+        ) from error
+    return prepared(artifact, model, has_values=False)
+
+
+def builder(artifact: Artifact, path: str) -> Any:
+    """A function that builds models; raises `PackageMissing` where their library is not installed."""
+    try:
+        return plugins.imported(path)
+    except ModuleNotFoundError as error:
+        raise PackageMissing(
+            f"{artifact.folder} cannot build its {artifact.manifest.subject} without {error.name}: {error}",
+            fix=f"pip install {error.name}; or make the artifact with --include-weights and --outputs tuple, "
+            "which needs PyTorch alone",
+        ) from error
+
+
+def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
+    """The model from where it came from; raises `WrongInputs` where the artifact does not say that."""
+    if not artifact.manifest.source:
+        raise WrongInputs(
+            f"{artifact.folder} does not record where its {artifact.manifest.subject} comes from",
+            fix="pass the model: thunder_core.load(folder, model)"
+            + (", with weights=True to load the artifact's weights" if artifact.manifest.weights else ""),
+        )
+    rebuild = builder(artifact, REBUILD)
+    options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}
+    model: torch.nn.Module = rebuild(artifact.manifest.source, **options).model
+    return prepared(artifact, model, has_values=not artifact.manifest.weights)
+
+
+def with_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the artifact's weights, if it has any."""
+    if artifact.manifest.weights:
+        put_weights(artifact.manifest, read_weights(artifact), model)
+    return model

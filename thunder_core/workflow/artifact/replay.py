@@ -1,0 +1,78 @@
+"""Functions by which the Python files that `thunder inspect-trace --plain` prints read from an artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors import NoSuchTrace
+from thunder_core.passes.autodiff.autograd_node import with_layout
+from thunder_core.workflow.artifact.format.compatibility import require_compatible
+from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.manifest import EXAMPLE
+from thunder_core.workflow.artifact.format.object_paths import follow
+from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.artifact.format.stored import stored_programs, stored_tensors
+from thunder_core.workflow.artifact.format.tensors import read_tensors
+from thunder_core.workflow.artifact.trust.trust import trust_in
+
+__all__ = ["constant_of", "example_of", "follow", "given_to", "program_of"]
+
+
+def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
+    """The keyword arguments of the call that an artifact keeps, in their order; on the CPU."""
+    artifact = open_artifact(Path(folder))
+    if not artifact.manifest.example:
+        raise NoSuchTrace(
+            f"{folder} has no example inputs", fix="make the artifact with `thunder optimize`, which saves some"
+        )
+    tensors = read_tensors(artifact, EXAMPLE)
+    return {name: tensors[name] for name in artifact.manifest.example}
+
+
+def program_of(folder: str | Path, number: int, subject: object) -> Program:
+    """A program of an artifact, bound to the model that it was made from."""
+    artifact = open_artifact(Path(folder))
+    require_compatible(artifact.manifest)
+    return stored_programs(artifact, subject)[number]
+
+
+def given_to(
+    folder: str | Path,
+    number: int,
+    trace: str,
+    given: tuple[bool, ...],
+    subject: object,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> list[torch.Tensor]:
+    """The arguments of a program's tail, or of its backward for the results that are `given`, after a call.
+
+    The gradients of these results are ones.
+    """
+    program = program_of(folder, number, subject)
+    if program.derivative is None:
+        raise NoSuchTrace(
+            f"program {number} of {folder} has no {trace}", fix=f"nothing to do; the reason is: {program.recorded}"
+        )
+    signature = program.derivative.signature
+    inputs, _ = program.prepare(subject, args, kwargs)
+    with torch.no_grad():
+        outputs = executable(program.source("computation"), "computation")(*inputs)
+    if trace == "tail":
+        return [*(inputs[place] for place in signature.tail_inputs), *outputs[: signature.count]]
+    ends = zip(signature.results, signature.layouts, given, strict=True)
+    ones = [with_layout(torch.ones_like(outputs[place]), layout) for place, layout, taken in ends if taken]
+    return [*outputs[signature.count :], *ones]
+
+
+def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:
+    """A constant of a stage of an artifact that does not depend on the model."""
+    artifact = open_artifact(Path(folder))
+    stages = artifact.manifest.programs[program].stages
+    stage = next(stage for stage in stages if (stage.trace, stage.number) == (trace, number))
+    return Finder(None, stored_tensors(artifact), artifact.content, trust_in(None)).value(name, stage.constants[name])

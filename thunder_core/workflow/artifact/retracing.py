@@ -1,0 +1,127 @@
+"""In place of a compiler: what becomes of inputs that none of an artifact's programs takes.
+
+Tracing and compiling are imported when they are needed, which takes seconds: what an artifact holds runs without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thunder_core.backend.runtime.observed_values import ObservedValues
+from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.refusals import refusal_reason
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.foundation.options.generation_lengths import GenerationLengths
+from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.workflow.artifact.format.manifest import CompilerFacts
+from thunder_core.workflow.artifact.trust.trust import Trust
+
+GENERATE_WITHIN = (
+    "use fewer or shorter prompts or fewer new tokens, or make the artifact again with a larger --batch, "
+    "--prompt-length or --new-tokens; without strict=True, Thunder traces such a call"
+)
+COMPILER = "thunder_core.workflow.artifact.format.compilers:compiler_of"
+METHODS = "thunder_core.workflow.artifact.format.parts:methods_of"
+
+
+def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
+    """The compiler that plain data tells of; raises as `compiler_of` does."""
+    compiler_of: Any = plugins.imported(COMPILER)
+    return compiler_of(facts, trust)
+
+
+def kept_methods(facts: CompilerFacts, model: Any, trust: Trust) -> dict[str, Callable[..., Any]]:
+    """The methods that the recipe has for a compiled module, by name; raises `ArtifactForeign` and `ImportRefused`."""
+    if not any(transform.methods for transform in facts.transforms):
+        return {}
+    methods_of: Any = plugins.imported(METHODS)
+    found: dict[str, Callable[..., Any]] = methods_of(facts, model, trust)
+    return found
+
+
+@dataclass(frozen=True)
+class Retracer:
+    """Traces inputs that no stored program takes, as the artifact's recipe would."""
+
+    facts: CompilerFacts
+    trust: Trust
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """A new program for these inputs."""
+        program: Program = self.settings(subject, args, kwargs, observed)
+        return program
+
+    @property
+    def settings(self) -> Any:
+        """The settings by which it compiles."""
+        return settings_of(self.facts, self.trust)
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.facts.lookasides)
+
+
+@dataclass(frozen=True, eq=False)
+class Strict:
+    """In place of a compiler: refuses inputs that no stored program takes, and says why none does.
+
+    `dynamic` has the ranges of sizes that the programs serve, and `generation` the lengths of what they generate.
+    """
+
+    folder: Path
+    programs: tuple[Program, ...]
+    facts: CompilerFacts
+    trust: Trust
+    dynamic: Mapping[str, tuple[int, int]]
+    generation: GenerationLengths | None = None
+
+    @property
+    def settings(self) -> Any:
+        """The settings by which the programs were compiled."""
+        return settings_of(self.facts, self.trust)
+
+    @property
+    def replaces_calls(self) -> bool:
+        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        return bool(self.facts.lookasides)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,  # noqa: ARG002
+    ) -> Program:
+        """Raise `WrongInputs`."""
+        reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
+        told = "; ".join(reasons) or "they are programs for calls, not for `forward`"
+        if self.generation is not None:
+            raise WrongInputs(
+                f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {told}",
+                fix=GENERATE_WITHIN,
+            )
+        serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
+        raise WrongInputs(
+            f"no program of {self.folder}{serves} accepts these inputs: {told}",
+            fix="pass inputs like the traced ones, or load the artifact without strict=True",
+        )
+
+
+def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The reason why a program does not take these inputs, in words."""
+    try:
+        program.prepare(subject, args, kwargs)
+    except Exception as error:  # a path may run the user's code
+        return refusal_reason(program, error)
+    return "a computed value that the program branches on differs from its value while tracing"

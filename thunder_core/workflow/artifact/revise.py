@@ -1,0 +1,78 @@
+"""An artifact of which only the report is written anew: all else stays as it is, and the change appears at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.foundation.errors import ArtifactError, OutputExists
+from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_file
+from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest, ValidationState
+from thunder_core.workflow.artifact.format.place import whole_folder
+from thunder_core.workflow.artifact.format.read import Artifact, read_manifest
+from thunder_core.workflow.artifact.format.signature import is_signed
+from thunder_core.workflow.report import PAGES, Report, write_report
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The manifest of a revised artifact, and whether it was signed until then: what was signed is what is no more."""
+
+    manifest: Manifest
+    signature_dropped: bool
+
+
+def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Revision:
+    """Put a new report and state of validation in the place of the old; raises as `write_artifact` does.
+
+    Whatever happens meanwhile, the folder is the old artifact or the new one, and never loses another that somebody
+    has put there since this one was opened: `OutputExists` is raised then.
+    """
+    signed = False
+
+    def require_unchanged(place: Path) -> None:
+        nonlocal signed
+        require_same(artifact, place)
+        signed = is_signed(place)
+
+    with whole_folder(artifact.folder, force=True, require_free=require_unchanged) as new:
+        shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
+        require_same(artifact, new)
+        for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):
+            (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to
+        if report is not None:
+            write_report(report, new)
+        pages = {name: facts_of_file(new / name) for name in (PAGES if report else ())}
+        manifest = artifact.manifest.model_copy(
+            update={"validation": validation, "files": {**artifact.manifest.files, **pages}}
+        ).sealed()
+        (new / MANIFEST).write_bytes(manifest.to_bytes())
+    return Revision(manifest, signed)
+
+
+def require_same(artifact: Artifact, place: Path) -> None:
+    """Raise `OutputExists` where an artifact that was opened lies at that place no more, but another, or none."""
+    try:
+        same = read_manifest(place).digest == artifact.manifest.digest
+    except ArtifactError:
+        same = False
+    if not same:
+        raise OutputExists(
+            f"{artifact.folder} was kept: another artifact replaced it during the validation",
+            fix="validate again: the result is about the earlier artifact",
+        )
+
+
+def link_or_copy(old: str, new: str) -> None:
+    """Give a file another name; copy it on file systems without links."""
+    try:
+        os.link(old, new, follow_symlinks=False)
+    except OSError:
+        shutil.copyfile(old, new, follow_symlinks=False)
+
+
+def can_be_revised(folder: Path) -> bool:
+    """Whether the folder that an artifact lies in can be written to."""
+    return os.access(folder.parent, os.W_OK | os.X_OK)

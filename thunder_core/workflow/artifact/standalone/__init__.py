@@ -1,0 +1,1 @@
+"""Artifacts that run before their model is built."""

@@ -1,0 +1,196 @@
+"""Models that are built when they are needed: calls run an artifact's programs, other uses build the model first."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import RLock
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.tracers import left_alone_by_dynamo
+from thunder_core.foundation.errors import ArtifactError
+from thunder_core.tracing.ir.printer import Source
+from thunder_core.tracing.library.objects import UnexpectedValue
+from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.cubins import read_cubins
+from thunder_core.workflow.artifact.format.manifest import (
+    CONFIG,
+    GENERATION,
+    KERNELS,
+    ProgramFacts,
+    WeightFacts,
+    executed,
+)
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.format.stored import StoredProgram, stored_program
+from thunder_core.workflow.artifact.format.weights import read_weights
+from thunder_core.workflow.artifact.standalone.separation import SeparatedPrologue
+from thunder_core.workflow.artifact.standalone.standalone import is_imported
+from thunder_core.workflow.artifact.trust.trust import Trust
+
+PROLOGUE = "prologue"
+
+
+@dataclass(frozen=True)
+class ArtifactInMemory(Artifact):
+    """An artifact whose programs, kernels and config have been read into memory: its folder may vanish."""
+
+    contents: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, artifact: Artifact) -> ArtifactInMemory:
+        """An artifact with the files that are read when its model is built."""
+        stages = [stage for program in artifact.manifest.programs for stage in executed(program)]
+        names = {*(stage.file for stage in stages), CONFIG, GENERATION} & artifact.manifest.files.keys()
+        names |= {name for name in artifact.manifest.files if name.startswith(f"{KERNELS}/")}
+        contents = {name: artifact.content(name) for name in names}
+        return cls(artifact.folder, artifact.manifest, contents)
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file, which were verified when they were read."""
+        return self.contents[name]
+
+
+@dataclass(frozen=True)
+class LazyWeights:
+    """The weights of a model that is not built yet.
+
+    `tensors` has those that programs read, by their names; the built model gets these very objects. `values` has the
+    others as they were read, by their facts in the manifest, which are equal for tied ones.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    values: Mapping[WeightFacts, torch.Tensor]
+
+    @classmethod
+    def of(cls, artifact: Artifact, are_parameters: Mapping[str, bool]) -> LazyWeights:
+        """The weights of an artifact; programs read those that `are_parameters` names."""
+        facts, read = artifact.manifest.weights, read_weights(artifact)
+        made: dict[WeightFacts, torch.Tensor] = {}
+        for name, is_parameter in are_parameters.items():
+            if facts[name] not in made:
+                value = read[name].to(facts[name].device)
+                made[facts[name]] = torch.nn.Parameter(value, facts[name].requires_grad) if is_parameter else value
+        values = {facts[name]: value for name, value in read.items() if facts[name] not in made}
+        return cls({name: made[facts[name]] for name in are_parameters}, values)
+
+
+@dataclass(eq=False)
+class LazyModel:
+    """The model of an artifact before it is built: `build` makes the compiled module, with these weights.
+
+    `packages` are those whose import makes the `programs` unusable, which are pairs of a number in the manifest and a
+    program. `hits` counts the calls that these served, `last` is the number of the latest, and with the `lock` the
+    model is built once.
+    """
+
+    weights: LazyWeights
+    packages: frozenset[str]
+    programs: list[tuple[int, StoredProgram]]
+    build: Callable[[LazyWeights], torch.nn.Module]
+    hits: int = 0
+    last: int | None = None
+    lock: Any = field(default_factory=RLock)
+
+    def call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a program that takes the arguments.
+
+        Where there is none, or somebody has imported the model's library, the model is built and called.
+        """
+        for number, program in () if is_imported(self.packages) else self.programs:
+            try:
+                inputs, outside = program.prepare(self.weights.tensors, args, kwargs)
+            except ArtifactError:  # its text cannot be executed
+                raise
+            except Exception:  # noqa: S112 (a path may run the user's code: whatever it raises, it leads nowhere)
+                continue
+            try:
+                result = program.run(inputs, outside)
+            except UnexpectedValue:
+                continue
+            except ArtifactError:
+                raise
+            except Exception as error:
+                failure = error
+            else:
+                self.hits, self.last = self.hits + 1, number
+                return result
+            try:
+                raising = specializations(self.become_built(module)).raising
+                return raising.call_after_failure(program, failure, args, kwargs)
+            finally:
+                del failure  # its traceback holds this frame
+        return self.become_built(module)(*args, **kwargs)
+
+    def become_built(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Build the model if that was not done, and turn the placeholder into the compiled module, in place."""
+        with self.lock:
+            if type(module).__dict__.get("_unbuilt") is self:
+                built = self.build(self.weights)
+                compiled = specializations(built)
+                compiled.hits += self.hits
+                compiled.last = None if self.last is None else list(compiled.programs)[self.last]
+                object.__setattr__(module, "__dict__", built.__dict__)
+                object.__setattr__(module, "__class__", type(built))
+        return module
+
+
+def specializations(built: torch.nn.Module) -> Specializations:
+    """The programs of a compiled module."""
+    found: Specializations = built._thunder  # type: ignore[assignment]
+    return found
+
+
+def lazy_module(lazy: LazyModel, name: str) -> torch.nn.Module:
+    """A module that is called as the compiled one would be, and becomes it as soon as anything else is done with it.
+
+    It is one object before and after, so whoever has it need not know.
+    """
+
+    @left_alone_by_dynamo
+    def run(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return lazy.call(self, args, kwargs)
+
+    members = {
+        "__call__": run,
+        "__getattribute__": lambda self, name: getattr(lazy.become_built(self), name),
+        "__setattr__": lambda self, name, value: setattr(lazy.become_built(self), name, value),
+        "__delattr__": lambda self, name: delattr(lazy.become_built(self), name),
+        "__dir__": lambda self: dir(lazy.become_built(self)),
+        "__repr__": lambda self: repr(lazy.become_built(self)),
+        "__copy__": lambda self: copy.copy(lazy.become_built(self)),
+        "_unbuilt": lazy,
+    }
+    module: torch.nn.Module = object.__new__(type(name, (torch.nn.Module,), members))
+    return module
+
+
+def unbuilt_programs(
+    artifact: Artifact, separated: Mapping[int, SeparatedPrologue], trust: Trust, *, strict: bool
+) -> list[tuple[int, StoredProgram]]:
+    """The programs that run without the model, with their numbers."""
+    finder, cubins = Finder(None, {}, artifact.content, trust), read_cubins(artifact)
+
+    def program(facts: ProgramFacts, parts: SeparatedPrologue) -> StoredProgram:
+        found = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)
+        prologue = Source(parts.checked, found.sources[PROLOGUE].constants)
+        return replace(found, sources={**found.sources, PROLOGUE: prologue})
+
+    return [(number, program(artifact.manifest.programs[number], parts)) for number, parts in separated.items()]
+
+
+def reduced(facts: ProgramFacts, parts: SeparatedPrologue) -> ProgramFacts:
+    """A program of which the prologue refers to the constants alone that are checked at each call."""
+    named = {node.id for node in ast.walk(ast.parse(parts.checked)) if isinstance(node, ast.Name)}
+    stages = tuple(
+        stage.model_copy(update={"constants": {name: kept for name, kept in stage.constants.items() if name in named}})
+        if stage.trace == PROLOGUE and stage.runs
+        else stage
+        for stage in facts.stages
+    )
+    return facts.model_copy(update={"stages": stages})

@@ -1,0 +1,261 @@
+"""Splits a stored prologue into guards on the call and guards on the model.
+
+A model that an artifact rebuilds from its class and config does not exist before it is built, and nobody can have
+changed it, or its library, as long as the library is not imported. Guards on the model and its library are therefore
+checked once, in a fresh process, when the artifact is written (`standalone_check.py`). All others are checked at every
+call, which takes the model's tensors from a dictionary by their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from thunder_core.workflow.artifact.format.manifest import ConstantFacts
+
+# The packages that are there wherever an artifact is loaded.
+PRESENT = frozenset({"torch", "thunder_core", "thunder_executors", "builtins", *sys.stdlib_module_names})
+TENSORS = ("_parameters", "_buffers")
+WEIGHTS = "weights"  # the parameter of the part that is checked, in place of the model
+MODEL, STATE = "module", "__dict__"
+ARGUMENTS = ("args", "kwargs")
+REFUSE = "refuse"
+INDENT = "    "
+FOREVER = (torch.dtype, torch.layout, torch.memory_format)
+# Attributes of torch that are taken never to be replaced: reading one does not depend on the call.
+METADATA = frozenset({"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, FOREVER)})
+
+Keys = tuple[str, ...]
+
+
+class NotSeparable(Exception):
+    """Raised for a prologue that cannot be split, as where one statement needs the model and the call; it says why."""
+
+
+@dataclass(frozen=True)
+class SeparatedPrologue:
+    """The two parts of a prologue.
+
+    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call, and `invariants` are
+    the statements about `module` that the fresh process runs; both refer to constants by their names. `weights` maps
+    the name of each of the model's tensors that `checked` reads to whether it is a parameter. `packages` are those that
+    must not be imported yet, and `absent` the variables that hold the model, a part of it, or objects of the packages.
+    """
+
+    checked: str
+    invariants: tuple[ast.stmt, ...]
+    weights: Mapping[str, bool]
+    packages: frozenset[str]
+    absent: frozenset[str]
+
+
+def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
+    """Separate the prologue of a model whose tensors have these names; raises `NotSeparable`."""
+    return Separation(text, constants, names).result()
+
+
+def package_of(path: str) -> str:
+    """Return the top-level package of `module:qualname`."""
+    return path.partition(":")[0].partition(".")[0]
+
+
+def imported_packages(text: str) -> set[str]:
+    """Return the top-level packages that a printed trace imports."""
+    return {package_of(module) for node in ast.parse(text).body for module, _ in imports_of(node)}
+
+
+def imports_of(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield each module that a statement imports, with the name that it binds."""
+    if isinstance(node, ast.ImportFrom):
+        yield from ((node.module or "", alias.asname or alias.name) for alias in node.names)
+    elif isinstance(node, ast.Import):
+        yield from ((alias.name, alias.asname or alias.name.partition(".")[0]) for alias in node.names)
+
+
+@dataclass
+class Separation:
+    """The state while one prologue is split.
+
+    `live` are the names whose values depend on the call or may change between calls, `fixed` those of constants, and
+    `absent` those that depend on the model or its library, with the keys that lead from the model there where known.
+    """
+
+    text: str
+    constants: Mapping[str, ConstantFacts]
+    names: Collection[str]
+    live: set[str] = field(default_factory=lambda: {*ARGUMENTS, WEIGHTS, "prologue"})
+    fixed: set[str] = field(default_factory=lambda: {*vars(builtins), REFUSE})
+    absent: dict[str, Keys | None] = field(default_factory=lambda: {MODEL: ()})
+    packages: set[str] = field(default_factory=set)
+    weights: dict[str, bool] = field(default_factory=dict)
+    checked: list[str] = field(default_factory=list)
+    invariants: list[ast.stmt] = field(default_factory=list)
+
+    def result(self) -> SeparatedPrologue:
+        """Split the prologue; raises `NotSeparable`."""
+        *head, function = ast.parse(self.text).body
+        if not isinstance(function, ast.FunctionDef):
+            raise NotSeparable("it defines no function")
+        if [argument.arg for argument in function.args.args] != [MODEL, *ARGUMENTS]:
+            raise NotSeparable("it is not a prologue of a module")
+        for name, facts in self.constants.items():
+            self.note_constant(name, facts)
+        for node in head:
+            self.note_import(node)
+        self.checked.append(f"def prologue({WEIGHTS}, {', '.join(ARGUMENTS)}):")
+        for node in function.body:
+            self.sort_statement(WeightNames(self).visit(node))
+        return SeparatedPrologue(
+            checked="\n".join(self.checked) + "\n",
+            invariants=tuple(self.invariants),
+            weights=self.weights,
+            packages=frozenset(self.packages),
+            absent=frozenset(self.absent),
+        )
+
+    def note_constant(self, name: str, facts: ConstantFacts) -> None:
+        """Note a constant by where it comes from."""
+        package = package_of(facts.text) if facts.kind == "import" else ""
+        if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
+            self.fixed.add(name)
+        elif facts.kind in ("import", "way"):
+            self.absent[name] = None
+            self.packages |= {package} - {""}
+        else:
+            raise NotSeparable(f"it holds a constant of kind {facts.kind}, {name}")
+
+    def note_import(self, node: ast.stmt) -> None:
+        """Note what an import binds: namespaces of modules are the call's, which may find other things in them."""
+        for module, name in imports_of(node):
+            if package_of(module) in PRESENT:
+                own = module.startswith("thunder_core.")
+                (self.fixed if own else self.live).add(name)
+                self.checked.append(ast.unparse(node))
+            else:
+                self.absent[name] = None
+                self.packages.add(package_of(module))
+            self.invariants.append(node)
+
+    def sort_statement(self, node: ast.stmt) -> None:
+        """Put a statement among the checks of each call or among the invariants, by the names that it uses."""
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.sort_assignment(node, name, value)
+            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=condition), body=[ast.Expr(value=called)], orelse=[]):
+                self.sort_guard(node, condition, called)
+            case ast.Return():
+                self.run_at_each_call(node)
+            case _:
+                raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
+
+    def sort_assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
+        """Bind a name to what the call has, or to what is not there yet."""
+        if self.is_absent(node, value):
+            self.invariants.append(node)
+            self.absent[name] = self.keys_of(value)
+        else:
+            self.checked.append(indented(node))
+            self.live.add(name)
+
+    def sort_guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
+        """Check a guard at each call, or make it an invariant; a name found to be a constant is that from then on."""
+        if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
+            raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
+        aliases = self.constant_alias(condition)
+        if called.func.id != REFUSE or not self.is_absent(node, condition):
+            self.run_at_each_call(node)
+            self.invariants += [ast.parse(f"{name} = {constant}").body[0] for name, constant in aliases.items()]
+        else:
+            self.invariants.append(node)
+            self.checked += [f"{INDENT}{name} = {constant}" for name, constant in aliases.items()]
+        for name in aliases:
+            self.absent.pop(name, None)
+            self.live.discard(name)
+            self.fixed.add(name)
+
+    def constant_alias(self, condition: ast.expr) -> dict[str, str]:
+        """Map the name that a guard compares with a constant by `is` to that constant's name; others map nothing."""
+        match condition:
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Name(id=other)]):
+                return {name: other} if other in self.fixed and name not in self.fixed else {}
+        return {}
+
+    def run_at_each_call(self, node: ast.stmt) -> None:
+        """Have a statement run at each call; raises `NotSeparable` where it needs what is absent then."""
+        if self.is_absent(node, node):
+            raise NotSeparable(f"the call needs the model: {ast.unparse(node)}")
+        self.checked.append(indented(node))
+
+    def is_absent(self, node: ast.stmt, part: ast.AST) -> bool:
+        """Whether a part of a statement uses an absent name; raises `NotSeparable` if it depends on the call, too."""
+        names = {expression.id for expression in ast.walk(part) if isinstance(expression, ast.Name)}
+        if unknown := names - self.live - self.fixed - self.absent.keys():
+            raise NotSeparable(f"it uses the name {min(unknown)}")
+        absent = not names.isdisjoint(self.absent)
+        if absent and any(map(self.is_live, ast.walk(part))):
+            raise NotSeparable(f"it is about the model and the call at once: {ast.unparse(node)}")
+        return absent
+
+    def is_live(self, node: ast.AST) -> bool:
+        """Whether an expression reads a value that may differ from call to call."""
+        match node:
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+                return name not in METADATA
+            case ast.Attribute(value=ast.Name(id=name)) | ast.Subscript(value=ast.Name(id=name)):
+                return name in self.fixed
+            case ast.Name(id=name):
+                return name in self.live and name != "torch"
+        return False
+
+    def keys_of(self, value: ast.expr) -> Keys | None:
+        """Return the keys that lead from the model to a value; None if it is not read by such keys."""
+        match value:
+            case ast.Name(id=name):
+                return self.absent.get(name)
+            case ast.Attribute(value=owner, attr="__dict__"):
+                key = STATE
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
+                pass
+            case _:
+                return None
+        keys = self.keys_of(owner)
+        return None if keys is None else (*keys, key)
+
+
+class WeightNames(ast.NodeTransformer):
+    """Replaces the paths that lead to the model's tensors by lookups of their names."""
+
+    def __init__(self, separation: Separation) -> None:
+        self.separation = separation
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Replace a lookup of one of the model's tensors by `weights[name]`."""
+        keys = self.separation.keys_of(node)
+        name = None if keys is None else weight_at(keys)
+        if keys is None or name is None or name not in self.separation.names:
+            self.generic_visit(node)
+            return node
+        self.separation.weights[name] = keys[-2] == TENSORS[0]
+        new = ast.Subscript(ast.Name(WEIGHTS, ast.Load()), ast.Constant(name), ast.Load())
+        return ast.copy_location(ast.fix_missing_locations(new), node)
+
+
+def indented(node: ast.stmt) -> str:
+    """Return the text of a statement, indented as one of a function's body."""
+    return f"{INDENT}{ast.unparse(node)}".replace("\n", f"\n{INDENT}")
+
+
+def weight_at(keys: Keys) -> str | None:
+    """Return the name of the parameter or buffer that keys lead to, from the model; None for other keys."""
+    if len(keys) < 3 or keys[-3] != STATE or keys[-2] not in TENSORS:
+        return None
+    path = keys[:-3]
+    steps = [path[place : place + 3] for place in range(0, len(path), 3)]
+    if any(len(step) != 3 or step[:2] != (STATE, "_modules") for step in steps):
+        return None
+    return ".".join([*(step[2] for step in steps), keys[-1]])

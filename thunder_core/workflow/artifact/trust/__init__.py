@@ -1,0 +1,1 @@
+"""Which modules and signatures an artifact may rely on."""

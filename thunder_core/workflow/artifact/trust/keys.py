@@ -1,0 +1,135 @@
+"""Keys that compute: making a pair, reading those of files, signing and verifying, all by `cryptography`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from thunder_core.foundation.errors import BadKey, OutputExists, OutputNotWritable
+from thunder_core.foundation.storage.full_disk import full_disk_told
+from thunder_core.foundation.storage.plain_file import read_plain, reason_of
+from thunder_core.workflow.artifact.trust.public_keys import KIND, MOST, PublicKey, parse_lines
+
+PASSPHRASE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+PEM_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+
+
+def new_key_pair(place: Path, comment: str = "") -> PublicKey:
+    """Make a pair: the private key at `place`, for its user alone to read, and the public one at `PLACE.pub`.
+
+    The private key is protected by the passphrase in `THUNDER_KEY_PASSPHRASE`, if there is one. Raises `OutputExists`
+    rather than write over a file, and `OutputNotWritable`.
+    """
+    private = Ed25519PrivateKey.generate()
+    public = PublicKey(private.public_key().public_bytes(*RAW), comment)
+    phrase = passphrase()
+    protection = serialization.BestAvailableEncryption(phrase) if phrase else serialization.NoEncryption()
+    pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+    write_new(place, pem, 0o600)
+    try:
+        write_new(public_place(place), f"{public.line}\n".encode(), 0o644)
+    except BaseException:
+        place.unlink()
+        raise
+    return public
+
+
+def public_place(private: Path) -> Path:
+    """The file of the public half of a pair."""
+    return private.with_name(f"{private.name}.pub")
+
+
+def write_new(place: Path, content: bytes, mode: int) -> None:
+    """Write a file that is not there yet, never with more permissions than `mode`; half of one is not left behind."""
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError as error:
+        raise OutputExists(f"{place} exists and was kept", fix="name another file for the key") from error
+    except OSError as error:
+        raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
+    try:
+        with full_disk_told(f"{place} was not written"), os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except BaseException as error:
+        place.unlink()
+        if isinstance(error, OSError):
+            raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
+        raise
+
+
+def passphrase() -> bytes | None:
+    """The passphrase of private keys, from the environment."""
+    return os.environ.get(PASSPHRASE, "").encode() or None
+
+
+def read_private_key(place: Path) -> Ed25519PrivateKey:
+    """The private key of a file in PEM or OpenSSH's form; raises `BadKey`, also where others can read the file."""
+    content = content_of(place)
+    if place.stat().st_mode & OTHERS:
+        raise BadKey(f"other users can read {place}, so they could sign as you", fix=f"run chmod 600 {place}")
+    load = (
+        serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else serialization.load_pem_private_key
+    )
+    try:
+        key = load(content, passphrase())
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise BadKey(
+            f"{place} cannot be read as a private key: {error}",
+            fix=f"name a key file made by `thunder keys new`; set {PASSPHRASE} to its passphrase, if it has one",
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadKey(f"the key in {place} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
+    return key
+
+
+def read_public_keys(place: Path) -> tuple[PublicKey, ...]:
+    """The public keys of a file: one in PEM, or lines in OpenSSH's form; raises `BadKey`."""
+    content = content_of(place)
+    if b"PRIVATE KEY" in content:
+        raise BadKey(f"{place} is a private key", fix=f"name the public key, such as {public_place(place)}")
+    if content.startswith(PEM_PUBLIC):
+        return (read_pem(place, content),)
+    found = tuple(parse_lines(content.decode(errors="replace"), place))
+    if not found:
+        raise BadKey(f"{place} has no public key", fix=f"name a file with a line `{KIND} AAAA... comment`")
+    return found
+
+
+def read_pem(place: Path, content: bytes) -> PublicKey:
+    """A public key in PEM."""
+    try:
+        key = serialization.load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BadKey(f"{place} cannot be read as a public key: {error}", fix="name another file") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise BadKey(f"the key in {place} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
+    return PublicKey(key.public_bytes(*RAW))
+
+
+def content_of(place: Path) -> bytes:
+    """The bytes of a file of keys; raises `BadKey` for one that cannot be read, or is too large to be one."""
+    try:
+        return read_plain(place, MOST)
+    except OSError as error:
+        raise BadKey(f"the key {place} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
+
+
+def signed(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
+    """The public half of a private key, and the signature of a message by that key."""
+    return PublicKey(private.public_key().public_bytes(*RAW)), private.sign(message)
+
+
+def verifies(public: PublicKey, signature: bytes, message: bytes) -> bool:
+    """Whether a signature of a message is by that key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public.raw).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

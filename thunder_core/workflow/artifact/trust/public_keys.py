@@ -1,0 +1,145 @@
+"""Public keys of those who sign artifacts, in OpenSSH's one-line form, and the user's list of the trusted ones.
+
+Nothing here computes with a key, so that a list of them is read without the library that does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+from thunder_core.foundation.errors import BadKey
+from thunder_core.foundation.printable import printable
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.ownership import fault_of
+
+KIND = "ssh-ed25519"
+LENGTH = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
+# RFC 8709, section 4: the kind and the key, each behind its length in four bytes.
+PREFIX = len(KIND).to_bytes(4, "big") + KIND.encode() + LENGTH.to_bytes(4, "big")
+VARIABLE = "THUNDER_CONFIG_DIR"
+TRUSTED = "trusted_keys"
+MOST = 1 << 20  # bytes of a file of keys
+MOST_COMMENT = 120  # letters
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """An Ed25519 public key; the comment beside it says whose it is, and is no part of it."""
+
+    raw: bytes
+    comment: str = field(default="", compare=False)
+
+    @property
+    def text(self) -> str:
+        """The key in base64, as OpenSSH writes it."""
+        return base64.b64encode(PREFIX + self.raw).decode()
+
+    @property
+    def line(self) -> str:
+        """The key as a line of a `.pub` file or of a list."""
+        return f"{KIND} {self.text} {self.comment}".rstrip()
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint that people compare, as `ssh-keygen -lf` prints it."""
+        return f"SHA256:{base64.b64encode(hashlib.sha256(PREFIX + self.raw).digest()).decode().rstrip('=')}"
+
+    @property
+    def claimed(self) -> str:
+        """The key as an artifact tells of it: nobody has signed the comment there."""
+        return f"{self.fingerprint} (calls itself {self.comment})" if self.comment else self.fingerprint
+
+    def __str__(self) -> str:
+        return f"{self.fingerprint} ({self.comment})" if self.comment else self.fingerprint
+
+
+def parse_text(text: str, comment: str = "") -> PublicKey:
+    """The key of a text in base64; raises ValueError."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("it is not base64") from error
+    if not content.startswith(PREFIX) or len(content) != len(PREFIX) + LENGTH:
+        raise ValueError(f"it is not a {KIND} key")
+    return PublicKey(content[len(PREFIX) :], " ".join(printable(comment).split())[:MOST_COMMENT])
+
+
+def parse_line(line: str) -> PublicKey:
+    """The key of a line in OpenSSH's form; raises ValueError."""
+    kind, _, rest = line.strip().partition(" ")
+    text, _, comment = rest.strip().partition(" ")
+    if kind != KIND:
+        raise ValueError(f"a line of {KIND} was expected")
+    return parse_text(text, comment.strip())
+
+
+def parse_lines(text: str, place: object) -> Iterator[PublicKey]:
+    """The keys of a text with one a line, empty lines and comments apart; raises `BadKey` naming the line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            yield parse_line(line)
+        except ValueError as error:
+            raise BadKey(
+                f"line {number} of {place} is not a public key: {error}",
+                fix=f"write one key on each line as `{KIND} AAAA... comment`, or remove the line",
+            ) from error
+
+
+def trusted_file() -> Path:
+    """The user's list: `trusted_keys` in `THUNDER_CONFIG_DIR`, or in the platform's folder for users' settings."""
+    named = os.environ.get(VARIABLE)
+    return (absolute(named) if named else platformdirs.user_config_path("thunder")) / TRUSTED
+
+
+def trusted_list() -> tuple[PublicKey, ...]:
+    """The keys that the user trusts; none where there is no list. Raises `BadKey` for one that others can write."""
+    place = trusted_file()
+    try:
+        require_own(place)
+        text = place.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadKey(
+            f"{place} cannot be read: {error}",
+            fix="check the owner and the permissions of the file, or remove the file",
+        ) from error
+    return tuple(parse_lines(text, place))
+
+
+def require_own(place: Path) -> None:
+    """Raise `BadKey` where others can write a list or its folder: they could add their own key."""
+    for path in (place, place.parent):
+        if fault := fault_of(path.stat()):
+            fix = f"run `chmod go-w {path}` if the file is yours"
+            raise BadKey(f"{path} {fault}, so the keys in it cannot be trusted", fix=fix)
+
+
+def write_trusted(keys: Iterable[PublicKey]) -> Path:
+    """Write the user's list anew, for nobody else to write; returns its path."""
+    place = trusted_file()
+    lines = "".join(f"{key.line}\n" for key in dict.fromkeys(keys))
+    new = place.with_name(f".{TRUSTED}.{os.getpid()}")
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
+        new.write_text(f"{head}{lines}", encoding="utf-8")
+        new.chmod(0o600)
+        new.replace(place)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        fix = f"name another folder by {VARIABLE}"
+        raise BadKey(f"{place} cannot be written: {error.strerror}", fix=fix) from error
+    return place

@@ -1,0 +1,146 @@
+"""Trust: the modules that may be imported for an artifact.
+
+That keeps an artifact from importing what nobody has chosen. It is no sandbox: the programs of an artifact are code,
+which runs at the first call, and whether to run it is for signatures and their reader to decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption, ImportRefused
+from thunder_core.workflow.artifact.trust.importable import LIBRARIES, defines_constants, is_script
+from thunder_core.workflow.artifact.trust.installation import stray_location
+
+BROUGHT = "transformers_modules."
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The modules that may be imported for an artifact: those of these names, and what lies beneath them.
+
+    Libraries and plug-ins count where they were installed: another module of such a name, in the current folder, does
+    not. Of libraries, modules that define what constants are may be imported, and of nobody a script or a test, unless
+    the user names that very module. A module that this process has imported already may be referred to, whatever its
+    name: that runs nothing.
+    """
+
+    roots: frozenset[str]
+
+    def imported(self, path: str) -> object:
+        """The object at `module:qualname`; raises `ImportRefused` before a module of anybody else is imported.
+
+        A module that ends the process as it is imported (`sys.exit`) raises ImportError.
+        """
+        module = self.require(path)
+        if module in sys.modules and not self.covers(module):
+            return object_in_memory(path)
+        with plugins.kept_running(f"importing {module}"):
+            return plugins.imported(path)
+
+    def require(self, path: str) -> str:
+        """The module of `module:qualname`, which is not imported; raises `ImportRefused` if it may not be imported."""
+        module = path.partition(":")[0]
+        if not module.partition(".")[0]:
+            raise ImportError(f"{module!r} is not a module name")
+        if module not in sys.modules and plugins.installed(module):
+            self._require(path, module)
+        return module
+
+    def _require(self, path: str, module: str) -> None:
+        """Raise `ImportRefused` for a module of anybody else, or one that only has the name of a library."""
+        if module in self.roots or (self._names(module) and not is_script(module)):
+            return
+        if self.covers(module) and not self._defines_constants(module):
+            raise ImportRefused(
+                f"the artifact refers to {path}, and {module} is a script, a test or a tool, which no constant comes "
+                "from",
+                fix="do not use this artifact; if you know why it refers to that module, import the module before "
+                "you load the artifact",
+            )
+        stray = stray_location(module.partition(".")[0]) if self.covers(module) else None
+        if self.covers(module) and stray is None:
+            return
+        why = "is not a module of its model or of a library that it needs"
+        why = why if stray is None else f"would be imported from {stray}, which is not an installed location"
+        raise ImportRefused(
+            f"the artifact refers to {path}, but {module} {why}",
+            fix="check the module; if you trust it, import it before you load the artifact, or load the artifact with "
+            f"trusted_modules=({module!r},) or --trust-module {module}",
+        )
+
+    def _defines_constants(self, module: str) -> bool:
+        """Whether constants may come from a module that is covered; for libraries, a list says so."""
+        is_library = module.partition(".")[0] in LIBRARIES and not self._names(module)
+        return defines_constants(module) if is_library else not is_script(module)
+
+    def covers(self, module: str) -> bool:
+        """Whether a module is one of the roots, a library or a plug-in by its name, or beneath one."""
+        top = module.partition(".")[0]
+        return self._names(module) or top in LIBRARIES or top in plugins.packages()
+
+    def _names(self, module: str) -> bool:
+        """Whether a module is one of the roots, or beneath one."""
+        parts = module.split(".")
+        return any(".".join(parts[:length]) in self.roots for length in range(1, len(parts) + 1))
+
+
+def object_in_memory(path: str) -> object:
+    """The object at `module:qualname` of an imported module, read past a `__getattr__` that could import more."""
+    module, _, qualname = path.partition(":")
+    found: object = sys.modules[module]
+    for part in qualname.split(".") if qualname else ():
+        plain = isinstance(found, ModuleType)  # whose own `__getattr__`, which may import more, is not asked then
+        found = object.__getattribute__(found, part) if plain else getattr(found, part)
+    return found
+
+
+def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
+    """The trust in the libraries, in the packages of a subject's own code, and in what the user adds."""
+    return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named(trusted_modules))
+
+
+def root_of(module: str) -> str:
+    """The package that a module is trusted with: its top-level one, but of the code that models bring its own folder.
+
+    transformers keeps the code of all models in one package.
+    """
+    return module.rpartition(".")[0] if module.startswith(BROUGHT) else module.partition(".")[0]
+
+
+def named(trusted_modules: Iterable[str]) -> frozenset[str]:
+    """The modules that a user names; raises `BadOption` for what cannot be the name of one."""
+    names = (trusted_modules,) if isinstance(trusted_modules, str) else tuple(trusted_modules)
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise BadOption(f"{name!r} is not a module name", fix="write the name as in an import: package.module")
+    return frozenset(names)
+
+
+def modules_of(subject: Any) -> Iterator[str]:
+    """The names of the modules that the classes of a model come from, or a function."""
+    if isinstance(subject, torch.nn.Module):
+        kinds = {kind for module in torch.nn.Module.modules(subject) for kind in type(module).__mro__}
+        yield from (kind.__module__ for kind in kinds)
+        return
+    yield type(subject).__module__
+    if isinstance(subject, FunctionType | BuiltinFunctionType):
+        yield inspect.unwrap(subject).__module__ or "builtins"
+    for found in opened(subject):
+        yield from modules_of(found)
+
+
+def opened(subject: object) -> tuple[object, ...]:
+    """The parts of a method or a partial function; none of the subject's own code is run."""
+    if isinstance(subject, MethodType):
+        return subject.__func__, subject.__self__
+    return (subject.func,) if isinstance(subject, functools.partial) else ()

@@ -1,0 +1,324 @@
+"""Writing an artifact: every stage of every trace, the tensors that traces hold, the report, and the manifest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+
+from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.fusion.machine_code import machine
+from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.foundation.package import __version__
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.manifest import MANIFEST, files_of
+from thunder_core.passes.autodiff.rules import names_with_rules
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format.code import code_of
+from thunder_core.workflow.artifact.format.compilers import compiler_facts
+from thunder_core.workflow.artifact.format.constants import Keeper
+from thunder_core.workflow.artifact.format.cubins import GPU, kept_cubins
+from thunder_core.workflow.artifact.format.manifest import (
+    CONFIG,
+    CONSTANTS,
+    EXAMPLE,
+    GENERATION,
+    SCHEMA_VERSION,
+    WEIGHTS,
+    CubinFacts,
+    EmptyModelFacts,
+    GenerationFacts,
+    Manifest,
+    ProgramFacts,
+    StageFacts,
+    StoredAutogradSignature,
+    ToleranceFacts,
+)
+from thunder_core.workflow.artifact.format.place import require_room, whole_folder
+from thunder_core.workflow.artifact.format.printed import (
+    PrintedStage,
+    is_body,
+    printed_stages,
+    with_constants,
+    write_stage,
+)
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.format.signature import computing, sign_folder
+from thunder_core.workflow.artifact.format.tensors import write_tensors
+from thunder_core.workflow.artifact.format.weights import NOTHING, KeptWeights, kept_weights
+from thunder_core.workflow.artifact.standalone.standalone import STANDALONE, check_standalone
+from thunder_core.workflow.models.loading.empty_model import (
+    config_text,
+    empty_model_facts,
+    generation_text,
+    is_rebuildable,
+)
+from thunder_core.workflow.report import Report, describe_environment, write_report
+
+
+def write_artifact(
+    folder: Path,
+    *,
+    compiled: Any,
+    source: Mapping[str, object],
+    fingerprint: str,
+    recipe: str,
+    options: Mapping[str, object],
+    report: Report | None = None,
+    example: Mapping[str, torch.Tensor] | None = None,
+    drawn: Mapping[str, int] | None = None,
+    dynamic: Mapping[str, tuple[int, int]] | None = None,
+    generation: GenerationFacts | None = None,
+    train: bool = False,
+    tolerance: Mapping[str, float] | None = None,
+    include_weights: bool = False,
+    target: str = "",
+    kernels: Sequence[DeviceCode] = (),
+    force: bool = False,
+    sign_key: Path | None = None,
+) -> Path:
+    """Write what `jit` or `compile` returned, with all programs that it has traced, as a folder; returns its path.
+
+    `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
+    `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
+    they were drawn with, and `dynamic` the ranges of sizes that it is to serve, or `generation` the lengths of what it
+    is to generate; `train` says that it is for training; `tolerance` by what it is validated. With `include_weights`
+    the model's parameters and buffers are written as well.
+    `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here. It is signed
+    with the private key in the file `sign_key`.
+
+    Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
+    cannot be kept, `BadKey`, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is
+    not whole.
+    """
+    private = None if sign_key is None else computing("read_private_key")(sign_key)
+    content = gather_content(specializations_of(compiled), kernels, target, include_weights=include_weights)
+    manifest = Manifest(
+        **content_facts(content),
+        **origin_facts(report),
+        recipe=recipe,
+        options=as_json(options),
+        source=as_json(source),
+        fingerprint=fingerprint,
+        example=tuple(example or ()),
+        drawn=dict(drawn or {}),
+        dynamic=dict(dynamic or {}),
+        generation=generation,
+        train=train,
+        tolerance=ToleranceFacts(**tolerance) if tolerance else None,
+        target=target,
+    )
+    with whole_folder(folder, force=force) as new:
+        write_content(new, content)
+        write_tensors(new / EXAMPLE, example or {})
+        finish_folder(new, manifest, report, private)
+    return absolute(folder)
+
+
+def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: Any) -> None:
+    """Write the report, the manifest of all that is then in the folder, and with a private key its signature."""
+    if report is not None:
+        write_report(report, folder)
+    manifest = with_standalone_facts(folder, sealed(folder, manifest))
+    if private is not None:
+        sign_folder(folder, manifest, private)
+
+
+def origin_facts(report: Report | None) -> dict[str, Any]:
+    """The fields of the manifest that tell of this version and this machine, and what the report says of both."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created": datetime.now(UTC).replace(microsecond=0),
+        "thunder": __version__,
+        "torch": torch.__version__,
+        "environment": (report.environment if report else describe_environment()).model_dump(mode="json"),
+        "validation": report.validation_state if report else "off",
+    }
+
+
+def sealed(folder: Path, manifest: Manifest) -> Manifest:
+    """The manifest with the size and digest of each file in a folder, and with its own digest; it is written there."""
+    files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
+    manifest = manifest.model_copy(update={"files": files}).sealed()
+    (folder / MANIFEST).write_bytes(manifest.to_bytes())
+    return manifest
+
+
+def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
+    """The manifest with a file about the programs that can run before their model is built, if there are any."""
+    facts = check_standalone(Artifact(folder, manifest))
+    if facts is None:
+        return manifest
+    (folder / STANDALONE).write_text(facts.model_dump_json())
+    return sealed(folder, manifest)
+
+
+@dataclass(frozen=True, eq=False)
+class ArtifactContent:
+    """The content of an artifact but for the report: all that the process that compiled it has to give.
+
+    `stages` has each program's stages with their facts; `rebuildable` is the model where it can be built from its class
+    and its config, without its weights.
+    """
+
+    specializations: Specializations
+    programs: list[Program]
+    stages: list[list[tuple[PrintedStage, StageFacts]]]
+    constants: Mapping[str, torch.Tensor]
+    files: Mapping[str, bytes]
+    weights: KeptWeights
+    rebuildable: Any
+    cubins: tuple[CubinFacts, ...]
+
+
+def gather_content(
+    specializations: Specializations, kernels: Sequence[DeviceCode], target: str, *, include_weights: bool
+) -> ArtifactContent:
+    """Everything that is to be written; nothing is written yet, and what cannot be kept is refused.
+
+    With `include_weights`, the facts by which the model is built come along, so that the artifact can be loaded alone.
+    """
+    subject: Any = specializations.subject
+    weights = kept_weights(subject) if include_weights else NOTHING
+    programs = programs_of(specializations)
+    printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
+    keeper = Keeper(subject)
+    keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
+    stages = [[(stage, with_constants(stage, keeper)) for stage in one] for one in printed]
+    cubins, images = kept_cubins(kernels)
+    rebuildable = subject if include_weights and is_rebuildable(subject) else None
+    return ArtifactContent(
+        specializations=specializations,
+        programs=programs,
+        stages=stages,
+        constants=keeper.tensors,
+        files={**keeper.files, **images, **(empty_model_files(rebuildable) if rebuildable else {})},
+        weights=weights.on(GPU) if target else weights,
+        rebuildable=rebuildable,
+        cubins=cubins,
+    )
+
+
+def content_facts(content: ArtifactContent) -> dict[str, Any]:
+    """The fields of the manifest that tell of the content."""
+    facts = [[stage_facts for _, stage_facts in stages] for stages in content.stages]
+    subject = content.specializations.subject
+    return {
+        "subject": name_of(subject),
+        "code": code_of(subject, content.programs, [stage for stages in facts for stage in stages]),
+        "compiler": compiler_facts(content.specializations.compiler),
+        "programs": tuple(program_facts(*pair) for pair in zip(content.programs, facts, strict=True)),
+        "weights": dict(content.weights.facts),
+        "shell": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
+        "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
+        "cubins": content.cubins,
+    }
+
+
+def write_content(folder: Path, content: ArtifactContent) -> None:
+    """Write all of the content, if there is room."""
+    require_room(folder, content.weights.size)
+    write_tensors(folder / WEIGHTS, content.weights.tensors)
+    for stages in content.stages:
+        for stage, facts in stages:
+            write_stage(folder, stage, facts)
+    write_tensors(folder / CONSTANTS, content.constants)
+    write_files(folder, content.files)
+
+
+def programs_of(specializations: Specializations) -> list[Program]:
+    """The programs that were traced in this process, the latest first, each with a backward where it has any."""
+    programs = [program for program in specializations.programs if program.stages]
+    if not programs and specializations.options.cache == "no caching":
+        raise WrongInputs(
+            'cache="no caching" keeps no program, so there is nothing to save', fix="compile with another cache mode"
+        )
+    if not programs:
+        raise WrongInputs(
+            "nothing has been traced yet, so there is nothing to save", fix="call the compiled function once, then save"
+        )
+    if any(type(program) is not Program for program in programs):
+        raise WrongInputs(
+            "this module was loaded from an artifact, which contains its programs already",
+            fix="copy the artifact's folder, or compile the model again and save the result",
+        )
+    for program in programs:
+        if program.derivative is not None:
+            program.derivative.complete()
+    return programs
+
+
+def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
+    """A program as plain data."""
+    return ProgramFacts(
+        stages=tuple(stages),
+        guards=program.guards,
+        constraints=program.constraints,
+        sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
+        devices=tuple(sorted(devices_of(program.last("computation")))),
+        derivative=stored_autograd_signature(program),
+        recorded=program.recorded,
+        written=program.written_before_last(),
+        observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
+        numbers=tuple(program.numbers.items()),
+    )
+
+
+def stored_autograd_signature(program: Program) -> StoredAutogradSignature | None:
+    """The connection of a program to autograd."""
+    if program.derivative is None:
+        return None
+    body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
+    rules = names_with_rules(program.derivative.body)
+    return StoredAutogradSignature.of(program.derivative.signature, body, rules)
+
+
+def devices_of(trace: Trace) -> set[str]:
+    """The devices on which a trace has tensors."""
+    made = (proxy for bsym in trace.bound_symbols for proxy in bsym.tensors)
+    return {str(proxy.device) for proxy in (*trace.inputs, *made) if isinstance(proxy, TensorProxy)}
+
+
+def empty_model_files(model: Any) -> dict[str, bytes]:
+    """The files that a model is built from without its weights."""
+    files = {CONFIG: config_text(model.config), GENERATION: generation_text(model)}
+    return {name: text.encode() for name, text in files.items() if text}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write each file below the folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def name_of(subject: object) -> str:
+    """The name of what was compiled, for people."""
+    named = subject if hasattr(subject, "__qualname__") else type(subject)
+    return str(getattr(named, "__qualname__", named))
+
+
+def as_json(values: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Plain data as it is; anything else as text."""
+    return {name: _as_json(value) for name, value in values.items()}
+
+
+def _as_json(value: object) -> JsonValue:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return str(value)

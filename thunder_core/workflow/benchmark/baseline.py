@@ -1,0 +1,153 @@
+"""A measurement held against an earlier one, for machines that guard a repository.
+
+What is compared is each candidate's speed-up over the first candidate (eager), not its seconds: both sides of
+that ratio were measured in one process, so another clock frequency or a busy neighbour cancels out. Other
+hardware does not: a baseline of another machine is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError as Malformed
+
+from thunder_core.foundation.errors import BadOption, SlowerThanBaseline, UsageError
+from thunder_core.foundation.storage.file import write_whole
+from thunder_core.foundation.storage.plain_file import read_plain, reason_of
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkFacts, BenchmarkReport, Interval
+from thunder_core.workflow.benchmark.suite import BenchmarkSuite
+
+Key = tuple[tuple[str, str], ...]
+
+MOST_BYTES = 64 << 20  # of a file of measurements
+AGAIN = (
+    "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
+)
+
+
+class Comparison(BenchmarkFacts):
+    """One candidate of one configuration, now and in the baseline."""
+
+    configuration: dict[str, str]
+    candidate: str
+    speedup: Interval
+    baseline: Interval
+    slowdown: float
+    """0.05 where the speed-up over eager was 5% greater in the baseline; negative where it has grown."""
+    too_slow: bool
+    within_noise: bool
+    """Whether the two confidence intervals overlap."""
+
+    def __str__(self) -> str:
+        where = " ".join(f"{key}={value}" for key, value in self.configuration.items())
+        now, then = (f"{i.value:.3f}x [{i.low:.3f}, {i.high:.3f}]" for i in (self.speedup, self.baseline))
+        return f"{self.candidate}{f' ({where})' if where else ''}: {now}, was {then}: {self.slowdown:+.1%}"
+
+
+def fraction_of(text: str) -> float:
+    """0.05 for `5%`. Raises BadOption for what is not a percentage of 0 or more."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if found is None:
+        raise BadOption(f"--fail-above is {text!r}, which is not a percentage", fix="write it as --fail-above 5%")
+    return float(found[1]) / 100
+
+
+def write_suite(suite: BenchmarkSuite, path: Path) -> None:
+    """Write the file that `read_suite` reads; one that is there is replaced as a whole. Raises OSError."""
+    write_whole(path, suite.model_dump_json(indent=2) + "\n")
+
+
+def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
+    """The measurements in a file. Raises BadOption, which says how it was named, if it cannot be read or understood."""
+    try:
+        return BenchmarkSuite.model_validate_json(read_plain(path, MOST_BYTES).decode("utf-8-sig"))
+    except OSError as error:
+        raise BadOption(f"{option}{path} {reason_of(error)}", fix="name a file that can be read") from error
+    except (Malformed, UnicodeDecodeError) as error:
+        raise BadOption(
+            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN
+        ) from error
+
+
+def _first(error: Malformed | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    detail = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in detail["loc"])
+    return f"{where}: {detail['msg']}" if where else detail["msg"]
+
+
+def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
+    """Every candidate but the first of each current configuration, beside the baseline's.
+
+    `fail_above` is a fraction: 0.05 marks as too slow what has lost more than 5% of its speed-up.
+    Raises BadOption if the baseline lacks a configuration or candidate, or was made on another machine.
+    """
+    earlier = {_key(report.configuration): report for report in baseline.measured}
+    return [
+        _compare(report, candidate, _same_candidate(candidate, _counterpart(report, earlier)), fail_above)
+        for report in current.measured
+        for candidate in report.candidates[1:]
+    ]
+
+
+def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
+    """Compare with a baseline; raises SlowerThanBaseline, with all rows as its `rows`, if one is too slow."""
+    rows = compare_with_baseline(current, baseline, fail_above)
+    slow = [row for row in rows if row.too_slow]
+    if not slow:
+        return rows
+    doubt = " All differences may be noise: more --runs narrow the intervals."
+    noise = doubt if all(row.within_noise for row in slow) else ""
+    error = SlowerThanBaseline(
+        f"{len(slow)} of {len(rows)} measurements lost more than {100 * fail_above:g}% of the baseline's speed-up over "
+        f"{current.reports[0].first.name}: {'; '.join(map(str, slow))}",
+        fix=f"find the change that made the model slower, or measure a new baseline if the change is intended.{noise}",
+    )
+    error.rows = tuple(rows)
+    raise error
+
+
+def _compare(
+    report: BenchmarkReport, now: BenchmarkCandidate, then: BenchmarkCandidate, fail_above: float
+) -> Comparison:
+    slowdown = then.speedup.value / now.speedup.value - 1
+    return Comparison(
+        configuration=report.configuration,
+        candidate=now.name,
+        speedup=now.speedup,
+        baseline=then.speedup,
+        slowdown=slowdown,
+        too_slow=slowdown > fail_above,
+        within_noise=now.speedup.overlaps(then.speedup),
+    )
+
+
+def _key(configuration: Mapping[str, str]) -> Key:
+    return tuple(sorted(configuration.items()))
+
+
+def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]) -> BenchmarkReport:
+    found = earlier.get(_key(report.configuration))
+    if found is None:
+        wanted = " ".join(f"{key}={value}" for key, value in report.configuration.items())
+        raise _mismatch(f"has no measurement of {wanted or 'an unnamed configuration'}")
+    if (found.machine, found.device) != (report.machine, report.device):
+        here = f"this machine is {report.machine} ({report.device})"
+        raise _mismatch(f"was measured on {found.machine} ({found.device}), but {here}")
+    if found.first.name != report.first.name:
+        raise _mismatch(f"compares with {found.first.name}, but this measurement compares with {report.first.name}")
+    return found
+
+
+def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> BenchmarkCandidate:
+    found = next((other for other in report.candidates if other.name == candidate.name), None)
+    if found is None:
+        raise _mismatch(f"has no candidate {candidate.name!r}")
+    return found
+
+
+def _mismatch(what: str) -> UsageError:
+    return BadOption(f"the baseline {what}", fix=AGAIN)

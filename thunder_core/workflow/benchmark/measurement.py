@@ -1,0 +1,112 @@
+"""Candidates measured in turn in one process, so that what disturbs the machine disturbs them all."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.benchmark.machine import machine_name, threads_of
+from thunder_core.workflow.benchmark.machine_load import observed_load
+from thunder_core.workflow.benchmark.report import BenchmarkReport
+from thunder_core.workflow.benchmark.statistics import describe_candidate
+from thunder_core.workflow.benchmark.timing import Call, peak_of, timer_for
+
+FEWEST_RUNS = 2
+SEED = 20
+
+
+def say_nothing(done: int, total: int) -> None:
+    """A progress callback for those who do not watch."""
+
+
+def do_nothing() -> None:
+    """Release nothing, for calls that leave nothing behind."""
+
+
+def measure(
+    candidates: Mapping[str, Call],
+    *,
+    runs: int,
+    warmup: int,
+    device: torch.device,
+    progress: Callable[[int, int], None] = say_nothing,
+    configuration: Mapping[str, str] | None = None,
+    memory: bool = False,
+    release: Callable[[], object] = do_nothing,
+    seconds: float | None = None,
+) -> BenchmarkReport:
+    """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
+
+    A round calls every candidate once, in an order that changes from round to round and is the same every time.
+    The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds. With
+    `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one. Before that is
+    counted `release` drops what earlier calls left behind and a call would drop itself, such as gradients.
+    With `seconds` there are only as many rounds as fit into that time, by the time of the first.
+    Raises BadOption for fewer than two runs: a confidence interval needs them.
+    """
+    if runs < FEWEST_RUNS:
+        raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
+    timer, began = timer_for(device), time.perf_counter()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    number = 0
+    with _collector_held(), observed_load() as load:
+        while number < warmup + runs:
+            gc.collect(0)
+            for name in _order_of(number, candidates):
+                elapsed = timer(candidates[name])
+                if number >= warmup:
+                    times[name].append(elapsed)
+            number += 1
+            progress(number, warmup + runs)
+            if number == 1:
+                warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, seconds)
+    peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
+    first = next(iter(times.values()))
+    return BenchmarkReport(
+        machine=machine_name(device),
+        device=str(device),
+        configuration=dict(configuration or {}),
+        runs=runs,
+        warmup=warmup,
+        load=load.in_words(threads_of(device)),
+        candidates=tuple(describe_candidate(name, taken, first, peaks[name]) for name, taken in times.items()),
+    )
+
+
+def affordable_rounds(warmup: int, runs: int, round_seconds: float, seconds: float | None) -> tuple[int, int]:
+    """The rounds that fit into so many seconds, by the time of the first: `warmup`, and those that count.
+
+    The first round does not count where it was one of warm-up. At least two count.
+    """
+    if seconds is None or (warmup + runs) * round_seconds <= seconds:
+        return warmup, runs
+    rounds = int(seconds / round_seconds)
+    warmup = min(warmup, max(rounds // 4, 1))
+    return warmup, min(runs, max(rounds - warmup, FEWEST_RUNS))
+
+
+def _peak(call: Call, device: torch.device, on_host: bool, release: Callable[[], object]) -> int | None:
+    release()
+    return peak_of(call, device, on_host=on_host)
+
+
+def _order_of(number: int, candidates: Mapping[str, Call]) -> list[str]:
+    return random.Random(SEED + number).sample(list(candidates), len(candidates))  # noqa: S311 - no secret
+
+
+@contextmanager
+def _collector_held() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,42 @@
+"""From raw times to medians, quartiles and a confidence interval of the speed-up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from thunder_core.workflow.benchmark.interval import Interval
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+SEED = 20
+EXACTLY_ONE = Interval(value=1.0, low=1.0, high=1.0)
+
+
+def describe_candidate(
+    name: str, seconds: Sequence[float], first: Sequence[float], peak: int | None
+) -> BenchmarkCandidate:
+    """The figures of one candidate beside those of the first."""
+    low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
+    return BenchmarkCandidate(
+        name=name,
+        seconds=tuple(seconds),
+        median=median,
+        first_quartile=low,
+        third_quartile=high,
+        minimum=min(seconds),
+        maximum=max(seconds),
+        speedup=EXACTLY_ONE if seconds is first else speedup(first, seconds),
+        peak_bytes=peak,
+    )
+
+
+def speedup(first: Sequence[float], other: Sequence[float]) -> Interval:
+    """Ratio of the medians; the percentile bootstrap draws whole rounds, whose two times belong together."""
+    before, after = np.asarray(first), np.asarray(other)
+    rounds = np.random.default_rng(SEED).integers(0, len(before), (RESAMPLES, len(before)))
+    ratios = np.median(before[rounds], axis=-1) / np.median(after[rounds], axis=-1)
+    low, high = np.percentile(ratios, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)]).tolist()
+    return Interval(value=float(np.median(before) / np.median(after)), low=low, high=high)

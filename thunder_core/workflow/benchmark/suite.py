@@ -1,0 +1,42 @@
+"""The file of a measurement: one report for each configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from thunder_core.workflow.benchmark.generation import GENERATION, GenerationBenchmark
+from thunder_core.workflow.benchmark.interval import BenchmarkFacts
+from thunder_core.workflow.benchmark.report import BenchmarkReport
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+def kind_of(report: Any) -> str:
+    """The kind of a report, of plain data as of an object: of `generate`, which alone has texts, or of another call."""
+    has_texts = "texts" in report if isinstance(report, dict) else isinstance(report, GenerationBenchmark)
+    return GENERATION if has_texts else "call"
+
+
+AnyReport = Annotated[
+    Annotated[GenerationBenchmark, Tag(GENERATION)] | Annotated[BenchmarkReport, Tag("call")], Discriminator(kind_of)
+]
+
+
+class BenchmarkSuite(BenchmarkFacts):
+    """The file that `thunder bench --json` writes and `--baseline` reads: one report for each configuration."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    thunder: str
+    reports: tuple[AnyReport, ...] = Field(min_length=1)
+
+    @property
+    def measured(self) -> tuple[BenchmarkReport, ...]:
+        """All reports, each followed by those of the parts of its call."""
+        return tuple(one for report in self.reports for one in (report, *report.parts))
+
+    @property
+    def generations(self) -> tuple[GenerationBenchmark, ...]:
+        """The reports that are of `generate`."""
+        return tuple(report for report in self.reports if isinstance(report, GenerationBenchmark))

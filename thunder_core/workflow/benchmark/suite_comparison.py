@@ -1,0 +1,118 @@
+"""Two results held against each other: how much faster one makes the model than the other does.
+
+What is compared is each candidate's speed-up over the first candidate, as with a baseline. The two were measured apart,
+so that their rounds are drawn apart: the interval is that of the percentile bootstrap of two independent samples (Efron
+and Tibshirani, 1993, section 8.3), each of them of whole rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.benchmark.interval import BenchmarkFacts, Interval
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport
+from thunder_core.workflow.benchmark.statistics import CONFIDENCE, RESAMPLES, SEED
+from thunder_core.workflow.benchmark.suite import BenchmarkSuite
+from thunder_core.workflow.benchmark.verdict import Verdict, verdict_of
+
+NOT_OF_THE_TASK = frozenset({"model", "recipe"})  # which are what two results may differ in
+
+
+class Contrast(BenchmarkFacts):
+    """One candidate at one size, in two results."""
+
+    configuration: dict[str, str]
+    """What the two have in common: the size and the dtype."""
+    candidate: str
+    first: Interval
+    """Its speed-up in the first result."""
+    second: Interval
+    ratio: Interval
+    """How many times as great the speed-up is in the second as in the first."""
+    verdict: Verdict
+    """What that allows to be said of the second: `faster` or `slower` than the first, or neither."""
+    rounds: int
+    """How many the smaller of the two has."""
+
+
+def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Contrast]:
+    """Every candidate but the one that is compared with, at every size, that is in both.
+
+    Raises BadOption for results of different machines, or that have nothing in common.
+    """
+    others = {_task(report): report for report in second.measured}
+    pairs = [(report, others[_task(report)]) for report in first.measured if _task(report) in others]
+    rows = [row for pair in pairs for row in _contrasts(*pair)]
+    if not rows:
+        raise BadOption(
+            f"the two results have nothing in common: the first has {_told(first)}, the second {_told(second)}",
+            fix="measure both at the same sizes and dtype, against the same contender",
+        )
+    return rows
+
+
+def _task(report: BenchmarkReport) -> tuple[tuple[str, str], ...]:
+    common = _common(report.configuration)
+    return (("against", report.first.name), *sorted(common.items()))
+
+
+def _common(configuration: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in configuration.items() if key not in NOT_OF_THE_TASK}
+
+
+def _told(suite: BenchmarkSuite) -> str:
+    return "; ".join(" ".join(f"{key}={value}" for key, value in _task(report)) for report in suite.reports)
+
+
+def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Contrast]:
+    if (first.machine, first.device) != (second.machine, second.device):
+        raise BadOption(
+            f"the first result was measured on {first.machine} ({first.device}), the second on {second.machine} "
+            f"({second.device})",
+            fix="measure both on one machine, with the same number of --threads",
+        )
+    for mine in first.candidates[1:]:
+        for theirs in second.candidates[1:]:
+            if mine.name == theirs.name:
+                yield _contrast(first, second, mine, theirs)
+
+
+def _contrast(
+    first: BenchmarkReport, second: BenchmarkReport, mine: BenchmarkCandidate, theirs: BenchmarkCandidate
+) -> Contrast:
+    ratio = _ratio((first.first, mine), (second.first, theirs))
+    rounds = min(len(mine.seconds), len(theirs.seconds))
+    return Contrast(
+        configuration=_common(first.configuration),
+        candidate=mine.name,
+        first=mine.speedup,
+        second=theirs.speedup,
+        ratio=ratio,
+        verdict=verdict_of(ratio, rounds, first.first, mine, second.first, theirs),
+        rounds=rounds,
+    )
+
+
+def _ratio(
+    first: tuple[BenchmarkCandidate, BenchmarkCandidate], second: tuple[BenchmarkCandidate, BenchmarkCandidate]
+) -> Interval:
+    """The second speed-up over the first, with its interval."""
+    generator = np.random.default_rng(SEED)
+    drawn = _speedups(second, generator) / _speedups(first, generator)
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(drawn, [tail, 100 - tail]).tolist()
+    return Interval(value=second[1].speedup.value / first[1].speedup.value, low=low, high=high)
+
+
+def _speedups(
+    pair: tuple[BenchmarkCandidate, BenchmarkCandidate], generator: np.random.Generator
+) -> NDArray[np.float64]:
+    """The speed-up of the second of the pair over the first, in resamples of whole rounds."""
+    times = np.asarray([one.seconds for one in pair])
+    rounds = generator.integers(0, times.shape[1], (RESAMPLES, times.shape[1]))
+    eager, other = np.median(times[:, rounds], axis=-1)
+    return np.asarray(eager / other)

@@ -1,0 +1,84 @@
+"""The shares of executors in time: a computation run one bound symbol at a time with a clock, added up by executor."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.tracing.ir.literal import Code
+from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import Trace
+
+RUNS = 5
+SLOW = 2.0  # seconds
+TICK = "tick_of_the_clock"
+
+
+class ExecutorClock:
+    """Adds the time since the bound symbol before to the executor of the one that is done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._before = time.perf_counter()
+
+    def __call__(self, executor: str) -> None:
+        """Note that a bound symbol of this executor is done."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self.seconds[executor] += now - self._before
+        self._before = time.perf_counter()
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A trace whose time is to be shared out; `inputs` are made anew for each run, since a backward empties them."""
+
+    trace: Trace
+    inputs: Callable[[], Sequence[object]]
+
+
+def time_shares(*parts: Timed, device: torch.device) -> list[dict[str, float]]:
+    """Each executor's part of the time of all parts together, 0 to 1, part by part; medians of a few runs.
+
+    On CUDA each bound symbol is waited for. Those of no executor, which free memory, count for the one before them;
+    those that unpack, at the begin of a backward, for the first.
+    """
+    found = [_medians(part, device) for part in parts]
+    total = sum(sum(one.values()) for one in found) or 1.0
+    return [{name: seconds / total for name, seconds in one.items()} for one in found]
+
+
+def _medians(part: Timed, device: torch.device) -> dict[str, float]:
+    first = _run(part.trace, part.inputs(), device)  # which warms up, and is enough where it takes long
+    if sum(first.values()) > SLOW:
+        return first
+    runs = [_run(part.trace, part.inputs(), device) for _ in range(RUNS)]
+    return {name: median(run[name] for run in runs) for name in runs[0]}
+
+
+def _run(trace: Trace, inputs: Sequence[object], device: torch.device) -> dict[str, float]:
+    clock = ExecutorClock(device)
+    constants = {**trace.constants, TICK: clock}
+    timed = trace.having(_with_ticks(trace), made_by=trace.made_by, constants=constants)
+    function = executable(print_trace(timed, comments=False), timed.name)
+    clock("")
+    clock.seconds.clear()
+    function(*inputs)
+    return dict(clock.seconds)
+
+
+def _with_ticks(trace: Trace) -> Iterator[BoundSymbol]:
+    executor = next((bsym.executor for bsym in trace.bound_symbols if bsym.executor), "")
+    for bsym in trace.bound_symbols:
+        executor = bsym.executor or executor
+        yield bsym
+        yield BoundSymbol(Symbol("python.code", exec), (Code(f"{TICK}({executor!r})"),), {}, None)

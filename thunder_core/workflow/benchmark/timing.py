@@ -1,0 +1,61 @@
+"""The time of one call on a device, and the memory that it takes there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from thunder_core.workflow.benchmark.allocations import peak_allocated
+
+Call = Callable[[], object]
+
+# Seconds, below which nothing is told apart, and no time is none: of Python's clock, and of CUDA's events ("around 0.5
+# microseconds", cudaEventElapsedTime).
+HOST_RESOLUTION, CUDA_RESOLUTION = time.get_clock_info("perf_counter").resolution, 0.5e-6
+
+
+def timer_for(device: torch.device) -> Callable[[Call], float]:
+    """A function that runs a call to its end on the device and gives its seconds."""
+    timer = TIMERS.get(device.type, _time_on_host)
+    return lambda call: timer(call, device)
+
+
+def _time_on_host(call: Call, _: torch.device) -> float:
+    begin = time.perf_counter()
+    call()
+    return max(time.perf_counter() - begin, HOST_RESOLUTION)
+
+
+def _time_on_cuda(call: Call, device: torch.device) -> float:
+    """The time between two events on the GPU that computes, which need not be the current one."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    stream = torch.cuda.current_stream(device)
+    torch.cuda.synchronize(device)
+    begin.record(stream)
+    call()
+    end.record(stream)
+    torch.cuda.synchronize(device)
+    return max(float(begin.elapsed_time(end)) / 1000, CUDA_RESOLUTION)
+
+
+TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cuda}
+
+
+def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:
+    """Bytes that a call takes at its peak beyond what was allocated before; None where nobody counts.
+
+    CUDA's allocator counts anyway. On a CPU the resident set of the process says little (the allocator keeps what
+    earlier calls have freed), so that PyTorch's profiler has to be asked, where `on_host` says so.
+    """
+    if device.type == "cpu" and on_host:
+        return peak_allocated(call)
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before

@@ -1,0 +1,53 @@
+"""Claimed lines beside eager PyTorch: each bound symbol and region that an executor runs, on what it really reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.claim_checks import Unclaimed, with_checks
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.claiming.free import last_uses
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.judgement import Deadline, Findings, judged_by
+from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.recording import settings_kept
+from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
+from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotCompared
+
+
+@dataclass(frozen=True)
+class ClaimFindings:
+    """The findings of a claimed trace: its wrong lines, the measured ones, and those that were left out."""
+
+    faults: tuple[Fault, ...]
+    lines: tuple[CheckedLines, ...]
+    not_compared: tuple[NotCompared, ...]
+
+
+def examine_claims(
+    claimed: Trace,
+    unclaimed: Trace,
+    inputs: Values,
+    states: RandomStates,
+    deadline: Deadline,
+    allowance: Allowance = ROUNDING,
+) -> ClaimFindings:
+    """Evaluate a claimed trace on copies of inputs, and compare each line of an executor with what it stands for.
+
+    A line reads what the lines before have really computed, so that one mistake is found at one line alone.
+    """
+    checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
+    judge = Findings(claimed.name, deadline, allowance)
+    checks = judged_by(judge, checked)
+    values = {**own_inputs(inputs, claimed), **claimed.constants}
+    with torch.no_grad(), settings_kept(claimed.bound_symbols):
+        states.restore()
+        for bsym, dying in zip(checked.bound_symbols, last_uses(checked), strict=True):
+            evaluate((bsym,), values)
+            for proxy in dying:
+                values.pop(proxy.name, None)
+    return ClaimFindings(tuple(judge.faults), tuple(judge.lines()), tuple(judge.not_compared(checks)))

@@ -1,0 +1,220 @@
+"""The backward beside autograd: the gradient of each tensor of the forward, and the lines that compute a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates, no_exact_value, perturb
+from thunder_core.backend.claiming.comparison import Difference, Exact
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
+from thunder_core.passes.autodiff.derivation import Derivation
+from thunder_core.passes.autodiff.step import Step
+from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate, evaluate_one
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.line_faults import line_fault
+from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
+from thunder_core.workflow.fault_localization.recording import Recording, settings_kept
+from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
+from thunder_core.workflow.fault_localization.stages import difference_in_double, is_equal, noise_in_double
+from thunder_core.workflow.validation.inside import Fault
+
+Cotangents = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class AutogradGradients:
+    """The gradients that autograd has of the tensors of a trace, by their names; in its own dtypes and in float64."""
+
+    plain: Values
+    compute: Callable[[bool], Values | None] = lambda perturbed: None
+
+    @cached_property
+    def exact(self) -> Values | None:
+        """The gradients in float64, where the operations take that."""
+        return self.compute(False)
+
+    @cached_property
+    def perturbed(self) -> Values | None:
+        """The gradients in float64 where the last digits of inputs are others."""
+        return self.compute(True)
+
+    def exact_of(self, name: str) -> Exact:
+        """The function that gives the gradient of a tensor in float64."""
+
+        def exact(perturbed: bool = False) -> torch.Tensor | None:
+            return ((self.perturbed if perturbed else self.exact) or {}).get(name)
+
+        return exact
+
+
+def autograd_gradients(
+    body: Trace, inputs: Values, requires_grad: Sequence[str], cotangents: Cotangents, states: RandomStates
+) -> AutogradGradients:
+    """The gradients of the tensors of a computation for cotangents of its results, by autograd in eager PyTorch."""
+    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states)
+    if not RandomStates.now(inputs).equal(states):
+        return AutogradGradients(plain)  # the random numbers of another dtype are others
+    wide = {name: in_float64(value) for name, value in cotangents.items()}
+
+    def compute(perturbed: bool) -> Values | None:
+        change = perturb if perturbed else in_float64
+        own = converted_inputs(own_inputs(inputs, body), change, body)
+        try:
+            return gradients_of(body, own, requires_grad, wide, states, in_double=True)
+        except (RuntimeError, TypeError, ValueError):
+            return None  # an operation that takes no float64
+
+    return AutogradGradients(plain, compute)
+
+
+def gradients_of(
+    body: Trace,
+    inputs: Values,
+    requires_grad: Sequence[str],
+    cotangents: Cotangents,
+    states: RandomStates,
+    *,
+    in_double: bool = False,
+) -> Values:
+    """The gradients of all tensors that autograd follows and that nothing writes to."""
+    call = call_in_double if in_double else call_target
+    wide = default_float64() if in_double else nullcontext()
+    with torch.enable_grad(), settings_kept(body.bound_symbols), wide:
+        leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
+        constants = {name: in_float64(value) if in_double else value for name, value in body.constants.items()}
+        values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}, **constants}
+        states.restore()
+        for bsym in body.bound_symbols:
+            values |= {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values, call))}
+        written = {name for bsym in body.bound_symbols for name in bsym.mutates}
+        made = {proxy.name for bsym in body.bound_symbols for proxy in bsym.tensors} - written
+        followed = {name: values[name] for name in made if values[name].requires_grad} | leaves
+        results = {name: values[name] for name in cotangents if values[name].requires_grad}
+        gradients = torch.autograd.grad(
+            list(results.values()),
+            list(followed.values()),
+            [cotangents[name] for name in results],
+            allow_unused=True,
+        )
+    return {name: gradient for name, gradient in zip(followed, gradients, strict=True) if gradient is not None}
+
+
+def wrong_gradient(
+    backward: Trace,
+    recording: Recording,
+    exact: Callable[[], Recording | None],
+    expected: AutogradGradients,
+    allowance: Allowance = ROUNDING,
+) -> tuple[str, Difference] | None:
+    """The first tensor of the forward, in the order of the backward, whose gradient is not autograd's."""
+    order = {name: place for place, name in enumerate(recording.values)}
+    names = sorted(backward.cotangents.items(), key=lambda pair: order.get(pair[1], -1))
+    pairs = ((recording.values.get(cotangent), expected.plain.get(name)) for name, cotangent in names)
+    if all(None in pair or is_equal(*pair) for pair in pairs):
+        return None
+    in_double = exact()
+    for name, cotangent in names:
+        value, reference = recording.values.get(cotangent), expected.plain.get(name)
+        if value is None or reference is None:
+            continue
+        if value.shape != reference.shape or value.dtype != reference.dtype:
+            return name, Difference(f"is {describe(value)}, but {describe(reference)} in eager PyTorch")
+        if allowance.is_strict and in_double is not None and expected.exact is not None and name in expected.exact:
+            noise = noise_in_double(reference, expected.exact[name])
+            difference = difference_in_double(expected.exact[name], in_double.values[cotangent], noise)
+            if difference is not None:
+                return name, difference
+        measured = rounding_difference(value, reference, expected.exact_of(name), allowance)
+        if measured.difference is not None:
+            return name, measured.difference
+    return None
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """The dtype and the shape of a tensor."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def gradient_fault(
+    name: str,
+    difference: Difference,
+    steps: Sequence[Step],
+    backward: Trace,
+    values: Values,
+    expected: AutogradGradients,
+) -> Fault:
+    """The fault of a wrong gradient: at the line of the forward whose derivative is wrong, or that makes the sum."""
+    cotangent = backward.cotangents[name]
+    told = Difference(f"the gradient of `{name}`, `{cotangent}`, {difference.what}", difference.largest)
+    consumers = [step for step in steps if name in {proxy.name for proxy in step.differentiated_inputs}]
+    wrong = next((step for step in consumers if is_wrongly_derived(step, values, expected)), None)
+    makers = [bsym for bsym in backward.bound_symbols if cotangent in {proxy.name for proxy in bsym.defines}]
+    bsym = makers[0] if wrong is None and makers else (wrong or consumers[-1]).bsym
+    operations = () if bsym.derives is None else (bsym.derives,)
+    return line_fault("differentiation", backward.made_by, backward.name, bsym, cotangent, told, operations)
+
+
+def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) -> bool:
+    """Whether the derivative of one line of the forward is not autograd's, for the gradients that autograd has."""
+    derivation, bsym = step.derivation, step.bsym
+    if derivation is None or any(proxy.name not in expected.plain for proxy in step.results):
+        return False
+    cotangents = [expected.plain[proxy.name] for proxy in step.results]
+    inputs = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
+    names = [proxy.name for proxy in step.differentiated_inputs]
+    try:
+        theirs = local_gradients(bsym, inputs, names, [proxy.name for proxy in step.results], cotangents)
+        ours = derived_gradients(
+            derivation, {old: inputs[new.name] for old, new in step.names.items() if new.name in inputs}, cotangents
+        )
+    except (RuntimeError, TypeError, ValueError, KeyError):
+        return False  # what cannot be differentiated alone is named by the line that makes the sum
+    return any(
+        one is not None and other is not None and rounding_difference(one, other, no_exact_value).difference is not None
+        for one, other in zip(ours, theirs, strict=True)
+    )
+
+
+def local_gradients(
+    bsym: BoundSymbol, inputs: Values, names: Sequence[str], results: Sequence[str], cotangents: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """The gradients of a line's inputs by autograd, for cotangents of its results."""
+    with torch.enable_grad():
+        leaves = {name: inputs[name].detach().clone().requires_grad_() for name in names}
+        values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}}
+        made = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+        return list(
+            torch.autograd.grad([made[name] for name in results], list(leaves.values()), cotangents, allow_unused=True)
+        )
+
+
+def derived_gradients(
+    derivation: Derivation, values: Values, cotangents: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """The gradients of a line's inputs by the derivation of its derivative."""
+    vjp = derivation.vjp(list(derivation.results))
+    known = dict(values)
+    with torch.no_grad():
+        evaluate(derivation.bsyms, known)
+        known |= {proxy.name: one for proxy, one in zip(vjp.cotangents, cotangents, strict=True) if proxy is not None}
+        evaluate(vjp.bsyms, known)
+    return [None if proxy is None else known[proxy.name] for proxy in vjp.gradients]
+
+
+def random_cotangents(results: Mapping[str, Any], names: Iterable[str], seed: int) -> dict[str, torch.Tensor]:
+    """A random cotangent for each of these results, laid out as PyTorch lays out gradients."""
+    generator = torch.Generator().manual_seed(seed)
+    cotangents = {}
+    for name in names:
+        value = results[name]
+        drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.dtype).to(value.device)
+        cotangents[name] = torch.empty_like(value).copy_(drawn)
+    return cotangents

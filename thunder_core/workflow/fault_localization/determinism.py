@@ -1,0 +1,30 @@
+"""Determinism: a program that runs twice on the same inputs, from the same random numbers, gives the same bits."""
+
+from __future__ import annotations
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.claim_checks import uninitialized
+from thunder_core.backend.claiming.comparison import Difference, different_at, largest_difference
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
+from thunder_core.workflow.fault_localization.recording import record
+from thunder_core.workflow.fault_localization.stages import is_equal
+from thunder_core.workflow.validation.inside import Fault
+
+
+def first_unsteady(claimed: Trace, inputs: Values, states: RandomStates) -> Fault | None:
+    """The first line whose result has other bits when the trace runs again on the same inputs; None where none has."""
+    first, second = (record(claimed, inputs, states) for _ in range(2))
+    for bsym in claimed.bound_symbols:
+        without_values = uninitialized(bsym, (bsym, *bsym.subsymbols))
+        for proxy in bsym.tensors:
+            if proxy.name in without_values:
+                continue
+            one, other = first.values[proxy.name], second.values[proxy.name]
+            if not is_equal(one, other):
+                largest = largest_difference(other, one)
+                told = different_at(other, one, largest).what.replace("in eager PyTorch", "the time before")
+                difference = of_result(proxy.name, Difference(told, largest))
+                return line_fault("nondeterminism", bsym.executor, claimed.name, bsym, proxy.name, difference)
+    return None

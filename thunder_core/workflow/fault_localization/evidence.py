@@ -1,0 +1,126 @@
+"""Evidence: the operations behind a fault, and the values of what they read, taken from a program that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.claim_checks import Unclaimed, reference_of
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.runtime.program import Program
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
+from thunder_core.tracing.ir.evaluate import evaluate
+from thunder_core.tracing.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.backward import backward_inputs
+from thunder_core.workflow.fault_localization.examination import outcome_undone
+from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
+from thunder_core.workflow.fault_localization.stages import definitions, is_equal
+from thunder_core.workflow.fault_localization.trace_examination import unclaimed_of, without_freed
+from thunder_core.workflow.validation.inside import Fault
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The operations that a wrong line stands for, and the values of what they read.
+
+    Of a wrong transform there are the operations `before` it, too, which compute the same name.
+    """
+
+    operations: tuple[BoundSymbol, ...]
+    values: Values
+    before: tuple[BoundSymbol, ...] = ()
+
+
+def evidence_of(
+    program: Program, fault: Fault, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Evidence | None:
+    """The evidence of a fault of a computation or a backward; None for a fault that stands at no operation."""
+    if fault.trace not in ("computation", "backward") or fault.kind == "acquisition":
+        return None
+    call = Call(subject, args, kwargs)
+    with outcome_undone(call):
+        prepared, _ = program.prepare(subject, *call.own_arguments())
+        inputs = own_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
+        states = RandomStates.now(inputs)
+        with torch.no_grad():
+            traces = without_freed(program.traces(fault.trace))
+            values = inputs if fault.trace == "computation" else values_of_backward(program, inputs, states)
+            find = FINDERS.get(fault.kind, of_derivative)
+            return find(traces, fault, values, states)
+
+
+def values_of_backward(program: Program, inputs: Values, states: RandomStates) -> Values:
+    """The values that a backward may read, for the results that it was compiled for."""
+    derivative = program.derivative
+    assert isinstance(derivative, ProgramDerivative)
+    return backward_inputs(derivative, program.stages_of("backward")[-1].given, inputs, states, seed=0).plain
+
+
+def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
+    """The evidence of a claimed line: what it stands for, and what it really reads."""
+    claimed, known = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
+    states.restore()
+    for bsym in claimed.bound_symbols:
+        if bound_symbol_text(bsym) == fault.line:
+            unclaimed = unclaimed_of(traces[:-1])
+            operations = reference_of(bsym, Unclaimed.of(unclaimed)) or whole_operation(fault.result, unclaimed)
+            kept = tuple(one for one in operations if one.symbol.name != "python.code")
+            return Evidence(kept, known) if kept else None
+        evaluate((bsym,), known)
+    return None
+
+
+def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
+    """The operation of the program that makes a name, of which an executor's function makes several lines."""
+    bsym = definitions(unclaimed).get(name)
+    return () if bsym is None else (bsym,)
+
+
+def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
+    """The evidence of a transform: the lines before and behind it that compute one name from what both have."""
+    place = next((n for n, trace in enumerate(traces) if n and trace.made_by == fault.by), None)
+    if place is None:
+        return None
+    before, after = traces[place - 1], traces[place]
+    old, new = (record(trace, values, states).final for trace in (before, after))
+    shared = {name for name in old.keys() & new.keys() if is_equal(old[name], new[name])}
+    return Evidence(
+        tuple(operations_for(fault.result, after, shared)),
+        {name: old[name] for name in shared} | {name: new[name] for name in new.keys() - old.keys()},
+        tuple(operations_for(fault.result, before, shared)),
+    )
+
+
+def operations_for(name: str, trace: Trace, known: set[str]) -> list[BoundSymbol]:
+    """The bound symbols of a trace that compute a name from names that are known, in order."""
+    made_by, needed, pending = definitions(trace), set[int](), [name]
+    while pending:
+        bsym = made_by.get(pending.pop())
+        if bsym is not None and id(bsym) not in needed:
+            needed.add(id(bsym))
+            pending += [proxy.name for proxy in bsym.inputs if proxy.name not in known]
+    return [bsym for bsym in trace.bound_symbols if id(bsym) in needed]
+
+
+def of_derivative(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
+    """The evidence of a wrong derivative: the line of the forward that is differentiated, and what it reads."""
+    lines = [bsym for trace in traces for bsym in trace.bound_symbols if bound_symbol_text(bsym) == fault.line]
+    derived = next((bsym.derives for bsym in lines if bsym.derives is not None), None)
+    texts = {bound_symbol_text(bsym.derives): bsym.derives for bsym in traces[0].bound_symbols if bsym.derives}
+    bsym = derived or texts.get(fault.line)
+    return None if bsym is None else Evidence((bsym,), values)
+
+
+FINDERS: Mapping[str, Callable[[Sequence[Trace], Fault, Values, RandomStates], Evidence | None]] = {
+    "executor": of_executor,
+    "nondeterminism": of_executor,
+    "transform": of_transform,
+}

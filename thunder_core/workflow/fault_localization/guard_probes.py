@@ -1,0 +1,157 @@
+"""Guard probes: calls that are a little other than the traced one, which a prologue has to refuse or to serve rightly.
+
+Only the prologue runs for most of them. What it lets pass is run, and its results are compared with eager PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors import NotComparable
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.workflow.fault_localization.acquisition import follow
+from thunder_core.workflow.fault_localization.claims import examine_claims
+from thunder_core.workflow.fault_localization.epilogue import OTHER_VALUES
+from thunder_core.workflow.fault_localization.judgement import Deadline
+from thunder_core.workflow.fault_localization.outside import eager_calls, room_for, unlike_path
+from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
+from thunder_core.workflow.fault_localization.probes.calls import Arguments, Call
+from thunder_core.workflow.fault_localization.probes.model_probes import model_probes, process_probes
+from thunder_core.workflow.fault_localization.probes.place_probes import place_probes
+from thunder_core.workflow.fault_localization.probes.probe import Probe
+from thunder_core.workflow.fault_localization.recording import inputs_by_name
+from thunder_core.workflow.fault_localization.trace_examination import unclaimed_of, without_freed
+from thunder_core.workflow.validation.inside import Fault
+from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
+
+REFUSES = ("GuardFailed", "UnexpectedValue")  # raised by a program that is not for a call after all
+MESSAGE = 200  # characters of what a call raises
+
+
+def probes(program: Program, call: Call, *, thorough: bool) -> Iterator[Probe]:
+    """The calls that are to be refused, or served as eager PyTorch does.
+
+    Those that are `thorough` also change one of several tensors that have a size in common, and replace functions,
+    hooks, classes and settings.
+    """
+    yield from argument_probes(call, each_size=thorough)
+    yield from place_probes(program, call, functions=thorough)
+    if thorough:
+        yield from process_probes(call)
+        yield from model_probes(program, call)
+
+
+def wrong_guards(
+    program: Program, call: Call, deadline: Deadline, seed: int = 0, *, thorough: bool = True
+) -> Iterator[Fault]:
+    """A fault for each probe that the prologue lets pass and the program serves otherwise than eager PyTorch.
+
+    Where a probe is not `thorough`, a program that raises is right, too: nobody is given a wrong result.
+    """
+    devices = {value.device for value in leaves_of(dict(call.kwargs)).tensors.values() if value.is_cuda}
+    for probe in probes(program, call, thorough=thorough):
+        if deadline.is_over:
+            return
+        with torch.random.fork_rng(devices=list(devices)), probe.changed:
+            difference = difference_of(program, call, probe.arguments, seed, raising_is_right=not thorough)
+        if difference:
+            yield Fault(
+                kind="guard",
+                by="trace",
+                trace="prologue",
+                line=probe.guard(program),
+                result=probe.path,
+                difference=f"with {probe.what} {difference}",
+            )
+
+
+def difference_of(
+    program: Program, call: Call, arguments: Callable[[], Arguments], seed: int, *, raising_is_right: bool = False
+) -> str:
+    """The difference of a call served by the program from eager PyTorch; empty where it is refused, or right.
+
+    `arguments` makes the arguments of the call anew each time.
+    """
+    args, kwargs = arguments()
+    try:
+        prepared = program.prepare(call.subject, args, dict(kwargs))
+    except Exception:  # refused, whatever a path raised
+        return ""
+    again = arguments()
+    with call.undone():
+        ours = outcome(lambda: program.run(*prepared), seed)
+    with call.undone():
+        theirs = outcome(lambda: call.subject(*again[0], **again[1]), seed)
+    if isinstance(theirs, str):
+        return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
+    if not isinstance(ours, str):
+        return unlike_structure(ours, theirs) or unlike_values(program, call, arguments, seed, ours, theirs)
+    is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
+    return "" if is_right else f"it raises {ours}, but eager PyTorch does not"
+
+
+def serves_ranges(program: Program) -> bool:
+    """Whether a program has symbolic sizes: some that do not fit each other are then refused while it runs."""
+    inputs = program.traces("computation")[0].inputs
+    return any(isinstance(size, torch.SymInt) for one in inputs if isinstance(one, TensorProxy) for size in one.shape)
+
+
+def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
+    """The tensors and structure that a call returns, or what it raises, in words."""
+    torch.manual_seed(seed)
+    try:
+        return leaves_of(run())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:MESSAGE]
+
+
+def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
+    """The first part of a result that eager PyTorch makes otherwise, whatever its values; empty where all are alike."""
+    try:
+        require_same_structure(ours, theirs)
+    except NotComparable as error:
+        return error.what
+    for path, value in theirs.tensors.items():
+        if ours.tensors[path].requires_grad != value.requires_grad:
+            return f"`{path}` requires a gradient {'in eager PyTorch' if value.requires_grad else 'here'} alone"
+    return ""
+
+
+def unlike_values(
+    program: Program, call: Call, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
+) -> str:
+    """The first tensor whose values are not eager PyTorch's; empty where all are.
+
+    Values that are further apart than rounding alone are right where each line computes what eager PyTorch does at its
+    place: the program amplifies rounding then.
+    """
+    if unlike_path((), ours, theirs) is None:
+        return ""
+    args, kwargs = arguments()
+    with call.undone():
+        prepared, _ = program.prepare(call.subject, args, kwargs)
+        acquired = program.traces("computation")[0]
+        inputs = own_inputs(inputs_by_name(acquired, prepared), acquired)
+    torch.manual_seed(seed)
+    states = RandomStates.now(inputs)
+    faults = wrong_claims(program, prepared, states)
+    if faults:
+        return f"{faults[0].line}: {faults[0].difference}"
+    followed = follow(acquired, inputs, states, eager_calls(call, arguments, states, room_for(acquired)))
+    if followed.fault is not None:
+        return f"{followed.fault.line}: {followed.fault.difference}"
+    path = unlike_path(followed.values, ours, theirs)
+    return "" if path is None else OTHER_VALUES.format(path)
+
+
+def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
+    """The lines of executors that compute something else than eager PyTorch on inputs of the computation."""
+    *stages, claimed = without_freed(program.traces("computation"))
+    values = own_inputs(inputs_by_name(claimed, inputs), claimed)
+    return examine_claims(claimed, unclaimed_of(stages), values, states, Deadline()).faults

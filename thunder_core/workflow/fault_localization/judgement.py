@@ -1,0 +1,109 @@
+"""The judgement of claimed lines: each is compared within a budget of time, and no wrong one ends the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from thunder_core.backend.claiming.check import Check, Judge, checks_of
+from thunder_core.backend.claiming.comparison import Difference, Exact, Measured
+from thunder_core.tracing.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.line_faults import line_fault
+from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
+from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotCompared
+
+OUT_OF_TIME = "the time limit was reached"
+
+
+@dataclass
+class Deadline:
+    """A point in time until which lines are compared; `seconds` of 0 set none."""
+
+    seconds: float = 0.0
+    start: float = field(default_factory=time.perf_counter)
+
+    @property
+    def passed(self) -> float:
+        """The seconds since the start."""
+        return time.perf_counter() - self.start
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more is to be compared."""
+        return bool(self.seconds) and self.passed > self.seconds
+
+
+@dataclass
+class Findings(Judge):
+    """A judge that takes note of what is right and what is wrong in a trace, and lets the evaluation go on."""
+
+    trace: str
+    deadline: Deadline
+    allowance: Allowance = ROUNDING
+    faults: list[Fault] = field(default_factory=list)
+    measured: dict[Check, Measured] = field(default_factory=dict)
+    late: int = 0
+    _reported: set[Check] = field(default_factory=set)
+
+    def is_due(self, check: Check) -> bool:  # noqa: ARG002
+        """Whether there is time to compare a call."""
+        self.late += self.deadline.is_over
+        return not self.deadline.is_over
+
+    def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
+        """The difference in values, and whether it is more than rounding."""
+        return rounding_difference(actual, expected, exact, self.allowance)
+
+    def accept(self, check: Check, name: str, measured: Measured) -> None:  # noqa: ARG002
+        """Keep the measurement of a check that uses most of what is allowed."""
+        if check not in self.measured or measured.used > self.measured[check].used:
+            self.measured[check] = measured
+
+    def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:
+        """Add the first result of a check that is wrong to the faults."""
+        if check in self._reported:
+            return
+        self._reported.add(check)
+        told = Difference(f"{what} {difference.what}".strip(), difference.largest)
+        claimed = check.claimed
+        self.faults.append(line_fault("executor", claimed.executor, self.trace, claimed, name, told, check.reference))
+
+    def lines(self) -> Iterator[CheckedLines]:
+        """The lines that were compared, by module and executor."""
+        groups: dict[tuple[str, str], list[Check]] = {}
+        for check in self.measured:
+            groups.setdefault((check.claimed.module, check.claimed.executor), []).append(check)
+        for (module, executor), checks in groups.items():
+            worst = max(checks, key=lambda check: self.measured[check].used)
+            measured = self.measured[worst]
+            yield CheckedLines(
+                module=module,
+                executor=executor,
+                trace=self.trace,
+                compared=len(checks),
+                line=bound_symbol_text(worst.claimed),
+                error=measured.error,
+                eager_error=measured.eager_error,
+                allowed=measured.allowed,
+            )
+
+    def not_compared(self, checks: Sequence[Check]) -> Iterator[NotCompared]:
+        """The lines that were left out, by the reason."""
+        counts: dict[str, int] = {OUT_OF_TIME: self.late} if self.late else {}
+        for check in checks:
+            if check.left_out:
+                counts[check.left_out] = counts.get(check.left_out, 0) + 1
+        for reason, count in counts.items():
+            yield NotCompared(what=f"lines of the {self.trace}", count=count, reason=reason)
+
+
+def judged_by(judge: Judge, trace: Trace) -> list[Check]:
+    """The checks of a trace, which from now on are the judge's."""
+    checks = list(checks_of(trace.bound_symbols))
+    for check in checks:
+        check.judge = judge
+    return checks

@@ -1,0 +1,80 @@
+"""Faults of lines: a bound symbol and what is wrong with it, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from thunder_core.backend.claiming.claim import EAGER
+from thunder_core.backend.claiming.comparison import Difference
+from thunder_core.tracing.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves
+from thunder_core.workflow.validation.inside import Fault, FaultKind, TensorFacts
+
+
+def line_fault(
+    kind: FaultKind,
+    by: str,
+    trace: str,
+    bsym: BoundSymbol,
+    result: str,
+    difference: Difference,
+    operations: Iterable[BoundSymbol] = (),
+) -> Fault:
+    """The fault of a bound symbol, with its module, the user's line and what it reads.
+
+    `operations` are what it stands for, if that is not its own symbol; the text of the difference is a whole phrase.
+    """
+    names = [one.symbol.name for one in operations] or [bsym.symbol.name]
+    return Fault(
+        kind=kind,
+        by=by,
+        trace=trace,
+        line=bound_symbol_text(bsym),
+        operations=tuple(dict.fromkeys(names)),
+        result=result,
+        difference=difference.what,
+        error=difference.largest,
+        module=bsym.module,
+        source=str(bsym.source or ""),
+        inputs=tuple(tensor_facts(proxy) for proxy in bsym.inputs if isinstance(proxy, TensorProxy)),
+    )
+
+
+def stage_line_fault(stage: Trace, bsym: BoundSymbol, result: str, difference: Difference) -> Fault:
+    """The fault of a line of a stage: of the executor that runs it, or of the transform that made the stage."""
+    executor = bsym.executor if bsym.executor != EAGER else ""
+    kind: FaultKind = "executor" if executor else "transform"
+    return line_fault(kind, executor or stage.made_by, stage.name, bsym, result, difference)
+
+
+def return_fault(kind: FaultKind, trace: Trace, result: str, difference: Difference) -> Fault:
+    """The fault of what a trace returns, where no line of it is to blame."""
+    returned = ", ".join(map(str, leaves(trace.output)))
+    return Fault(
+        kind=kind,
+        by=trace.made_by,
+        trace=trace.name,
+        line=f"return ({returned})",
+        result=result,
+        difference=difference.what,
+        error=difference.largest,
+    )
+
+
+def of_result(name: str, difference: Difference) -> Difference:
+    """The difference as a phrase about a result."""
+    return Difference(f"`{name}` {difference.what}", difference.largest)
+
+
+def tensor_facts(proxy: TensorProxy) -> TensorFacts:
+    """The metadata of a proxy, symbolic sizes as the numbers that were traced."""
+    return TensorFacts(
+        name=proxy.name,
+        dtype=str(proxy.dtype).removeprefix("torch."),
+        shape=tuple(map(hint_of, proxy.shape)),
+        stride=tuple(map(hint_of, proxy.stride)),
+    )

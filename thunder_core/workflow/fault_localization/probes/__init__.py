@@ -1,0 +1,1 @@
+"""Changed arguments and attributes, by which guards are tried."""

@@ -1,0 +1,123 @@
+"""Probes of arguments: tensors with other metadata, and numbers, flags and texts with other values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.comparison import strides_that_count
+from thunder_core.workflow.fault_localization.probes.calls import Arguments, Call, own
+from thunder_core.workflow.fault_localization.probes.probe import Probe
+
+OTHERS: Mapping[type, Callable[[Any], Any]] = {
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays one
+    str: lambda value: f"{value}_",
+    type(None): lambda _: 1,
+    tuple: lambda value: (*value, *value[-1:]),
+}
+NUMBERS = (bool, int, float)
+ONE_MORE = "with one element more"
+
+
+def argument_probes(call: Call, *, each_size: bool = True) -> Iterator[Probe]:
+    """Each argument with other metadata or another value, each left out, and further ones.
+
+    Sizes that tensors have in common are changed together, and with `each_size` one by one, too.
+    """
+    yield from size_probes(call)
+    for name, value in call.kwargs.items():
+        path = f"kwargs[{name!r}]"
+        for what, other in others_of(value):
+            if not each_size and ONE_MORE in what:
+                continue
+            yield Probe(f"{name} {what}", with_argument(call, name, other), path=path)
+    for name in call.kwargs:
+        yield Probe(f"no {name}", without_argument(call, name), path="kwargs")
+    for name, value in further_arguments(call):
+        yield Probe(f"{name}={value!r}", with_argument(call, name, value), path="kwargs")
+    yield Probe("one more positional argument", lambda: own(((*call.args, None), dict(call.kwargs))), path="args")
+
+
+def further_arguments(call: Call) -> Iterator[tuple[str, Any]]:
+    """Arguments that the call leaves at their defaults, each with another value, and one that nobody knows."""
+    function = call.subject.forward if isinstance(call.subject, torch.nn.Module) else call.subject
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[len(call.args) :]
+    except (TypeError, ValueError):
+        parameters = []
+    for parameter in parameters:
+        if parameter.name in call.kwargs or parameter.kind not in (
+            parameter.KEYWORD_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            continue
+        if type(parameter.default) in NUMBERS:
+            yield parameter.name, OTHERS[type(parameter.default)](parameter.default)
+        elif parameter.default is None and "bool" in str(parameter.annotation):
+            yield from ((parameter.name, value) for value in (False, True))
+    yield "further_argument", 1
+
+
+def others_of(value: object) -> Iterator[tuple[str, Any]]:
+    """Values that are a little other, and what is other about them, in words."""
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None
+        for what, other in other_tensors(value.detach().requires_grad_(value.requires_grad)):
+            yield what, other if kind is None else kind(other.detach(), other.requires_grad)
+    elif (change := OTHERS.get(type(value))) is not None:
+        yield f"now {change(value)!r}", change(value)
+
+
+def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that differ from one in their metadata alone, as far as that is possible."""
+    for dim in range(value.ndim):
+        if value.shape[dim]:
+            yield f"{ONE_MORE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
+    if value.is_floating_point():
+        other = torch.float64 if value.dtype != torch.float64 else torch.float32
+        yield f"of {other}", value.detach().to(other).requires_grad_(value.requires_grad)
+        yield "with another requires_grad", value.detach().clone().requires_grad_(not value.requires_grad)
+    elif value.dtype in (torch.int64, torch.int32):
+        yield "of another integer dtype", value.to(torch.int32 if value.dtype == torch.int64 else torch.int64)
+    if value.ndim > 1 and value.numel() > 1:
+        other_layout = value.detach().transpose(0, -1).contiguous().transpose(0, -1)
+        if strides_that_count(other_layout) != strides_that_count(value):
+            yield "in another layout", other_layout.clone(memory_format=torch.preserve_format)
+
+
+def size_probes(call: Call) -> Iterator[Probe]:
+    """The tensor arguments that have a size in common in a dimension, with one element more there."""
+    tensors = {
+        name: one
+        for name, one in call.kwargs.items()
+        if isinstance(one, torch.Tensor) and one.layout is torch.strided and not isinstance(one, torch.nn.Parameter)
+    }
+    sizes = dict.fromkeys((dim, size) for one in tensors.values() for dim, size in enumerate(one.shape) if size)
+    for dim, size in sizes:
+        having = {name: one.detach() for name, one in tensors.items() if one.ndim > dim and one.shape[dim] == size}
+        longer = {
+            name: torch.cat([one, one.narrow(dim, 0, 1)], dim).requires_grad_(tensors[name].requires_grad)
+            for name, one in having.items()
+        }
+        path = f"kwargs[{next(iter(having))!r}]"
+        yield Probe(f"{', '.join(having)} {ONE_MORE} in dimension {dim}", with_arguments(call, longer), path=path)
+
+
+def with_arguments(call: Call, values: Mapping[str, Any]) -> Callable[[], Arguments]:
+    """A function that makes the arguments of a call with other ones of some names."""
+    return lambda: own((call.args, {**call.kwargs, **values}))
+
+
+def with_argument(call: Call, name: str, value: object) -> Callable[[], Arguments]:
+    """A function that makes the arguments of a call with another one of a name."""
+    return lambda: own((call.args, {**call.kwargs, name: value}))
+
+
+def without_argument(call: Call, name: str) -> Callable[[], Arguments]:
+    """A function that makes the arguments of a call without the one of a name."""
+    return lambda: own((call.args, {key: value for key, value in call.kwargs.items() if key != name}))

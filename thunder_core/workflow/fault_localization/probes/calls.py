@@ -1,0 +1,103 @@
+"""Calls: a subject with arguments, which may run any number of times and leaves everything as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.copies import copied, not_copied
+from thunder_core.foundation.errors import NotComparable
+from thunder_core.workflow.validation.comparison import buffers_kept
+from thunder_core.workflow.validation.leaves import Leaves, leaves_of
+from thunder_core.workflow.validation.state import state_of
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+AS_THEY_ARE = (torch.nn.Module, torch.nn.Parameter, type)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A subject with the arguments of a call."""
+
+    subject: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    @property
+    def roots(self) -> dict[str, Any]:
+        """The objects that paths begin with."""
+        return {"module": self.subject, "args": self.args, "kwargs": self.kwargs}
+
+    def own_arguments(self) -> Arguments:
+        """Copies of the arguments, which may be written to."""
+        return own((self.args, dict(self.kwargs)))
+
+    def state(self, arguments: Arguments) -> Leaves:
+        """The state that a call with these arguments may change: that of the subject, and the arguments."""
+        args, kwargs = arguments
+        named = {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+        model = self.subject if isinstance(self.subject, torch.nn.Module) else torch.nn.Module()
+        return state_of(model, named)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Put the buffers, attributes and hooks of a module back behind the block."""
+        if not isinstance(self.subject, torch.nn.Module):
+            yield
+            return
+        dicts = [entries for module in self.subject.modules() for entries in dicts_of(module)]
+        before = [(entries, dict(entries)) for entries in dicts]
+        with buffers_kept(self.subject):
+            try:
+                yield
+            finally:
+                for entries, values in before:
+                    put_back(entries, values)
+
+
+def dicts_of(module: torch.nn.Module) -> Iterator[dict[Any, Any]]:
+    """The attributes of a module, and the dicts among them: its hooks, parameters, buffers and children."""
+    yield vars(module)
+    yield from (value for value in vars(module).values() if isinstance(value, dict))
+
+
+def put_back(entries: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+    """Give a dict the entries that it had."""
+    if entries.keys() != before.keys() or any(entries[key] is not value for key, value in before.items()):
+        entries.clear()
+        entries.update(before)
+
+
+def own(arguments: Arguments) -> Arguments:
+    """Copies of arguments and of what they hold, one object staying one; modules and parameters are shared."""
+    memo: dict[int, Any] = {}
+    args, kwargs = arguments
+    return tuple(own_value(value, memo) for value in args), {name: own_value(one, memo) for name, one in kwargs.items()}
+
+
+def own_value(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy of a value, of which `memo` has the parts that were copied before; itself where it cannot be copied."""
+    if isinstance(value, AS_THEY_ARE) or callable(value):
+        return value
+    try:
+        tensors = leaves_of(value).tensors.values()
+        for tensor in tensors:
+            shared = isinstance(tensor, AS_THEY_ARE)
+            memo.setdefault(id(tensor), tensor if shared else own_tensor(tensor))
+        memo.setdefault(id(memo), []).extend(tensors)  # their ids stay theirs
+        return copy.deepcopy(value, memo)
+    except (NotComparable, RuntimeError, TypeError, ValueError, AttributeError):
+        return value
+
+
+def own_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor, in its strides."""
+    if not_copied(tensor) is not None:
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    own: torch.Tensor = copied({"": tensor})[""]
+    return own.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,132 @@
+"""Probes of a model and of the process: hooks, classes and functions of modules, modes, and settings of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.program import Program
+from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.place_probes import held_at, run_another
+from thunder_core.workflow.fault_localization.probes.probe import Probe
+
+Change = Callable[[], AbstractContextManager[Any]]
+
+
+def model_probes(program: Program, call: Call) -> Iterator[Probe]:
+    """Each module with a hook, with another `forward`, and of another class, and the model in its other mode."""
+    model = call.subject
+    if not isinstance(model, torch.nn.Module):
+        return
+    names = guarded_modules(program, call)
+    for name, module in model.named_modules():
+        path = names.get(id(module), f"module.{name}".rstrip("."))
+        arguments = call.own_arguments
+        yield Probe(f"a hook of {path}", arguments, hooked(module), path, "hooks")
+        yield Probe(f"another {path}.forward", arguments, own_forward(module), f"{path}.__dict__", "'forward'")
+        if module is not model:  # which a compiled callable is for, whatever its class
+            yield Probe(f"{path} of another class", arguments, of_another_class(module), path, "was a")
+    for kind in dict.fromkeys(map(type, model.modules())):
+        where = f"{kind.__name__}.forward"
+        yield Probe(f"another {where}", call.own_arguments, another_forward(kind), where)
+    mode = "eval" if model.training else "train"
+    yield Probe(f"the model in {mode} mode", call.own_arguments, other_mode(model))
+
+
+def guarded_modules(program: Program, call: Call) -> dict[int, str]:
+    """The names that guards have for modules."""
+    found = ((program.guarded[number], held_at(place, call)) for number, place in program.places.items())
+    names = {id(value): path for path, value in found if isinstance(value, torch.nn.Module)}
+    return {**names, id(call.subject): "module"}
+
+
+def process_probes(call: Call) -> Iterator[Probe]:
+    """The call with other settings of PyTorch."""
+    for path, change in SETTINGS.items():
+        yield Probe(f"another {path}", call.own_arguments, change(), path)
+
+
+@contextmanager
+def other_default_dtype() -> Iterator[None]:
+    """Another default dtype, until the block ends."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64 if before != torch.float64 else torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def other_autocast() -> AbstractContextManager[Any]:
+    """Autocast switched off where it is on, or the other way round."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=not torch.is_autocast_enabled("cpu"))
+
+
+SETTINGS: Mapping[str, Change] = {
+    "torch.is_grad_enabled()": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
+    "torch.is_inference_mode_enabled()": lambda: torch.inference_mode(not torch.is_inference_mode_enabled()),
+    "torch.get_default_dtype()": other_default_dtype,
+    'torch.is_autocast_enabled("cpu")': other_autocast,
+}
+
+
+@contextmanager
+def hooked(module: torch.nn.Module) -> Iterator[None]:
+    """A module with a hook that raises, until the block ends."""
+    handle = module.register_forward_hook(run_another)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def own_forward(module: torch.nn.Module) -> Iterator[None]:
+    """A module with another `forward` of its own, until the block ends."""
+    before = vars(module).get("forward")
+    vars(module)["forward"] = run_another
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
+        vars(module).update({} if before is None else {"forward": before})
+
+
+@contextmanager
+def of_another_class(module: torch.nn.Module) -> Iterator[None]:
+    """A module of a class of its own, which computes something else, until the block ends."""
+    kind = type(module)
+    module.__class__ = type(kind.__name__, (kind,), {"forward": run_another})
+    try:
+        yield
+    finally:
+        module.__class__ = kind
+
+
+@contextmanager
+def another_forward(kind: Any) -> Iterator[None]:
+    """A class of modules with another `forward`, until the block ends."""
+    before = vars(kind).get("forward")
+    kind.forward = run_another
+    try:
+        yield
+    finally:
+        if before is None:
+            del kind.forward
+        else:
+            kind.forward = before
+
+
+@contextmanager
+def other_mode(model: torch.nn.Module) -> Iterator[None]:
+    """A model in eval mode where it was in training mode, or the other way round, until the block ends."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.train(not model.training)
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

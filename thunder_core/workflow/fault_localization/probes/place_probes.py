@@ -1,0 +1,101 @@
+"""Probes of places: what guards look at in the subject, in what it holds and in modules, with other values."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+from thunder_core.backend.runtime.program import Place, Program
+from thunder_core.backend.runtime.selector import found_at
+from thunder_core.workflow.fault_localization.probes.argument_probes import others_of
+from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.probe import Probe
+from thunder_core.workflow.fault_localization.probes.unpacking import value_at
+
+ARGUMENTS = ("args", "kwargs")  # whose own values are probed as arguments
+UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions everything calls
+Entries = tuple[Any, Any]  # a dict or list, and a key of it
+
+
+class AnotherFunction(RuntimeError):
+    """Raised by what stands in the place of a function."""
+
+
+def run_another(*args: object, **kwargs: object) -> Any:
+    """Raise, as a function that is not the traced one."""
+    raise AnotherFunction("this is not the function that was traced")
+
+
+def place_probes(program: Program, call: Call, *, functions: bool = True) -> Iterator[Probe]:
+    """Each value that a guard looks at, where it can be changed, with another value; `functions` are values, too."""
+    for number, path in enumerate(program.guarded):
+        place = program.places.get(number)
+        entry = entry_of_path(path, call) if place is None else entry_at(place, call)
+        if entry is None:
+            continue
+        entries, key = entry
+        if not functions and isinstance(entries[key], FunctionType | BuiltinFunctionType):
+            continue
+        for what, other in other_values(entries[key]):
+            told = program.guards[number].removeprefix(path)
+            yield Probe(f"{path} {what}", call.own_arguments, changed_entry(entries, key, other), path, told)
+
+
+def other_values(value: object) -> Iterator[tuple[str, Any]]:
+    """Values that are other than what is found at a place."""
+    if isinstance(value, FunctionType | BuiltinFunctionType):
+        yield "another function", run_another
+    else:
+        yield from others_of(value)
+
+
+def entry_at(place: Place, call: Call) -> Entries | None:
+    """The entry that a place is of what holds it; where that is a tuple, the entry that the tuple is."""
+    (kind, root), (step, key) = place[0], place[-1]
+    if len(place) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(place) == 2):
+        return None
+    holder = held_at(place[:-1], call)
+    entries = getattr(holder, "__dict__", None) if step == "entry" else holder
+    if isinstance(entries, tuple):
+        return entry_at(place[:-1], call)
+    return (entries, key) if isinstance(entries, dict) and key in entries else None
+
+
+def held_at(place: Place, call: Call) -> Any:
+    """The object at a place, which begins at the subject or in the globals of a module; None for other beginnings."""
+    kind, root = place[0]
+    if kind == "root":
+        return found_at(place, call.roots[root]) if root in call.roots else None
+    module = sys.modules.get(root) if kind == "globals" else None
+    return None if module is None else found_at((("root", root), *place[1:]), vars(module))
+
+
+def entry_of_path(path: str, call: Call) -> Entries | None:
+    """The entry of an object's `__dict__` that a path such as `module.config.use_cache` names, itself or as a property.
+
+    A property keeps what it returns in an entry of its name behind an underscore.
+    """
+    try:
+        node = ast.parse(path, mode="eval").body
+        if not isinstance(node, ast.Attribute):
+            return None
+        entries = vars(value_at(node.value, call.roots))
+    except (SyntaxError, LookupError, AttributeError, TypeError, ValueError):
+        return None
+    key = next((key for key in (node.attr, f"_{node.attr}") if key in entries), None)
+    return None if key is None or not isinstance(entries, dict) else (entries, key)
+
+
+@contextmanager
+def changed_entry(entries: Any, key: Any, value: object) -> Iterator[None]:
+    """An entry of a dict or list with another value, until the block ends."""
+    before = entries[key]
+    entries[key] = value
+    try:
+        yield
+    finally:
+        entries[key] = before

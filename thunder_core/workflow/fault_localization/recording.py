@@ -1,0 +1,94 @@
+"""Recordings: the values of all names of a trace in one evaluation by eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
+from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate_one
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
+
+AT_THE_END = " at the end"
+
+
+@dataclass
+class Recording:
+    """The values of names when they are defined, of tensors behind each write: `x after 1 writes`, and of inputs when
+    all is done: `x at the end`.
+
+    `final` has the values of all names at the end, and `outputs` are what the trace returns.
+    """
+
+    values: Values = field(default_factory=dict)
+    final: Values = field(default_factory=dict)
+    outputs: tuple[Any, ...] = ()
+
+
+def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: bool = False) -> Recording:
+    """Evaluate a trace on copies of inputs, from these states of the random numbers, and record all values.
+
+    `in_double` evaluates it in float64. Raises what the calls raise.
+    """
+    values = own_inputs(inputs, trace)
+    if in_double:
+        values = converted_inputs(values, in_float64, trace)
+    values |= {name: in_float64(value) if in_double else value for name, value in trace.constants.items()}
+    call = call_in_double if in_double else call_target
+    recording, writes = Recording(), dict[str, int]()
+    keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
+    with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
+        states.restore()
+        for bsym in trace.bound_symbols:
+            result = evaluate_one(bsym, values, call)
+            for proxy, value in bindings(bsym.output, result):
+                values[proxy.name] = value
+            for proxy in bsym.defines:
+                recording.values[proxy.name] = _kept(values[proxy.name], keeps_copies)
+            for name in bsym.mutates:
+                writes[name] = writes.get(name, 0) + 1
+                recording.values[f"{name} after {writes[name]} writes"] = _kept(values[name], keeps_copies)
+    recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
+    recording.final = values
+    returned = replace_leaves(trace.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
+    recording.outputs = tuple(leaves(returned))
+    return recording
+
+
+def _kept(value: Any, as_copy: bool) -> Any:
+    return value.clone() if as_copy and isinstance(value, torch.Tensor) and value.layout is torch.strided else value
+
+
+@contextmanager
+def settings_kept(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
+    """Put the settings of PyTorch that bound symbols change back behind the block."""
+    restores = [setting.keep() for setting in settings_of(bsyms)]
+    try:
+        yield
+    finally:
+        for restore in restores:
+            restore()
+
+
+def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
+    """The values of a trace's inputs by their names."""
+    return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}
+
+
+def recorded_in_double(trace: Trace, inputs: Values, states: RandomStates) -> Recording | None:
+    """The recording of a trace in float64; None for one with an operation that takes no float64."""
+    try:
+        return record(trace, inputs, states, in_double=True)
+    except (RuntimeError, TypeError, ValueError):
+        return None

@@ -1,0 +1,112 @@
+"""Reproductions: a folder with a short script and its inputs, by which a fault shows without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from safetensors.torch import save_file
+
+from thunder_core.backend.claiming.executor import Executor, find_executor
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.evidence import Evidence
+from thunder_core.workflow.fault_localization.judgement import Deadline
+from thunder_core.workflow.fault_localization.reduction import program_of, reduced_program
+from thunder_core.workflow.validation.inside import Fault
+
+SCRIPT, INPUTS, FACTS = "reproduce.py", "inputs.safetensors", "fault.json"
+SECONDS = 120.0  # for making a program smaller
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The folder that reproduces a fault, and what it holds: how many operations, and whether they were reduced."""
+
+    folder: Path
+    operations: int
+    reproduces: bool
+    """Whether the executor is wrong there, too, when it compiles these operations alone."""
+
+
+def write_reproduction(
+    folder: Path, fault: Fault, evidence: Evidence, executors: Sequence[Executor], recipe: str = ""
+) -> Reproduction | None:
+    """Write the script and the inputs of a fault into a new folder; None where no script can hold its operations.
+
+    For a line of an executor, the program is made as short as the fault allows. Constants that have no text, such as
+    Python objects of the model, cannot be held. `recipe` is the name of one that has the executors, for those that are
+    found by no name of their own.
+    """
+    reduced = None
+    if fault.kind == "executor" and executors:
+        reduced = reduced_program(evidence.operations, evidence.values, executors, Deadline(SECONDS))
+    operations = evidence.operations if reduced is None else reduced.trace.bound_symbols
+    values = evidence.values if reduced is None else reduced.values
+    texts = [
+        text_of(kind, lines) for kind, lines in (("computation", operations), ("before", evidence.before)) if lines
+    ]
+    if any(text is None for text in texts):
+        return None
+    programs = [program_of(lines) for lines in (operations, evidence.before) if lines]
+    inputs = {proxy.name: values[proxy.name] for program in programs for proxy in program.inputs}
+    folder.mkdir(parents=True)
+    tensors = {name: value.detach() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    save_file({name: dense(value) for name, value in tensors.items()}, folder / INPUTS)
+    (folder / FACTS).write_text(fault.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    script = template().render(
+        fault=fault,
+        texts=texts,
+        kind="transform" if evidence.before else fault.kind,
+        strides={name: value.stride() for name, value in tensors.items()},
+        numbers={name: value for name, value in inputs.items() if not isinstance(value, torch.Tensor)},
+        parameters=[[proxy.name for proxy in program.inputs] for program in programs],
+        results=[[proxy.name for proxy in program.outputs] for program in programs],
+        executors=[one.name for one in executors],
+        recipe="" if all(map(has_name, executors)) else recipe,
+        file=INPUTS,
+    )
+    (folder / SCRIPT).write_text(script, encoding="utf-8")
+    return Reproduction(folder, len(operations), fault.kind != "executor" or reduced is not None)
+
+
+def has_name(executor: Executor) -> bool:
+    """Whether an executor is found by its name, in any process."""
+    try:
+        return find_executor(executor.name) is executor
+    except ThunderError:
+        return False
+
+
+def dense(value: torch.Tensor) -> torch.Tensor:
+    """A copy with memory of its own, laid out in order."""
+    return value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def text_of(name: str, bsyms: Iterable[BoundSymbol]) -> str | None:
+    """The text of a function that calls bound symbols; None where it refers to objects that have no text."""
+    trace = program_of([plain(bsym) for bsym in bsyms])
+    source = print_trace(Trace(name, trace.inputs, trace.bound_symbols, trace.output, "debug"), comments=False)
+    return None if source.constants else source.text.removeprefix("import torch\n").strip() + "\n"
+
+
+def plain(bsym: BoundSymbol) -> BoundSymbol:
+    """The bound symbol as eager PyTorch runs it, with nothing below it."""
+    return BoundSymbol(
+        bsym.symbol, bsym.args, bsym.kwargs, bsym.output, source=bsym.source, module=bsym.module, mutates=bsym.mutates
+    )
+
+
+def template() -> Any:
+    """The template of the script."""
+    loader = PackageLoader("thunder_core.workflow.fault_localization", "templates")
+    environment = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=select_autoescape(())
+    )
+    return environment.get_template("reproduce.py.j2")

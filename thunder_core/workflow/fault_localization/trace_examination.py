@@ -1,0 +1,239 @@
+"""An examination: the stages of a trace beside each other, and its claimed lines beside eager PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates, perturb
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors.tree import message_line
+from thunder_core.passes.autodiff.output_aliases import PART_VIEWS
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.claims import examine_claims
+from thunder_core.workflow.fault_localization.determinism import first_unsteady
+from thunder_core.workflow.fault_localization.judgement import OUT_OF_TIME, Deadline
+from thunder_core.workflow.fault_localization.lockstep import compute_the_same, has_large_values
+from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
+from thunder_core.workflow.fault_localization.raising import first_raising
+from thunder_core.workflow.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
+from thunder_core.workflow.fault_localization.stages import Evaluated, changes_dtypes, first_difference
+from thunder_core.workflow.models.memory.free_memory import free_memory
+from thunder_core.workflow.models.memory.release_memory import trim_memory
+from thunder_core.workflow.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
+
+FREED = "free after last use"
+NOT_ALONE = "it does not run line by line ({})"
+OUT_OF_MEMORY = "its values would not fit into the free memory"
+COPIES = 6  # of all values: of two stages, each in its own dtypes and in float64, which takes twice as much
+ROOM = 0.5  # of the free memory
+CHANGES_DTYPES = "it changes dtypes, so the results differ by rounding"
+
+
+@dataclass
+class Examination:
+    """An examination of one program on one input: what was found until now, and when it has to end."""
+
+    program: Program
+    deadline: Deadline
+    allowance: Allowance = ROUNDING
+    faults: list[Fault] = field(default_factory=list)
+    lines: list[CheckedLines] = field(default_factory=list)
+    not_compared: list[NotCompared] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
+    raises: bool = False
+    """Whether a line of the computation raises, so that nothing behind it can be looked at."""
+
+    def report(self) -> InsideReport:
+        """The findings, as plain data."""
+        return InsideReport(
+            lines=tuple(self.lines),
+            stages=tuple(self.stages),
+            faults=tuple(self.faults),
+            not_compared=tuple(self.not_compared),
+            seconds=self.deadline.passed,
+            budget=self.deadline.seconds,
+        )
+
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Take note of what could not be compared, since evaluating it alone raised an error."""
+        try:
+            yield
+        except Exception as error:  # of any operation that does not run by itself
+            said = message_line(error)
+            self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
+        finally:
+            trim_memory()
+
+    def has_room(self, trace: Trace) -> bool:
+        """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
+        tensors = [proxy for bsym in trace.bound_symbols for proxy in bsym.tensors]
+        device = tensors[0].device if tensors else torch.device("cpu")
+        free = free_memory(device)
+        fits = free is None or COPIES * sum(proxy.bytes for proxy in tensors) < ROOM * free
+        if not fits:
+            self.not_compared.append(NotCompared(what=f"steps of the {trace.name}", count=1, reason=OUT_OF_MEMORY))
+        return fits
+
+    def examine_computation(self, inputs: Values, states: RandomStates) -> None:
+        """Compare the stages of the computation with each other, and its claimed lines with eager PyTorch."""
+        stages = without_freed(self.program.traces("computation"))
+        self.examine_stages(stages, inputs, states)
+
+    def examine_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare the claimed lines of the last stage with eager PyTorch, and the stages before it with each other.
+
+        Where the last stage raises, the first one that does has the fault; where all do, it is noted that these do not
+        run line by line.
+        """
+        name = stages[0].name
+        with self.noting(f"lines of the {name}"):
+            self.examine_claimed(stages, inputs, states)
+        if self.raises:
+            return
+        with self.noting(f"steps of the {name}"):
+            self.compare_stages(stages[:-1], inputs, states)
+        with self.noting(f"a second run of the {name}"):
+            self.run_again(stages[-1], inputs, states)
+
+    def examine_claimed(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare the claimed lines of the last stage; raises what that and the first stage raise."""
+        *unclaimed, claimed = stages
+        try:
+            self.claims(claimed, unclaimed, inputs, states)
+        except Exception:
+            record(stages[0], inputs, states)
+            fault = first_raising(stages, inputs, states)
+            if fault is None:
+                raise
+            self.faults, self.raises = [*self.faults, fault], True
+
+    def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
+        """Run a claimed trace twice on the same inputs, which is to give the same bits."""
+        if self.deadline.is_over or self.faults:
+            return
+        if has_large_values(claimed) and compute_the_same(claimed, claimed, inputs, states):
+            return
+        if not self.has_room(claimed):
+            return
+        fault = first_unsteady(claimed, inputs, states)
+        self.faults += [] if fault is None else [fault]
+
+    def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare the claimed lines of a trace with eager PyTorch."""
+        findings = examine_claims(claimed, unclaimed_of(stages), inputs, states, self.deadline, self.allowance)
+        self.faults += findings.faults
+        self.lines += findings.lines
+        self.not_compared += findings.not_compared
+
+    def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+        """Compare each stage with the one before it, by the values of names."""
+        stages = self.unlike(stages, inputs, states)
+        if len(stages) < 2 or not self.has_room(stages[0]):
+            return
+        before = first_evaluated(stages[0], inputs, states)
+        for stage in stages[1:]:
+            if self.deadline.is_over:
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
+                continue
+            if is_same(before.trace, stage):
+                continue
+            recording = record(stage, inputs, states)
+            after = Evaluated(stage, recording, in_double(stage, inputs, states, before), before.perturbed)
+            if changes_dtypes(before.recording, recording):
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=CHANGES_DTYPES))
+            else:
+                self.stages.append(stage.made_by)
+                fault = first_difference(before, self.joined(after, states), self.allowance)
+                if fault is not None and not self.is_known(fault):
+                    self.faults.append(fault)
+            before = after
+
+    def unlike(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
+        """The first stage, and those that compute other bits than the one before them, where values take much memory.
+
+        The others are bit for bit what they were made from, so that they need no recording.
+        """
+        if not has_large_values(stages[0]):
+            return stages
+        kept = [stages[0]]
+        for before, stage in itertools.pairwise(stages):
+            if self.deadline.is_over:
+                self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
+            elif is_same(before, stage):
+                continue
+            elif compute_the_same(before, stage, inputs, states):
+                self.stages.append(stage.made_by)
+            else:
+                kept.append(stage)
+        return kept
+
+    def joined(self, evaluated: Evaluated, states: RandomStates) -> Evaluated:
+        """The evaluation of a computation without the views that it returned, with the results of its tail."""
+        tail = getattr(self.program.derivative, "tail", None)
+        if tail is None or evaluated.trace.made_by != PART_VIEWS:
+            return evaluated
+        outputs = record(tail, evaluated.recording.final, states).outputs
+
+        def exact() -> Recording | None:
+            body = evaluated.exact()
+            if body is None:
+                return None
+            return replace(body, outputs=record(tail, body.final, states, in_double=True).outputs)
+
+        return replace(evaluated, recording=replace(evaluated.recording, outputs=outputs), exact=exact)
+
+    def is_known(self, fault: Fault) -> bool:
+        """Whether an executor's line was found to be wrong already."""
+        return fault.kind == "executor" and any(one.kind == "executor" for one in self.faults)
+
+
+def in_double(stage: Trace, inputs: Values, states: RandomStates, before: Evaluated) -> Callable[[], Recording | None]:
+    """The function that evaluates a stage in float64, once, where the stage before it was."""
+
+    @cache
+    def exact() -> Recording | None:
+        return None if before.exact() is None else recorded_in_double(stage, inputs, states)
+
+    return exact
+
+
+def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evaluated:
+    """The first stage, evaluated in its own dtypes and in float64."""
+    plain = record(trace, inputs, states)
+    if not RandomStates.now(inputs).equal(states):
+        return Evaluated(trace, plain)  # the random numbers of another dtype are others
+
+    @cache
+    def perturbed() -> Recording | None:
+        return recorded_in_double(trace, converted_inputs(inputs, perturb, trace), states)
+
+    @cache
+    def exact() -> Recording | None:
+        return recorded_in_double(trace, inputs, states)
+
+    return Evaluated(trace, plain, exact, perturbed)
+
+
+def without_freed(traces: Sequence[Trace]) -> list[Trace]:
+    """The stages without the last, which only says when memory is given back."""
+    return [trace for trace in traces if trace.made_by != FREED]
+
+
+def unclaimed_of(stages: Sequence[Trace]) -> Trace:
+    """The latest stage of which no executor has claimed anything, or the first, whose unclaimed lines count then."""
+    unclaimed = (one for one in reversed(stages) if not any(bsym.executor for bsym in one.bound_symbols))
+    return next(unclaimed, stages[0])
+
+
+def is_same(before: Trace, after: Trace) -> bool:
+    """Whether a stage has the bound symbols of the one before."""
+    return before.bound_symbols == after.bound_symbols and before.output == after.output

@@ -1,0 +1,102 @@
+"""Traces that exist in this process: of a model that is compiled for the purpose, or of anything that was called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.compilation.compiler import last_program, specializations_of
+from thunder_core.foundation.options.generation_lengths import Prompts
+from thunder_core.tracing.ir.listing import Listing
+from thunder_core.workflow.artifact.format.constants import Keeper
+from thunder_core.workflow.artifact.format.printed import PrintedStage, printed_stages, with_constants
+from thunder_core.workflow.artifact.write import name_of
+from thunder_core.workflow.inspect.subject import GRAD, InspectedStage, Subject
+from thunder_core.workflow.models.inputs.prompts import require_generation
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.generation.generation_calls import STEPS, inputs_of
+from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.samples import sequence_length
+from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.session import open_model
+from thunder_core.workflow.validation.generation import generated
+
+NOTHING: Mapping[str, object] = {}
+NO_SIZES: Mapping[str, int] = {}
+SMALL = 256  # elements of a tensor that is written out as a literal
+
+
+def traced_model(request: Request) -> Subject:
+    """The traces of a model by a recipe: loaded, compiled and called once on seeded inputs; nothing is written.
+
+    For training, a step is called, so that there is a backward. For generation it is `generate` that is called, and the
+    traces are those of the last token: of the prompt, where it has to give a single one.
+
+    Raises what `thunder optimize` raises for the same request until it has traced.
+    """
+    prepared = prepare(request)
+    if request.generates:
+        return traced_generation(prepared, request)
+    size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq))
+    session = open_model(prepared, Purpose(request.train))
+    with session.ready():
+        session.call(session.inputs(size))
+    subject = traced(session.compiled, source=session.loaded.source, drawn={**size.stated, "seed": session.seed})
+    return replace(subject, train=request.train)
+
+
+def traced_generation(prepared: Prepared, request: Request) -> Subject:
+    """The traces of the last token that `generate` of a model gives; a single prompt unless a batch is named."""
+    lengths = lengths_of(prepared.loading.config, request)
+    session = open_model(prepared, Purpose())
+    require_generation(session.loaded)
+    prompts = inputs_of(session, Prompts(request.batch or 1, lengths.prompt_length), session.seed)
+    with session.ready(), quiet_transformers():
+        generated(session.compiled, prompts, min(STEPS, lengths.new_tokens))
+    return traced(session.compiled, source=session.loaded.source)
+
+
+def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
+    """The traces of the latest call of what `jit` or `compile` returned; `WrongInputs` before the first."""
+    subject = specializations_of(compiled).subject
+    program = last_program(compiled)
+    if program.derivative is not None:
+        program.derivative.complete()
+    printed = list(printed_stages(program, 0))
+    keeper = Keeper(subject)
+    keeper.prepare([value for stage in printed for value in stage.named.values()])
+    stages = tuple(_stage(stage, keeper) for stage in printed)
+    return Subject(
+        name_of(subject),
+        0,
+        stages,
+        source,
+        drawn=drawn,
+        tensors=literals_of(keeper.tensors),
+        grad=GRAD in program.guards,
+        recorded=program.recorded,
+        constraints=program.constraints,
+    )
+
+
+def _stage(printed: PrintedStage, keeper: Keeper) -> InspectedStage:
+    return InspectedStage(with_constants(printed, keeper, strict=False), _given(printed.listing))
+
+
+def _given(listing: Listing) -> Callable[[], Listing]:
+    return lambda: listing
+
+
+def literals_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """The small tensors as Python expressions."""
+    return {
+        name: f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}, device={str(tensor.device)!r})"
+        for name, tensor in tensors.items()
+        if tensor.numel() <= SMALL and bool(torch.isfinite(tensor).all())
+    }

@@ -1,0 +1,268 @@
+"""A trace as a Python file that runs: constants resolved, inputs fetched from the model, outputs printed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.tracing.ir.layout import INDENT, import_line, layout
+from thunder_core.tracing.ir.listing import Listing
+from thunder_core.workflow.artifact.format.manifest import ConstantFacts
+from thunder_core.workflow.inspect.subject import InspectedStage, Subject
+
+ROOTS = frozenset({"module", "args", "kwargs"})
+REPLAY = "thunder_core.workflow.artifact.replay"
+ARTIFACT = "ARTIFACT"
+GIVEN = "given"  # the list that a region takes
+SAVED = "saved"  # the list that a backward takes and empties
+BEHIND_FORWARD = ("tail", "backward")
+
+
+def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level: str = "torch") -> str:
+    """The text of a Python file that defines a trace's function and, when it is run, calls it as the model would.
+
+    `listing` may be a part of the stage, which is then defined and not called. Raises `CannotReplay` where a constant
+    is only to be had from an artifact and there is none.
+    """
+    head = [f"# {stage.title}, of {subject.name}", "# Run this file, or import the function and call it yourself."]
+    whole = listing.lines == stage.read().lines
+    main = list(main_block(subject, stage, listing)) if whole else []
+    text = layout(listing, level=level, head=head, preamble=list(preamble(subject, stage, listing)))
+    block = ["", "", 'if __name__ == "__main__":', *(INDENT + line if line else "" for line in main)] if main else []
+    return "\n".join([text.rstrip("\n"), *block, ""])
+
+
+# ---- constants ------------------------------------------------------------------------------------------------
+
+
+def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+    """The lines that give the trace's constants their names."""
+    facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
+    lines = [line for name, kept in facts.items() for line in RESOLVED[kept.kind](subject, stage, name, kept)]
+    imports = {line for line in lines if line.startswith(("import ", "from "))}
+    yield from sorted(imports.difference(map(import_line, listing.imports)))
+    if subject.folder is not None:
+        yield ""
+        yield f"{ARTIFACT} = {str(subject.folder)!r}"
+    yield from (["", *(line for line in lines if line not in imports)] if len(lines) > len(imports) else [])
+    yield from regions(listing)
+
+
+def regions(listing: Listing) -> Iterator[str]:
+    """Functions for the regions that a trace calls: the lines of the program that their machine code stands for."""
+    first = {line.symbol: line for line in reversed(listing.lines) if line.parts and line.symbol in listing.constants}
+    for name, line in first.items():
+        results, names = ", ".join(value.name for value in line.makes), ", ".join(line.reads)
+        listed = f"{name}([" in line.text  # it takes a list, which is written in the call; elsewhere it has a name
+        yield from ("", "", f"def {name}({GIVEN if listed else names}):")
+        yield from ([f"{INDENT}[{names}] = {GIVEN}"] if listed else [])
+        yield from (INDENT + part.text for part in line.parts)
+        yield f"{INDENT}return {results}"
+
+
+def is_used(name: str, listing: Listing) -> bool:
+    """Whether a constant's name stands in the text of a line, at any level."""
+    texts = (part.text for line in listing.lines for part in (line, *line.parts))
+    return name in listing.returns or any(name in text for text in texts)
+
+
+def _literal(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+    return ["import torch", f"{name} = {facts.text}"]
+
+
+def _import(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+    module, _, qualname = facts.text.partition(":")
+    return [f"import {module}", f"{name} = {module}.{qualname}".rstrip(".")]
+
+
+def _tensor(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+    if subject.folder is not None:
+        return _from_artifact(subject, stage, name)
+    if facts.text not in subject.tensors:
+        raise CannotReplay(
+            f"the trace contains the tensor `{name}`, which is too large for a Python file",
+            fix="save an artifact with `thunder optimize` and inspect it: the file then reads the tensor from there",
+        )
+    return ["import torch", f"{name} = {subject.tensors[facts.text]}"]
+
+
+def _way(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+    return [f"{name} = None  # {facts.text} of the model, set below"]
+
+
+def _lost(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+    raise CannotReplay(
+        f"the trace refers to `{name}` ({facts.text}), which has no name in another process",
+        fix="inspect the stage that runs, or define the object at the top level of an importable module",
+    )
+
+
+def _region(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
+    return []  # `regions` defines it, as lines that a person can read and change
+
+
+def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[str]:
+    place = f"{ARTIFACT}, {subject.program}, {stage.facts.trace!r}, {stage.facts.number}, {name!r}"
+    return [f"from {REPLAY} import constant_of", f"{name} = constant_of({place})"]
+
+
+RESOLVED = {
+    "literal": _literal,
+    "import": _import,
+    "tensor": _tensor,
+    "way": _way,
+    "lost": _lost,
+    "region": _region,
+}
+
+
+# ---- running --------------------------------------------------------------------------------------------------
+
+
+def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+    """The block that runs when the file does."""
+    problem = obstacle(subject, listing)
+    if problem:
+        yield f"raise SystemExit({problem!r})"
+        return
+    yield "import torch"
+    yield from model_and_inputs(subject)
+    ways = [name for name, kept in stage.facts.constants.items() if kept.kind == "way" and name in listing.constants]
+    if ways:
+        yield f"from {REPLAY} import follow"
+        yield ""
+    for name in ways:
+        yield f"{name} = follow(module, {stage.facts.constants[name].steps!r})"
+    yield from CALLS[listing.name](subject, stage, listing)
+
+
+def obstacle(subject: Subject, listing: Listing) -> str:
+    """The reason why a trace cannot be called from a file of its own; empty where it can."""
+    if not subject.source:
+        return "the origin of the model is not known: import the function and call it yourself"
+    if not subject.example and not subject.drawn:
+        return "there are no example inputs: import the function and call it yourself"
+    if listing.name in BEHIND_FORWARD and subject.folder is None:
+        return f"a {listing.name} takes what the computation returns: import both functions and call them yourself"
+    origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
+    hard = [origin for origin in origins if not is_expression(origin)]
+    return f"these values cannot be reached from the model and its inputs: {', '.join(hard)}" if hard else ""
+
+
+def is_expression(origin: str) -> bool:
+    """Whether an origin is a Python expression over the model and its arguments."""
+    try:
+        tree = ast.parse(origin, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= ROOTS and bool(origin)
+
+
+def model_and_inputs(subject: Subject) -> Iterator[str]:
+    """The lines that make `module`, `args` and `kwargs`."""
+    drawn = "" if subject.example else ", example_inputs"
+    if drawn:
+        yield "from thunder_core.workflow.models.inputs.inputs import example_inputs"
+    yield "from thunder_core.workflow.models.loading.load import rebuild_model"
+    if not drawn:
+        yield f"from {REPLAY} import example_of"
+    yield ""
+    first, *rest = literal_lines(subject.source)
+    yield from (f"source = {first}", *rest)
+    yield f"loaded = rebuild_model(source{', '.join(['', *options_of(subject)])})"
+    sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
+    labels = ", labels=True" if subject.train else ""
+    inputs = f"example_inputs(loaded, {sizes}{labels})" if drawn else f"example_of({ARTIFACT})"
+    yield f"module, args, kwargs = loaded.model, (), {inputs}"
+
+
+def options_of(subject: Subject) -> Iterator[str]:
+    """The keyword arguments with which a subject's model is rebuilt."""
+    if subject.train:
+        yield "train=True"
+    if subject.has_code:
+        yield "trust_remote_code=True"
+
+
+def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator[str]:
+    """Plain data as a Python literal, an entry a line."""
+    yield "{"
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            first, *rest = literal_lines(item, indent)
+            yield f"{indent}{key!r}: {first}"
+            yield from (f"{indent}{line}" for line in rest[:-1])
+            yield f"{indent}{rest[-1]},"
+        else:
+            yield f"{indent}{key!r}: {item!r},"
+    yield "}"
+
+
+def _call_computation(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+    yield "with torch.no_grad():"
+    yield f"{INDENT}outputs = computation("
+    yield from (f"{INDENT}{INDENT}{value.origin}," for value in listing.inputs)
+    yield f"{INDENT})"
+    yield from _print_outputs(returned(listing))
+
+
+def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+    """A tail and a backward take what the computation returns."""
+    yield f"from {REPLAY} import given_to"
+    yield ""
+    place = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
+    yield f"given = given_to({place}, module, args, kwargs)"
+    yield "with torch.no_grad():"
+    packed = [value.name for value in listing.inputs] == [SAVED]
+    yield f"{INDENT}outputs = {listing.name}({'given' if packed else '*given'})"
+    told = {value.name: value.origin for value in listing.results}
+    yield from _print_outputs([told.get(name) or name for name in returned(listing)])
+
+
+def _print_outputs(names: Sequence[str]) -> Iterator[str]:
+    yield f"names = {tuple(names)!r}"
+    yield "for name, output in zip(names, outputs, strict=True):"
+    yield f"{INDENT}if output is None:"
+    yield f"{INDENT}{INDENT}continue"
+    yield f'{INDENT}first = ", ".join(f"{{value:.6g}}" for value in output.flatten()[:4].tolist())'
+    yield f'{INDENT}total = f"sum {{output.sum().item():.6g}}"'
+    yield f'{INDENT}print(f"{{name}}: {{output.dtype}} {{list(output.shape)}}, {{total}}, first {{first}}")'
+
+
+def returned(listing: Listing) -> list[str]:
+    """The names at each place of what a trace returns."""
+    tree = ast.parse(listing.returns, mode="eval").body
+    return [ast.unparse(one) for one in tree.elts] if isinstance(tree, ast.Tuple) else []
+
+
+def _call_prologue(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+    yield f"with torch.set_grad_enabled({subject.grad}):"
+    yield f"{INDENT}inputs, outside = prologue(module, args, kwargs)"
+    yield 'print(f"every guard holds; the computation gets {len(inputs)} tensors, the epilogue {len(outside)} objects")'
+
+
+def _call_epilogue(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
+    if subject.folder is not None:
+        yield f"from {REPLAY} import program_of"
+        yield ""
+        yield f"program = program_of({ARTIFACT}, {subject.program}, module)"
+    else:
+        yield "import thunder_core as thunder"
+        yield ""
+        yield "compiled = thunder.jit(module)"
+    yield f"with torch.set_grad_enabled({subject.grad}):"
+    if subject.folder is None:
+        yield f"{INDENT}compiled(*args, **kwargs)"
+        yield f"{INDENT}program = thunder.last_program(compiled)"
+    yield f"{INDENT}inputs, outside = program.prepare(module, args, kwargs)"
+    yield f"{INDENT}print(type(epilogue(*outside, *program.compute(inputs))))"
+
+
+CALLS = {
+    "prologue": _call_prologue,
+    "computation": _call_computation,
+    "tail": _call_behind_forward,
+    "backward": _call_behind_forward,
+    "epilogue": _call_epilogue,
+}

@@ -1,0 +1,162 @@
+"""Parts of a listing: the statements of a module, and those that a pattern matches."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from thunder_core.foundation.errors import BadOption, NoSuchTrace
+from thunder_core.tracing.ir.layout import at_level, place, told
+from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
+from thunder_core.workflow.inspect.regions import Belongs, EarlierStages, all_held, held_by, is_within, opened
+
+NO_STAGES = EarlierStages()
+
+
+@dataclass(frozen=True)
+class StatementMatch:
+    """A statement that a pattern matches: its number in the trace (from 1), its text, and whose it is.
+
+    A statement that runs as part of another has that one's number, `inside` says what holds it, and `stage` where it
+    was a call of its own.
+    """
+
+    number: int
+    text: str
+    told: str
+    module: str
+    place: str
+    inside: str = ""
+    stage: str = ""
+
+
+def matches(
+    listing: Listing, pattern: str, level: str = "torch", earlier: EarlierStages = NO_STAGES
+) -> Iterator[StatementMatch]:
+    """The statements in whose text, metadata, module or user's line the pattern is found; `BadOption` for a bad one.
+
+    Statements that others hold are searched too; in one of the earlier stages they stood by themselves.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise BadOption(
+            f"--grep {pattern!r} is not a regular expression: {error}", fix="escape special characters"
+        ) from error
+    for number, statement in enumerate(listing.lines, start=1):
+        yield from matching(
+            statement, expression, level, StatementMatch(number, "", "", statement.module, place(statement))
+        )
+        for held in held_by(statement, number):
+            empty = StatementMatch(number, "", "", held.statement.module, place(held.statement), held.inside)
+            for match in matching(held.statement, expression, level, empty):
+                own = earlier.stage_of(held.statement)
+                yield replace(match, stage=own.short if own else "")
+
+
+def matching(
+    statement: Statement, pattern: re.Pattern[str], level: str, match: StatementMatch
+) -> Iterator[StatementMatch]:
+    """The match of each of the statements that one consists of at a level in which the pattern is found."""
+    claimed = any(part.file for part in statement.parts)
+    for part in (statement,) if claimed else at_level(statement, level):
+        about = () if statement.symbol == DELETE else (match.place, part.derives or statement.derives)
+        if any(pattern.search(text) for text in (part.text, told(part), match.module, *about)):
+            yield replace(match, text=part.text, told=told(part))
+
+
+def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:
+    """The statements of a module and those below it, as a function of what goes in that returns what comes out.
+
+    Those that a region holds with some of other modules are shown one by one. `layers.0` stands for `model.layers.0`
+    where no module is called `layers.0` itself. Raises `NoSuchTrace`, which names the last of the earlier stages in
+    which there are such statements.
+    """
+    belongs = belonging_to(module, modules(listing))
+    shown = opened(listing, belongs)
+    if not shown.lines:
+        raise gone_module(listing, module, earlier) or no_such_module(listing, stripped(module))
+    inputs, results = boundary(listing, shown.lines)
+    names = ", ".join(value.name for value in results)
+    returns = f"({names},)" if len(results) == 1 else f"({names})"
+    return replace(shown, inputs=inputs, results=results, returns=returns)
+
+
+def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
+    """Select the paths of a module and of what is below it; where none is, all that have such a part."""
+    wanted = stripped(module)
+    if any(is_within(path, wanted) for path in paths):
+        return lambda path: is_within(path, wanted)
+    return lambda path: f".{wanted}." in f".{path}."
+
+
+def stripped(module: str) -> str:
+    """A module's path as statements have it, without `module.` in front."""
+    return module.removeprefix("module.").strip(".")
+
+
+def modules(listing: Listing) -> list[str]:
+    """The paths of the modules that statements belong to, those that others hold too."""
+    statements = (*listing.lines, *(held.statement for held in all_held(listing)))
+    return sorted({statement.module for statement in statements if statement.module})
+
+
+def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """The inputs of some bound symbols that come from elsewhere, and their outputs that are read elsewhere.
+
+    They may be some that a statement of the listing holds: what the others in there read and make counts too.
+    """
+    every = list(spelled_out(listing))
+    values = {value.name: value for statement in (*listing.lines, *every) for value in statement.makes}
+    values |= {value.name: value for value in listing.inputs}
+    outputs = {value.name for statement in statements for value in statement.makes}
+    inside = {
+        part.text
+        for statement in statements
+        for part in (statement, *(held.statement for held in held_by(statement, 0)))
+    }
+    read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
+    read_outside = {
+        name
+        for statement in every
+        if statement.text not in inside and statement.symbol != DELETE
+        for name in statement.reads
+    }
+    read_outside |= {value.name for value in listing.results}
+    inputs = tuple(values.get(name, Value(name)) for name in dict.fromkeys(read) if name not in outputs)
+    results = tuple(values[name] for name in values if name in outputs and name in read_outside)
+    return inputs, results
+
+
+def spelled_out(listing: Listing) -> Iterator[Statement]:
+    """The statements of a listing, those that one holds in its place, without the lists that such a one takes."""
+    holding = [statement for statement in listing.lines if any(held_by(statement, 0))]
+    names_read = {name for statement in holding for name in statement.reads}
+    for statement in listing.lines:
+        if statement.symbol == LIST and any(value.name in names_read for value in statement.makes):
+            continue
+        yield from [held.statement for held in held_by(statement, 0)] or [statement]
+
+
+def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
+    """The error for a module whose statements an earlier stage has; None where none has."""
+    for stage in reversed(earlier.stages):
+        paths = modules(stage.read())
+        if any(map(belonging_to(module, paths), paths)):
+            return NoSuchTrace(
+                f"the {listing.name} trace has no line of {stripped(module)!r} at this stage",
+                fix=f"use --stage {stage.facts.number} ({stage.made_by}), the last stage with such lines",
+            )
+    return None
+
+
+def no_such_module(listing: Listing, wanted: str) -> NoSuchTrace:
+    """The error for a module that has no statement, naming the nearest that have."""
+    paths = modules(listing)
+    near = difflib.get_close_matches(wanted, paths, n=3, cutoff=0.4) or paths[:3]
+    return NoSuchTrace(
+        f"no line of the {listing.name} trace belongs to a module {wanted!r}",
+        fix=f"name a module's path, for example: {', '.join(near)}" if near else "this trace names no modules",
+    )

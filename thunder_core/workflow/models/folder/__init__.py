@@ -1,0 +1,1 @@
+"""Models as they lie on disk or on the Hub."""

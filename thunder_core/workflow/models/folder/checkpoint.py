@@ -1,0 +1,126 @@
+"""The weights of a folder: which files hold them, and whether each is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from thunder_core.foundation.errors import BadModelFolder
+from thunder_core.workflow.models.folder.folder import read_json
+from thunder_core.workflow.models.folder.foreign_formats import (
+    INDEX,
+    PICKLED,
+    SINGLE,
+    has_weights,
+    refuse_other_kinds,
+)
+
+LFS_POINTER = b"version https://git-lfs"
+AGAIN = "fetch the file again"
+MOST_HEADER = 100_000_000  # bytes, as the safetensors library has it
+
+
+def checkpoint_files(folder: Path) -> tuple[Path, ...]:
+    """The files that hold a folder's weights, each found to be whole; raises `BadModelFolder`."""
+    refuse_other_kinds(folder)
+    if (folder / SINGLE).is_file():
+        check_file(folder / SINGLE)
+        return (folder / SINGLE,)
+    if (folder / INDEX).is_file():
+        return check_shards(folder, shards_of(folder / INDEX))
+    if any((folder / name).is_file() for name in PICKLED):
+        raise BadModelFolder(
+            f"{folder} has its weights as a Python pickle (pytorch_model.bin), which can run code when it is read",
+            fix="if you trust the file, convert it: `AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)` "
+            "writes safetensors (use the Auto class of the model's task)",
+        )
+    raise BadModelFolder(
+        f"{folder} has no weights: neither {SINGLE} nor {INDEX}",
+        fix="add the weights, or use --random-weights to build the model from its config alone",
+    )
+
+
+def require_checkpoint(folder: Path, *, config_is_enough: bool = False) -> None:
+    """Raise `BadModelFolder` for weights that are damaged, or missing; a config alone may be enough."""
+    if not config_is_enough or has_weights(folder):
+        checkpoint_files(folder)
+    else:
+        refuse_other_kinds(folder)
+
+
+def shards_of(index: Path) -> dict[str, set[str]]:
+    """The shards that an index names, with the weights that each should hold; raises `BadModelFolder`."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, Mapping) or not weight_map:
+        raise BadModelFolder(f"{index} has no weight_map with the file of each weight", fix=AGAIN)
+    shards: dict[str, set[str]] = {}
+    for weight, shard in weight_map.items():
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise BadModelFolder(f"{index} names {shard!r}, which is not a file in the same folder", fix=AGAIN)
+        shards.setdefault(shard, set()).add(weight)
+    return shards
+
+
+def check_shards(folder: Path, shards: Mapping[str, set[str]]) -> tuple[Path, ...]:
+    """The shards as files; raises `BadModelFolder` where one is missing, damaged or lacks a weight."""
+    missing = [shard for shard in sorted(shards) if not (folder / shard).is_file()]
+    if missing:
+        raise BadModelFolder(
+            f"{folder} lacks {len(missing)} of the {len(shards)} shards that {INDEX} names: {', '.join(missing[:3])}",
+            fix="download the missing files",
+        )
+    for shard, weights in sorted(shards.items()):
+        lacking = sorted(weights - check_file(folder / shard))
+        if lacking:
+            raise BadModelFolder(
+                f"{folder / shard} lacks {len(lacking)} weights that {INDEX} lists for it, such as {lacking[0]}",
+                fix="download the shards and the index again, all from the same version of the model",
+            )
+    return tuple(folder / shard for shard in sorted(shards))
+
+
+def check_file(path: Path) -> set[str]:
+    """The names of the weights in a safetensors file, of which only the header is read; raises `BadModelFolder`."""
+    try:
+        with safe_open(path, framework="numpy") as opened:  # another framework would be imported for it
+            return set(opened.keys())
+    except SafetensorError as error:
+        raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=AGAIN) from error
+    except OSError as error:
+        raise BadModelFolder(f"{path} cannot be read: {error}", fix="check the permissions of the file") from error
+
+
+def diagnose(path: Path) -> str | None:
+    """The fault of a safetensors file that cannot be opened, in words, where its header tells."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(len(LFS_POINTER))
+        if start == LFS_POINTER:
+            return "is a Git LFS pointer, not the weights: `git lfs pull` downloads them"
+        header_size = int.from_bytes(start[:8], "little")
+        if size < 8:
+            return f"is truncated: it has {size} bytes, less than a safetensors header"
+        if header_size > size - 8:
+            return f"is truncated or not a safetensors file: the file has {size} bytes, its header {header_size}"
+        if header_size > MOST_HEADER:
+            return f"is not a safetensors file: its header should have {header_size} bytes"
+        file.seek(8)
+        needed = _bytes_needed(file.read(header_size))
+    if needed is None:
+        return "is not a safetensors file: its header is not JSON"
+    expected = 8 + header_size + needed
+    return None if expected <= size else f"is truncated: it has {size} bytes of {expected}"
+
+
+def _bytes_needed(header: bytes) -> int | None:
+    """The bytes of data that a safetensors header speaks of, or None where it is not one."""
+    try:
+        entries = json.loads(header)
+        ends = (entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")
+        needed: int = max(ends, default=0)
+        return needed if 0 <= needed < 1 << 63 else None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None

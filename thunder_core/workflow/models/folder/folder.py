@@ -1,0 +1,62 @@
+"""The files of a model's folder that are JSON, read without PyTorch."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from thunder_core.foundation.errors import BadModelFolder
+
+CONFIG_FILE = "config.json"
+MOST = 256 << 20  # bytes of a file; the index of the largest models has some tens of millions
+CODE_NAMES = ("attn_implementation", "experts_implementation")  # keys that may name code of the hub
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from the model's folder; raises `BadModelFolder`."""
+    try:
+        require_plain(path)
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadModelFolder(
+            f"{path.parent} has no {path.name}",
+            fix="name a folder in Hugging Face layout, as written by `model.save_pretrained(FOLDER)`",
+        ) from None
+    except OSError as error:
+        raise BadModelFolder(
+            f"{path} cannot be read: {error.strerror}", fix="check the permissions of the file"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BadModelFolder(f"{path} is not JSON: {error}", fix="download the file again, or correct it") from error
+    if not isinstance(content, dict):
+        raise BadModelFolder(f"{path} is not a JSON object", fix="download the file again, or correct it")
+    return content
+
+
+def require_plain(path: Path) -> None:
+    """Raise `BadModelFolder` for a pipe or a device, which might never end, and for a file that is too large."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise BadModelFolder(f"{path} is not a regular file", fix="download the file again")
+    if found.st_size > MOST:
+        raise BadModelFolder(f"{path} has {found.st_size} bytes, too many for a config", fix="download the file again")
+
+
+def code_of_the_hub(config: Mapping[str, Any]) -> str | None:
+    """The part of a config, at any depth, that names code which transformers would fetch and run; None for none."""
+    open_values: list[Any] = [config]
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, Mapping):
+            named = [one for key, one in value.items() if str(key).endswith(CODE_NAMES)]
+            open_values += value.values()
+            for one in named:
+                texts = one.values() if isinstance(one, Mapping) else (one,)
+                if found := next((text for text in texts if isinstance(text, str) and "/" in text), None):
+                    return found
+        elif isinstance(value, list):
+            open_values += value
+    return None

@@ -1,0 +1,170 @@
+"""The origin of a model: a sample, a folder or the hub; said so that the same model can be had on another day."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from thunder_core.foundation.errors import BadOption, ModelNotFound, WrongInputs
+from thunder_core.workflow.models.folder.folder import CONFIG_FILE
+from thunder_core.workflow.models.folder.foreign_formats import held_by_file, is_artifact
+from thunder_core.workflow.models.folder.hub import HubModel, find_on_hub, is_cached, is_hub_name
+from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
+
+MISTYPED = 0.75  # the similarity of a name to that of a folder, from which on the hub is not asked for it
+
+
+@dataclass(frozen=True)
+class FolderOrigin:
+    """A model's folder, and the hub's name and commit where the folder is of the hub's cache."""
+
+    folder: Path
+    hub: HubModel | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The origin as plain data."""
+        if self.hub is None:
+            return {"kind": "folder", "path": str(self.folder)}
+        return {"kind": "hub", "name": self.hub.name, "commit": self.hub.commit}
+
+
+@dataclass(frozen=True)
+class SampleOrigin:
+    """A recipe's own small model."""
+
+    sample: SampleModel
+
+    def as_dict(self) -> dict[str, object]:
+        """The origin as plain data."""
+        return {"kind": "sample", "architecture": self.sample.architecture, "config": dict(self.sample.config)}
+
+
+def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
+    """The origin that a request names; raises `ModelNotFound`, or `BadOption` where it does not name exactly one."""
+    if request.sample is not None and request.model is None:
+        return SampleOrigin(request.sample)
+    if request.model is None or request.sample is not None:
+        raise BadOption("MODEL and a sample exclude each other", fix="name a folder or a Hub model, or leave out MODEL")
+    return find_folder(request.model, request.revision)
+
+
+def find_folder(name: str, revision: str | None) -> FolderOrigin:
+    """The folder of that name or, where there is none, the hub's model; raises `ModelNotFound`."""
+    origin = local_origin(name, revision)
+    if origin is not None:
+        return origin
+    hub = find_on_hub(name, revision)
+    return FolderOrigin(hub.folder, hub)
+
+
+def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
+    """The folder of that name; None where it can only be a hub name, `ModelNotFound` where it cannot be that either.
+
+    A name that is a path of this machine but for its end, or nearly one, is taken for a mistyped path, unless the hub's
+    cache has it or a revision is asked for: the hub is not asked about it.
+    """
+    path = Path(name).expanduser()
+    if _exists(path):
+        require_folder(path)
+        return FolderOrigin(path.resolve())
+    near = similar_paths(path)
+    meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
+    if not is_hub_name(name):
+        raise ModelNotFound(
+            f"there is no folder {name!r}, and this is not a valid Hub name either",
+            fix=meant.rstrip() or "name a folder that exists",
+        )
+    if revision is None and is_mistyped(path, near) and not is_cached(name):
+        raise ModelNotFound(
+            f"there is no folder {name!r}",
+            fix=f"{meant}to use the Hub model of this name, download it first: `hf download {name}`",
+        )
+    return None
+
+
+def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
+    """Whether a path that is not there leads into a folder which is, or looks much like that of a model or artifact."""
+    if path.parent != Path() and path.parent.is_dir():
+        return True
+    near = [one for one in near if similarity(one, path) >= MISTYPED]
+    return any((one / CONFIG_FILE).is_file() or is_artifact(one) for one in near)
+
+
+def require_folder(path: Path) -> None:
+    """Raise `ModelNotFound` unless the path is a folder whose files can be listed."""
+    if not path.is_dir():
+        held = held_by_file(path)
+        raise ModelNotFound(
+            f"{path} is a file{f' with {held}' if held else ''}, but a model is a folder in Hugging Face layout",
+            fix="name the folder of the original weights, as written by `model.save_pretrained(FOLDER)`"
+            if held
+            else f"try the folder of the file: {path.parent}",
+        )
+    if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise _unreadable(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except PermissionError as error:
+        raise _unreadable(path) from error
+    except OSError:
+        return False
+    return True
+
+
+def _unreadable(path: Path) -> ModelNotFound:
+    return ModelNotFound(f"{path} cannot be read: permission denied", fix="check the permissions of the folder")
+
+
+def request_of(source: Mapping[str, object]) -> ModelRequest:
+    """The request that gives the model of a `LoadedModel.source` once more; `WrongInputs` for what is none."""
+    try:
+        return _request_of(source)
+    except (LookupError, ValueError, TypeError) as error:
+        raise WrongInputs(
+            f"the record of the model's origin is not valid: {type(error).__name__}: {error}",
+            fix="pass the model: thunder_core.load(folder, model)",
+        ) from error
+
+
+def _request_of(source: Mapping[str, object]) -> ModelRequest:
+    kind = source["kind"]
+    return ModelRequest(
+        model=None if kind == "sample" else _text(source["path" if kind == "folder" else "name"]),
+        sample=_sample(source) if kind == "sample" else None,
+        revision=None if source.get("commit") is None else _text(source["commit"]),
+        task=_text(source["task"]),
+        dtype=_text(source["dtype"]),
+        device=_text(source["device"]),
+        random_weights=bool(source["random_weights"]),
+        allow_random_weights=_texts(source.get("allow_random_weights", ())),
+        allow_unused_weights=_texts(source.get("allow_unused_weights", ())),
+        outputs=None if source.get("outputs") is None else _text(source["outputs"]),
+        seed=int(cast("int", source["seed"])),
+        trust_remote_code=bool(source["trust_remote_code"]),
+    )
+
+
+def _sample(source: Mapping[str, object]) -> SampleModel:
+    config = source["config"]
+    if not isinstance(config, Mapping):
+        raise TypeError("the config of a sample must have its arguments")
+    return SampleModel(_text(source["architecture"]), config)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"a {type(value).__name__} stands where a list should")
+    return tuple(map(_text, value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} is used instead of a string")
+    return value

@@ -1,0 +1,37 @@
+"""Folders whose paths are nearest to one that does not exist, for who mistyped it."""
+
+from __future__ import annotations
+
+import difflib
+from itertools import islice
+from pathlib import Path
+
+from thunder_core.foundation.plugins import nearest
+
+MOST = 10_000  # folders that are compared
+SHOWN = 3
+
+
+def similar_paths(path: Path) -> list[Path]:
+    """Up to three folders whose paths look like that of a folder which is not there, in any part of the path."""
+    root, *parts = path.parts if path.is_absolute() else (".", *path.parts)
+    found = [Path(root)]
+    for part in parts:
+        found = [inner for folder in found for inner in _alike(folder, part)]
+    return found[:SHOWN] if found != [Path(root)] else []
+
+
+def similarity(one: Path, other: Path) -> float:
+    """The similarity of two paths, from 0 to 1."""
+    return difflib.SequenceMatcher(None, str(one).lower(), str(other).lower()).ratio()
+
+
+def _alike(folder: Path, name: str) -> list[Path]:
+    """The folder in a folder that has a name, or those whose names look like it."""
+    if (folder / name).is_dir():
+        return [folder / name]
+    try:
+        inner = [path.name for path in islice(folder.iterdir(), MOST) if path.is_dir()]
+    except OSError:
+        return []
+    return [folder / near for near in nearest(name, inner)]

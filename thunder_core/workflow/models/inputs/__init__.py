@@ -1,0 +1,1 @@
+"""Inputs of a model: random ones, texts, datasets, prompts."""

@@ -1,0 +1,260 @@
+"""Batches of real samples as a model takes them: named as its forward names them, padded, and of its dtype."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+
+from thunder_core.foundation.errors import BadData
+from thunder_core.workflow.models.inputs.dataset import Dataset, Row
+from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
+from thunder_core.workflow.models.inputs.inputs import modalities, takes_decoder_inputs
+from thunder_core.workflow.models.inputs.labels import IGNORED, next_tokens
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.inputs.sequence import longest_sequence
+from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
+
+Tensors = dict[str, torch.Tensor]
+
+IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
+DECODER_IDS = "decoder_input_ids"
+DECODED = frozenset({DECODER_IDS, LABELS})  # of models that are given both; their lengths are those of the decoder
+TOKENS = frozenset({IDS, DECODER_IDS})
+FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
+SPANS = frozenset({"start_positions", "end_positions"})
+CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # whose labels are the tokens themselves
+
+
+def token_length(dataset: Dataset) -> int | None:
+    """The tokens of the longest sample; None where the samples have none."""
+    return max((row[IDS].shape[-1] for row in dataset.rows if IDS in row and row[IDS].ndim), default=None)
+
+
+def longer_than(dataset: Dataset, seq: int) -> int:
+    """The number of samples that have more tokens than that."""
+    return sum(row[IDS].shape[-1] > seq for row in dataset.rows if IDS in row and row[IDS].ndim)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The samples of a file for one model, in batches of one size, each padded to the same number of tokens.
+
+    With `cut`, samples that have more tokens are cut; else they are refused. `labels` are given along where they are
+    asked for.
+    """
+
+    loaded: LoadedModel
+    dataset: Dataset
+    batch: int
+    seq: int
+    cut: bool = False
+    labels: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `BadData` for samples that the model cannot take, before any of them is used."""
+        if len(self.dataset) < self.batch:
+            raise BadData(
+                f"{self.dataset.file} has {len(self.dataset)} samples, but a batch has {self.batch}",
+                fix=f"use --batch {len(self.dataset)}, or a file with more samples",
+            )
+        use = (id(self.loaded.model), self.seq, self.cut, self.labels)
+        if use in self.dataset.checked:
+            return
+        self._require_names()
+        for number, row in enumerate(self.dataset.rows):
+            self._require_row(number, row)
+        self.dataset.checked.add(use)
+
+    def __len__(self) -> int:
+        return len(self.dataset) // self.batch
+
+    def __getitem__(self, number: int) -> Tensors:
+        """The batch of that number; after the last one they begin anew."""
+        first = number % len(self) * self.batch
+        return self.of_rows(range(first, first + self.batch))
+
+    def of_rows(self, numbers: Iterable[int]) -> Tensors:
+        """These samples as one batch, on the model's device and in its dtype."""
+        rows = [self._padded(self.dataset.rows[number]) for number in numbers]
+        given = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        return {name: self._placed(tensor) for name, tensor in given.items()}
+
+    def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
+        """The labels of these samples, which the model is not given; None where there are none."""
+        if LABELS not in self.dataset.rows[0] and self.loaded.task not in CAUSAL:
+            return None
+        return replace(self, labels=True).of_rows(numbers).get(LABELS)
+
+    def _padded(self, row: Row) -> Tensors:
+        """One sample, its tokens as many as the sequence has."""
+        row = {name: self._decoded(name, tensor) for name, tensor in row.items() if name not in self._left_out}
+        given = {**row, **{name: tensor for name, tensor in self._made(row).items() if name not in row}}
+        fixed = {*row, DECODER_IDS} - self._per_token
+        padded = {name: tensor if name in fixed else self._fitted(name, tensor) for name, tensor in given.items()}
+        return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
+
+    def _made(self, row: Row) -> Tensors:
+        """The inputs that follow from a sample: a mask of its tokens, a causal model's labels, a decoder's tokens."""
+        made = {}
+        if self._has_decoder and LABELS in row:
+            made[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
+        if IDS not in row or row[IDS].ndim != 1:
+            return made
+        mask = torch.ones(row[IDS].shape[0], dtype=torch.int64)
+        made |= {MASK: mask} if MASK in self._taken else {}
+        if self.labels and self.loaded.task in CAUSAL:
+            made |= next_tokens(self._draw, {MASK: mask, **row})
+        return made
+
+    def _decoded(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The tokens that a decoder is given or should say, as long as the longest of all samples."""
+        if name not in self._of_decoder:
+            return tensor
+        longest = max(row[name].shape[0] for row in self.dataset.rows)
+        filler = IGNORED if name == LABELS else self._draw.padding
+        return torch.nn.functional.pad(tensor, (0, longest - tensor.shape[0]), value=filler)
+
+    def _fitted(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        filler = {IDS: self._draw.padding, LABELS: IGNORED}.get(name, 0)
+        missing = self.seq - tensor.shape[0]
+        return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        model = self.loaded.model
+        if tensor.is_floating_point():
+            return tensor.to(device=model.device, dtype=model.dtype)
+        return tensor.to(device=model.device, dtype=tensor.dtype if tensor.dtype == torch.bool else torch.int64)
+
+    @cached_property
+    def _per_token(self) -> frozenset[str]:
+        """The names that have, in every sample, a number for each of its tokens."""
+        rows = self.dataset.rows
+        names = rows[0].keys() - self._of_decoder
+        shapes = [(row[IDS].shape if IDS in row else None, row) for row in rows]
+        return frozenset(
+            name
+            for name in names
+            if all(name in row and row[name].ndim == 1 and row[name].shape == shape for shape, row in shapes)
+        )
+
+    @cached_property
+    def _has_decoder(self) -> bool:
+        """Whether the model is given a decoder's tokens beside its main input."""
+        return takes_decoder_inputs(self.loaded)
+
+    @cached_property
+    def _of_decoder(self) -> frozenset[str]:
+        """The names whose length is that of the decoder's tokens, in every sample."""
+        rows = self.dataset.rows
+        lists = {name for name in DECODED if all(name in row and row[name].ndim == 1 for row in rows)}
+        return frozenset(lists if self._has_decoder else ())
+
+    @property
+    def _draw(self) -> RandomInputs:
+        return RandomInputs.seeded(self.loaded.config, batch=1, seq=self.seq, seed=0)
+
+    @property
+    def _taken(self) -> frozenset[str]:
+        return frozenset(inspect.signature(type(self.loaded.model).forward).parameters)
+
+    @cached_property
+    def _left_out(self) -> frozenset[str]:
+        """The names that a tokenizer gave and that the model does not take."""
+        return self.dataset.from_tokenizer - self._taken
+
+    def _require_names(self) -> None:
+        """Raise `BadData` for names that the model does not take, and for main inputs that are not there."""
+        names = dict.fromkeys(name for row in self.dataset.rows for name in row)
+        kind, known = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
+        own = {LABELS, *SPANS, *self.dataset.from_tokenizer}
+        strange = [name for name in names if name not in known and name not in own]
+        of_decoder = [DECODER_IDS] if self._has_decoder and LABELS not in names else []
+        wanted = [*modalities(self.loaded), *of_decoder]
+        if self.labels and self.loaded.task not in CAUSAL:
+            wanted += [] if names.keys() >= SPANS else [LABELS]
+        missing = [name for name in wanted if name not in names]
+        for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
+            if problem:
+                follows = f"add `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
+                raise BadData(
+                    f"{self.dataset.file} does not fit {kind}: `{'`, `'.join(problem)}`, {said}",
+                    fix=(follows if DECODER_IDS in problem else "")
+                    + f"use the names of the parameters of its forward: {', '.join(sorted(known))}",
+                )
+
+    def _require_row(self, number: int, row: Row) -> None:
+        first = self.dataset.rows[0]
+        if row.keys() != first.keys():
+            differing = ", ".join(sorted(row.keys() ^ first.keys()))
+            raise self.dataset.wrong(
+                number, f"has other names than the first sample ({differing})", "give all the same"
+            )
+        for problem, fix in self._problems(row, first):
+            raise self.dataset.wrong(number, problem, fix)
+
+    def _problems(self, row: Row, first: Row) -> Iterator[tuple[str, str]]:
+        """The faults of one sample, each with what to do."""
+        length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
+        for name, tensor in row.items():
+            if name in TOKENS:
+                yield from self._token_problems(name, tensor)
+            if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
+                shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
+                yield (
+                    f"`{name}` is of shape {shapes}",
+                    f"use equal shapes; Thunder pads only inputs with one number for each of the `{IDS}`",
+                )
+            if name == MASK and tensor.ndim == 1 and IDS in row and tensor.shape != row[IDS].shape:
+                shapes = f"{list(tensor.shape)}, and `{IDS}` of {list(row[IDS].shape)}"
+                yield f"`{name}` is of shape {shapes}", "write a number for each token"
+            if name == LABELS:
+                yield from self._label_problems(tensor)
+            if name in FLOATS and not tensor.is_floating_point():
+                yield (
+                    f"`{name}` is of dtype {tensor.dtype}",
+                    "give normalized floating numbers",
+                )
+            if tensor.is_floating_point() and bool(tensor.isnan().any()):
+                yield f"`{name}` holds NaN", "leave the sample out"
+            if tensor.is_complex():
+                yield f"`{name}` holds complex numbers", "give real ones"
+        if IDS in row and length > self.seq and not self.cut:
+            longest = longest_sequence(self.loaded.config)
+            yield (
+                f"{length} tokens, more than {self.seq}",
+                f"use --seq, up to {longest or 'any number'}, to truncate longer samples, or shorten the samples",
+            )
+
+    def _label_problems(self, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
+        if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
+            return
+        count = self._draw.vocabulary if self.loaded.task in LANGUAGE_TASKS else int(self.loaded.config.num_labels or 1)
+        wrong = tensor[(tensor != IGNORED) & ((tensor < 0) | (tensor >= max(count, 2)))]
+        if wrong.numel():
+            found = int(wrong.flatten()[0])
+            yield (
+                f"`{LABELS}` has {found}, but there are {count} classes",
+                f"use 0 to {count - 1}, or {IGNORED}",
+            )
+
+    def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
+        vocabulary = self._draw.vocabulary
+        if not tensor.numel():
+            yield f"`{name}` is empty", "add at least one token, or leave out the sample"
+        elif not tensor.ndim:
+            yield f"`{name}` is one number, but tokens are lists of integers", "give a list of integers"
+        elif tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+            yield f"`{name}` has the dtype {tensor.dtype}, but tokens are lists of integers", "give integers"
+        elif tensor.ndim > 1 and self.loaded.task in LANGUAGE_TASKS:
+            yield f"`{name}` has the shape {list(tensor.shape)}, but a sample is one list of tokens", "give one list"
+        elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
+            found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
+            yield (
+                f"`{name}` has the token {found}, but the vocabulary has {vocabulary}",
+                "use the model's own tokenizer",
+            )

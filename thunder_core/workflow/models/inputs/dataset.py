@@ -1,0 +1,187 @@
+"""Real samples, read out of a file: whole, of one kind each, and with nothing in it run or unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from thunder_core.foundation.errors import BadData, OutOfMemory
+from thunder_core.workflow.models.inputs.data_file import FORMATS, require_data_file
+from thunder_core.workflow.models.memory.free_memory import free_memory
+
+TEXT, IDS = "text", "input_ids"
+NUMBERS = "biuf"  # kinds of numpy's dtypes that are numbers
+DIGITS = 12  # of a digest, by which one file is told from another of its name
+
+Row = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The samples of a file; each is a tensor by name, without the dimension of the batch, or a text.
+
+    `rows` are as many as `texts`, of which those that have none are empty; `places` say where each stands.
+    """
+
+    file: Path
+    digest: str
+    rows: tuple[Row, ...]
+    texts: tuple[str, ...]
+    places: tuple[str, ...]
+    from_tokenizer: frozenset[str] = frozenset()
+    """The names that the tokenizer gave beside the tokens, which a model need not take, and has defaults for."""
+    checked: set[object] = field(default_factory=set, compare=False, repr=False)
+    """For what the samples were found to be good: a check of all is not repeated for each batch."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether what the samples hold is text, which a tokenizer has to read first."""
+        return any(self.texts)
+
+    @property
+    def name(self) -> str:
+        """The file as measurements name it: another file of the same name is another input."""
+        return f"{self.file.name}:{self.digest[:DIGITS]}"
+
+    def wrong(self, number: int, what: str, fix: str) -> BadData:
+        """The error for one of the samples."""
+        return BadData(f"{self.file}, {self.places[number]}: {what}", fix=fix)
+
+
+def read_dataset(option: str, file: Path) -> Dataset:
+    """The samples of a file; raises `BadData` for what is damaged, empty, or no numbers."""
+    require_data_file(option, file)
+    try:
+        rows, texts, places = READERS[file.suffix.lower()](file)
+        if not rows:
+            raise BadData(f"{file} has no samples", fix=f"use {FORMATS}")
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        return Dataset(file, digest, tuple(rows), tuple(texts), tuple(places))
+    except OSError as error:
+        raise BadData(f"{file} cannot be read: {error.strerror or error}", fix="check the file") from error
+
+
+Read = tuple[Sequence[Row], Sequence[str], Sequence[str]]
+
+
+def _safetensors(file: Path) -> Read:
+    try:
+        return _rows_of(file, load_file(file))
+    except SafetensorError as error:
+        raise BadData(
+            f"{file} is not a safetensors file, or it is damaged: {error}", fix="write the file again"
+        ) from error
+
+
+def _npz(file: Path) -> Read:
+    try:
+        _require_room(file)
+        with np.load(file, allow_pickle=False) as arrays:
+            return _rows_of(file, {name: _from_numpy(file, name, arrays[name]) for name in arrays.files})
+    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise BadData(
+            f"{file} is not a file of numpy.savez, is damaged, or contains objects: {error}",
+            fix="write arrays of numbers with numpy.savez",
+        ) from error
+
+
+def _require_room(file: Path) -> None:
+    """Raise `OutOfMemory` for an archive that would not fit into memory when it is unpacked."""
+    with zipfile.ZipFile(file) as archive:
+        needed = sum(entry.file_size for entry in archive.infolist())
+    free = free_memory(torch.device("cpu"))
+    if free is not None and needed > free:
+        raise OutOfMemory(
+            f"{file} has {needed / 2**30:.1f} GiB of arrays, but only {free / 2**30:.1f} GiB of memory are free",
+            fix="use a file with fewer samples",
+        )
+
+
+def _from_numpy(file: Path, name: str, array: np.ndarray) -> torch.Tensor:
+    if array.dtype.kind not in NUMBERS:
+        raise BadData(
+            f"{file}: `{name}` has the dtype {array.dtype}, which is not numeric", fix="use arrays of numbers"
+        )
+    plain = array.astype(np.int64) if array.dtype.kind == "u" and array.dtype.itemsize > 1 else array
+    return torch.from_numpy(np.ascontiguousarray(plain, dtype=plain.dtype.newbyteorder("=")))
+
+
+def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
+    """The samples of arrays whose first dimension is that of the batch."""
+    sizes = {name: tensor.shape[0] if tensor.ndim else -1 for name, tensor in columns.items()}
+    if len(set(sizes.values())) > 1 or -1 in sizes.values():
+        told = ", ".join(f"`{name}` is {list(tensor.shape)}" for name, tensor in columns.items())
+        raise BadData(
+            f"{file} has arrays with different numbers of samples: {told}",
+            fix="make the batch the first dimension of each array",
+        )
+    count = next(iter(sizes.values()), 0)
+    rows = [{name: tensor[number] for name, tensor in columns.items()} for number in range(count)]
+    return rows, [""] * count, [f"sample {number}" for number in range(count)]
+
+
+def _jsonl(file: Path) -> Read:
+    rows, texts, places = [], [], []
+    for number, line in _lines(file):
+        row, text = _parsed(file, number, line)
+        rows.append(_unbatched(row))
+        texts.append(text)
+        places.append(f"line {number}")
+    return rows, texts, places
+
+
+def _unbatched(row: Row) -> Row:
+    """A sample without the dimension of a batch of one, which tokenizers that were asked for a batch give it."""
+    tokens = row.get(IDS)
+    if tokens is None or tokens.ndim != 2 or not all(one.ndim and one.shape[0] == 1 for one in row.values()):
+        return row
+    return {name: tensor[0] for name, tensor in row.items()}
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with file.open(encoding="utf-8-sig") as opened:
+            yield from ((number, line) for number, line in enumerate(opened, start=1) if line.strip())
+    except UnicodeDecodeError as error:
+        raise BadData(f"{file} is not UTF-8: {error}", fix="write the file as UTF-8") from error
+
+
+def _parsed(file: Path, number: int, line: str) -> tuple[Row, str]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadData(f"{file}, line {number} is not JSON: {error}", fix="write one object on each line") from error
+    if not isinstance(content, dict) or not content:
+        raise BadData(
+            f"{file}, line {number} is not an object", fix='write it as {"input_ids": [...]} or {"text": "..."}'
+        )
+    text = content.pop(TEXT, "")
+    if not isinstance(text, str) or (TEXT not in content and not text and not content):
+        raise BadData(f"{file}, line {number}: `{TEXT}` is empty or not a string", fix="write a string for each sample")
+    return {name: _tensor(file, number, name, value) for name, value in content.items()}, text
+
+
+def _tensor(file: Path, number: int, name: str, value: object) -> torch.Tensor:
+    try:
+        return torch.tensor(value)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise BadData(
+            f"{file}, line {number}: `{name}` is not an array of numbers: {error}",
+            fix="write a number, or lists of numbers of equal length",
+        ) from error
+
+
+READERS: Mapping[str, Callable[[Path], Read]] = {".safetensors": _safetensors, ".npz": _npz, ".jsonl": _jsonl}

@@ -1,0 +1,184 @@
+"""Example inputs for a model: seeded, of the sizes that were asked for, as its forward takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import BadOption, NoExampleInputs
+from thunder_core.workflow.models.inputs.input_tensors import converted
+from thunder_core.workflow.models.inputs.key_value_cache import CACHE, NO_CACHE, drawn_cache
+from thunder_core.workflow.models.inputs.labels import labels_for
+from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_image_size, main_inputs
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.inputs.sequence import check_sequence_length
+from thunder_core.workflow.models.loading.load import LoadedModel
+
+__all__ = ["check_sequence_length", "example_inputs"]
+
+Tensors = dict[str, torch.Tensor]
+Inputs = dict[str, Any]  # tensors, caches of them, and what a model is told beside
+
+# The tasks whose models are called with decoder inputs; those of other tasks make their own from the input.
+DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
+CHOICES = 2
+IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
+
+
+def example_inputs(
+    loaded: LoadedModel,
+    *,
+    batch: int,
+    seq: int,
+    seed: int,
+    labels: bool = False,
+    cache: int | None = None,
+    height: int | None = None,
+    width: int | None = None,
+) -> Inputs:
+    """Keyword arguments for the model's forward, on its device and in its dtype; the same for the same seed.
+
+    Text: `input_ids` and `attention_mask`, [batch, seq] int64, where all samples but the first end in padding;
+    images: `pixel_values`, [batch, channels, height, width] of the config's size; sound: `input_features` or
+    `input_values`. Encoder-decoders get `decoder_input_ids` too, and all get their task's labels when asked.
+    With `cache` they go on with a text of so many tokens: `past_key_values` is the model's dynamic cache, drawn, and
+    the mask is of both, [batch, cache + seq]. With `height` or `width` images are of that size, and models that can
+    interpolate their positions are told to.
+    Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
+    """
+    require_sizes(loaded, batch, seq, cache or 0)
+    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
+    inputs: Inputs = {}
+    for modality in modalities(loaded):
+        inputs |= BUILDERS[modality](draw)
+    if height is not None or width is not None:
+        inputs |= interpolation(loaded, inputs)
+    if cache is not None:
+        inputs = continued(loaded, draw, inputs, cache)
+    if takes_decoder_inputs(loaded):
+        inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
+    if loaded.task == "multiple-choice":
+        inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
+    if labels:
+        inputs |= labels_for(loaded.task, draw, inputs)
+    return {name: converted(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
+
+
+def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
+    """Raise where a model cannot take inputs of these sizes, behind a cache of so many tokens."""
+    for option, value in (("--batch", batch), ("--seq", seq)):
+        if value < 1:
+            raise BadOption(f"{option} is {value}", fix=f"use a number of 1 or more for {option}")
+    if "input_ids" in modalities(loaded):
+        check_sequence_length(loaded.config, seq + cache)
+    if loaded.task == "sequence-classification" and batch > 1 and loaded.config.pad_token_id is None:
+        raise BadOption(
+            f"{type(loaded.model).__name__} has no padding token, so it classifies one sequence at a time",
+            fix="use --batch 1, or set pad_token_id in config.json",
+        )
+
+
+def modalities(loaded: LoadedModel) -> tuple[str, ...]:
+    """The main inputs that a model is called with; raises `NoExampleInputs` where they are not known."""
+    found = main_inputs(loaded.config, loaded.model.main_input_name)
+    for name in found:
+        if name not in BUILDERS:
+            raise NoExampleInputs(
+                f"{type(loaded.model).__name__} takes {name!r} as its main input, but there is no example of it",
+                fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
+            )
+    return found
+
+
+def takes_decoder_inputs(loaded: LoadedModel) -> bool:
+    """Whether a model is called with `decoder_input_ids` for its task."""
+    if not loaded.model.config.is_encoder_decoder or loaded.task not in DECODER_TASKS:
+        return False
+    return "decoder_input_ids" in inspect.signature(type(loaded.model).forward).parameters
+
+
+def text(draw: RandomInputs) -> Tensors:
+    """Tokens and their mask: the first sample is full, each other one ends in padding where it has room for it."""
+    ids = draw.tokens(draw.seq)
+    mask = torch.ones_like(ids)
+    for row in range(1, draw.batch):
+        used = draw.number(max(1, draw.seq // 2), max(2, draw.seq))
+        ids[row, used:] = draw.padding
+        mask[row, used:] = 0
+    if draw.config.is_encoder_decoder and draw.end is not None:
+        ids[torch.arange(draw.batch), mask.sum(1) - 1] = draw.end
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
+    """The inputs behind a cache of so many tokens, of which all samples but the first begin with padding."""
+    if IDS not in inputs:
+        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no KV cache", fix=NO_CACHE)
+    ids = draw.tokens(draw.seq)
+    mask = torch.ones(draw.batch, length + draw.seq, dtype=torch.int64)
+    for row in range(1, draw.batch):
+        mask[row, : draw.number(0, length // 2 + 1)] = 0
+    return {**inputs, IDS: ids, "attention_mask": mask, CACHE: drawn_cache(loaded, draw, length)}
+
+
+def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
+    """The argument by which a model interpolates its positions for images of other sizes, where it has one.
+
+    Raises `BadOption` for a model that reads no images.
+    """
+    if "pixel_values" not in inputs:
+        raise BadOption(
+            f"{type(loaded.model).__name__} reads no images, so they have no height and width",
+            fix="leave out --height and --width, also in --dynamic",
+        )
+    return {INTERPOLATE: True} if INTERPOLATE in inspect.signature(type(loaded.model).forward).parameters else {}
+
+
+def image(draw: RandomInputs) -> Tensors:
+    """Normalized pixels of the size that was asked for, or the config names, or 224 where any size will do."""
+    vision = getattr(draw.config, "vision_config", None) or draw.config
+    channels = getattr(vision, "num_channels", 3)
+    return {"pixel_values": draw.normal(draw.batch, channels, *asked_image_size(draw.config, draw.height, draw.width))}
+
+
+def mel(draw: RandomInputs) -> Tensors:
+    """A spectrogram of [batch, bins, frames], as Whisper takes it: two frames for each position of the encoder."""
+    bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
+    if draw.config.model_type != "whisper" or bins is None or positions is None:
+        raise NoExampleInputs(
+            f"there are no example spectrograms for the family {draw.config.model_type!r}",
+            fix="use a model that takes text, images or a waveform, or Whisper",
+        )
+    return {"input_features": draw.normal(draw.batch, bins, 2 * positions)}
+
+
+def sound(draw: RandomInputs) -> Tensors:
+    """One second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] where the config has bins."""
+    bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
+    if bins is not None and frames is not None:
+        return {"input_values": draw.normal(draw.batch, frames, bins)}
+    return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
+
+
+BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
+    "input_ids": text,
+    "pixel_values": image,
+    "input_features": mel,
+    "input_values": sound,
+}
+
+
+def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
+    """Tokens for the decoder, half as many as the encoder's where that reads text, behind its start token."""
+    ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
+    ids[:, 0] = draw.start
+    return ids
+
+
+def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
+    dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
+    device = loaded.model.device  # inputs have data, also those of a model that has none
+    return tensor.to(device="cpu" if device.type == "meta" else device, dtype=dtype)

@@ -1,0 +1,70 @@
+"""Drawn caches of keys and values: what a model is given that goes on with a text."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.loading.load import LoadedModel
+
+CACHE = "past_key_values"
+Shapes = list[tuple[torch.Size, torch.Size]]
+_SHAPES: WeakKeyDictionary[PreTrainedModel, Shapes] = WeakKeyDictionary()
+NO_CACHE = "leave out --cache and --dynamic cache=: this model has no KV cache"
+
+
+def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> DynamicCache:
+    """The model's own dynamic cache as so many tokens would have left it, with drawn keys and values.
+
+    Each layer has those of the last tokens alone where it looks at no more (sliding windows), in memory as after a step
+    of one token. Raises `BadOption` for a model that takes no dynamic cache with keys and values of each token.
+    """
+    cache = DynamicCache(config=loaded.model.config.get_text_config(decoder=True))
+    layers = shapes_of_a_token(loaded.model)  # also of an empty one: there are models that take none
+    for place, shapes in enumerate(layers if length else ()):
+        keys, values = (
+            draw.normal(draw.batch, heads, length, width).to(loaded.model.device, loaded.model.dtype)
+            for _, heads, _, width in shapes
+        )
+        for part in (slice(0, length - 1), slice(length - 1, length)):
+            cache.update(keys[:, :, part], values[:, :, part], place)
+    return cache
+
+
+def shapes_of_a_token(model: PreTrainedModel) -> Shapes:
+    """The shapes of what one token leaves in each layer, keys and values; raises `BadOption` where it does not.
+
+    A model is called once for them.
+    """
+    if model not in _SHAPES:
+        _SHAPES[model] = _found_shapes(model)
+    return _SHAPES[model]
+
+
+def _found_shapes(model: PreTrainedModel) -> Shapes:
+    cache = cache_of_a_token(model)
+    layers: list[Any] = cache.layers if type(cache) is DynamicCache else []
+    if not layers or not all(map(_has_keys_and_values, layers)):
+        raise BadOption(f"{type(model).__name__} takes no KV cache", fix=NO_CACHE)
+    return [(layer.keys.shape, layer.values.shape) for layer in layers]
+
+
+def cache_of_a_token(model: PreTrainedModel) -> Any:
+    """The cache that a call with one token returns; None where the model returns none."""
+    if model.config.is_encoder_decoder or not model.can_generate():
+        return None
+    ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    with torch.no_grad():
+        return getattr(model(input_ids=ids, use_cache=True), CACHE, None)
+
+
+def _has_keys_and_values(layer: Any) -> bool:
+    """Whether a layer of a cache keeps four-dimensional keys and values, and nothing else that a text leaves."""
+    tensors = {name for name, value in vars(layer).items() if isinstance(value, torch.Tensor)}
+    return tensors - {"_sliding_window_tensor"} == {"keys", "values"} and layer.keys.dim() == layer.values.dim() == 4

@@ -1,0 +1,97 @@
+"""Example labels: what each task's model needs to give a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from thunder_core.foundation.errors import NoLoss
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+
+Tensors = dict[str, torch.Tensor]
+LabelMaker = Callable[[RandomInputs, Tensors], Tensors]
+
+IGNORED = -100  # what torch.nn.functional.cross_entropy leaves out
+MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
+
+
+def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """The labels of a task for these inputs; raises `NoLoss` where the task has none."""
+    require_labels(task)
+    return MAKERS[task](draw, inputs)
+
+
+def require_labels(task: str) -> None:
+    """Raise `NoLoss` for a task whose models have no labels, and so no loss to train by."""
+    if task not in MAKERS:
+        raise NoLoss(
+            f"the task {task!r} has no labels, so there is no loss to train with",
+            fix=f"set --task to the task that the model is trained for: {', '.join(sorted(MAKERS))}",
+        )
+
+
+def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """The tokens themselves, which the model shifts, without the padding."""
+    return {"labels": inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)}
+
+
+def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """About one token in seven, the first always among them, and nothing of the rest."""
+    hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
+    hidden[:, 0] = True
+    return {"labels": inputs["input_ids"].masked_fill(~hidden | (inputs["attention_mask"] == 0), IGNORED)}
+
+
+def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """The tokens that the decoder should say: its inputs one step on, and then the end."""
+    last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
+    return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
+
+
+def classes(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """A class for each sample; numbers for a regression, and any number of classes where the config says so."""
+    count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
+    if problem == "regression" or (problem is None and count == 1):
+        return {"labels": draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
+    if problem == "multi_label_classification":
+        return {"labels": draw.integers(0, 2, draw.batch, count).float()}
+    return {"labels": draw.integers(0, count, draw.batch)}
+
+
+def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """A class for each token that is no padding."""
+    drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
+    return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
+
+
+def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """The positions at which an answer starts and ends."""
+    both = draw.integers(0, draw.seq, draw.batch, 2).sort(dim=1).values
+    return {"start_positions": both[:, 0].contiguous(), "end_positions": both[:, 1].contiguous()}
+
+
+def choices(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """The right one of the choices of each sample."""
+    return {"labels": draw.integers(0, inputs["input_ids"].shape[1], draw.batch)}
+
+
+def yes_or_no(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """Whether the second sentence follows the first."""
+    return {"labels": draw.integers(0, 2, draw.batch)}
+
+
+MAKERS: dict[str, LabelMaker] = {
+    "causal-lm": next_tokens,
+    "image-text-to-text": next_tokens,
+    "masked-lm": hidden_tokens,
+    "seq2seq-lm": decoded_tokens,
+    "speech-seq2seq": decoded_tokens,
+    "sequence-classification": classes,
+    "image-classification": classes,
+    "audio-classification": classes,
+    "token-classification": token_classes,
+    "question-answering": spans,
+    "multiple-choice": choices,
+    "next-sentence-prediction": yes_or_no,
+}

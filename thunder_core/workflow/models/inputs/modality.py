@@ -1,0 +1,79 @@
+"""The inputs that a model reads (tokens, pixels, sound), from its config and its class, and their sizes in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import transformers
+from transformers import PretrainedConfig
+
+from thunder_core.workflow.models.request.input_size import InputSize
+
+IMAGE_TOKENS = ("image_token_id", "image_token_index")
+IMAGE_SIZE = 224  # pixels, where any size will do
+SAMPLING_RATE = 16_000  # samples a second
+
+
+def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
+    """The main inputs of a model; `main` is the one that its class names."""
+    if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
+        return ("input_ids",)
+    if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
+        return ("input_ids", "pixel_values")
+    return (main,)
+
+
+def named_input(config: PretrainedConfig) -> str:
+    """The main input of the class that a config names; tokens, where it names none that transformers has."""
+    named = (config.architectures or [""])[0]
+    return str(getattr(getattr(transformers, named, None), "main_input_name", "input_ids"))
+
+
+def image_size(config: PretrainedConfig) -> tuple[int, int]:
+    """Height and width of the images that a config names."""
+    vision = getattr(config, "vision_config", None) or config
+    size: int | Sequence[int] = getattr(vision, "image_size", None) or IMAGE_SIZE
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def asked_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
+    """Height and width of images: those that were asked for, and else those that a config names."""
+    own = image_size(config)
+    return (own[0] if height is None else height, own[1] if width is None else width)
+
+
+def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
+    """The size of an input in words: `sequence 128`, `sequence 1 and cache 64`, or for images `224 x 224 pixels`."""
+    names = main_inputs(config, named_input(config))
+    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
+
+
+def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:
+    """The size of a measurement's inputs: `seq`, and `size` in words where a sequence of tokens is not all of them."""
+    words = sizes_in_words(config, size)
+    plain = words == f"sequence {size.seq}"
+    return {"seq": str(size.seq), **({} if plain else {"size": words.removeprefix("sequence ")})}
+
+
+def _tokens(config: PretrainedConfig, size: InputSize) -> str:
+    return f"sequence {size.seq}{'' if size.cache is None else f' and cache {size.cache}'}"
+
+
+def _pixels(config: PretrainedConfig, size: InputSize) -> str:
+    height, width = asked_image_size(config, size.height, size.width)
+    return f"{height} x {width} pixels"
+
+
+def _sound(config: PretrainedConfig, size: InputSize) -> str:
+    return "a second of sound"
+
+
+def _spectrogram(config: PretrainedConfig, size: InputSize) -> str:
+    return f"a spectrogram, sequence {size.seq} for the decoder"
+
+
+WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
+    "pixel_values": _pixels,
+    "input_values": _sound,
+    "input_features": _spectrogram,
+}

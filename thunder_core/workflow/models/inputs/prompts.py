@@ -1,0 +1,43 @@
+"""Drawn prompts, as `generate` of the transformers library takes them."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+from thunder_core.workflow.models.loading.load import LoadedModel
+
+TEXT = "input_ids"
+
+
+def require_generation(loaded: LoadedModel) -> None:
+    """Raise `CannotGenerate` for a model that does not generate, or not from a text."""
+    kind = type(loaded.model).__name__
+    if not loaded.model.can_generate():
+        raise CannotGenerate(
+            f"{kind} has no `generate`: its class is not a GenerationMixin of the transformers library",
+            fix="use a model that generates, or leave out `--task generate`",
+        )
+    if loaded.model.main_input_name != TEXT:
+        raise CannotGenerate(
+            f"{kind} generates from {loaded.model.main_input_name!r}, but prompts are text",
+            fix="leave out `--task generate` to optimize single calls",
+        )
+
+
+def drawn_prompts(
+    loaded: LoadedModel, *, batch: int, length: int, seed: int, padded: bool = False
+) -> dict[str, torch.Tensor]:
+    """Prompts and their mask, [batch, length] int64, on the model's device; the same for the same seed.
+
+    Where they are padded, the first is full, and each other begins with at least one token of padding.
+    """
+    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=length, seed=seed)
+    ids = draw.tokens(length)
+    mask = torch.ones_like(ids)
+    for row in range(1, batch if padded else 1):
+        missing = draw.number(1, max(2, length))
+        ids[row, :missing] = draw.padding
+        mask[row, :missing] = 0
+    return {"input_ids": ids.to(loaded.model.device), "attention_mask": mask.to(loaded.model.device)}

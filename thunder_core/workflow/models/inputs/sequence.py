@@ -1,0 +1,62 @@
+"""The longest sequence that a model was built for."""
+
+from __future__ import annotations
+
+from transformers import PretrainedConfig
+
+from thunder_core.foundation.errors import SequenceTooLong
+
+LIMITS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_target_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "n_ctx",
+)
+
+# Positions are relative: configs of old checkpoints carry a number all the same.
+UNLIMITED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "udop", "pop2piano", "xlnet", "bloom"})
+
+# Positions start behind the padding token's id, and the table of positions has that many rows more.
+OFFSET = frozenset(
+    {
+        "roberta",
+        "roberta-prelayernorm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xmod",
+        "camembert",
+        "data2vec-text",
+        "ibert",
+        "longformer",
+        "luke",
+        "lilt",
+        "markuplm",
+        "layoutlmv3",
+        "mpnet",
+        "esm",
+    }
+)
+
+
+def longest_sequence(config: PretrainedConfig) -> int | None:
+    """The greatest number of tokens that a model takes at once, or None where there is no such number."""
+    if config.model_type in UNLIMITED:
+        return None
+    text = config.get_text_config()
+    limits = [getattr(text, name, None) for name in LIMITS]
+    found = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    if found is None or config.model_type not in OFFSET:
+        return found
+    return found - (text.pad_token_id or 0) - 1
+
+
+def check_sequence_length(config: PretrainedConfig, seq: int) -> None:
+    """Raise `SequenceTooLong` where a model has fewer positions than the sequence has tokens."""
+    longest = longest_sequence(config)
+    if longest is not None and seq > longest:
+        raise SequenceTooLong(
+            f"a sequence of {seq} tokens is longer than the model's {longest} positions",
+            fix=f"use --seq {longest} or less",
+        )

@@ -1,0 +1,75 @@
+"""Texts as tokens, by the tokenizer that lies beside a model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from thunder_core.foundation.errors import BadData
+from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin
+from thunder_core.workflow.models.inputs.dataset import IDS, Dataset
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
+from thunder_core.workflow.models.loading.load_errors import loading_errors
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+
+
+def tokenized(
+    dataset: Dataset,
+    origin: FolderOrigin | SampleOrigin,
+    *,
+    trust_remote_code: bool = False,
+    keys: Collection[str] | None = (),
+) -> Dataset:
+    """The dataset with tokens in the place of its texts; raises `BadData` where nothing could read them.
+
+    Of what the tokenizer returns beside the tokens, such as `token_type_ids`, those of these `keys` are kept, or all.
+    """
+    if not dataset.has_text:
+        return dataset
+    read = tokenizer_beside(
+        origin,
+        f"{dataset.file} contains text",
+        fix="use tokens (`input_ids`), or put the model's tokenizer.json into its folder",
+        trust_remote_code=trust_remote_code,
+    )
+    rows: list[dict[str, torch.Tensor]] = []
+    beside: set[str] = set()
+    for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
+        if not text:
+            raise dataset.wrong(
+                number, "no text, which other samples have", "use text for all samples, or tokens for all samples"
+            )
+        if IDS in row:
+            raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
+        found = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
+        beside |= {name for name in found if name != IDS and (keys is None or name in keys)}
+        rows.append({**{name: value for name, value in found.items() if name == IDS or name in beside}, **row})
+    return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), from_tokenizer=frozenset(beside), checked=set())
+
+
+def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
+    """The tokenizer that lies in a model's folder; raises `BadData` with these words where there is none."""
+    folder = origin.folder if isinstance(origin, FolderOrigin) else None
+    if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
+        raise BadData(f"{why}, but the model's folder has no tokenizer", fix=fix)
+    return tokenizer_of(folder, trust_remote_code=trust_remote_code)
+
+
+def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
+    """The tokens of a prompt; as a user's turn where the tokenizer has a template for chats."""
+    if not getattr(tokenizer, "chat_template", None):
+        return list(tokenizer(prompt)[IDS])
+    turns = [{"role": "user", "content": prompt}]
+    return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+
+
+def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:
+    """The tokenizer of a model's folder; raises `BadModelFolder` for one that is damaged."""
+    with loading_errors(folder, "has a tokenizer that cannot be loaded"), quiet_transformers():
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)

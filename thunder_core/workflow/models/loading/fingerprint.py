@@ -1,0 +1,84 @@
+"""Fingerprints of models: of their structure, and of their weights as well."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+from blake3 import blake3
+
+from thunder_core.foundation.storage.digest import digest_for
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+# What a config holds about its own history, not about the model; a forward with labels sets `problem_type`, and who
+# trains `use_cache`, which is guarded where a program reads it.
+HISTORY = frozenset(
+    {
+        "_name_or_path",
+        "name_or_path",
+        "_commit_hash",
+        "transformers_version",
+        "architectures",
+        "problem_type",
+        "use_cache",
+    }
+)
+
+
+def structure_fingerprint(model: torch.nn.Module) -> str:
+    """A hash over the names, shapes, dtypes, ties and classes of a model's parts, and its config; not the device."""
+    return blake3(json.dumps(structure(model), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def weights_fingerprint(model: torch.nn.Module) -> str:
+    """A hash over the structure and the contents of every parameter and buffer, the same on every device."""
+    digest = digest_for(sum(tensor.nbytes for _, tensor in _tensors(model)))
+    digest.update(structure_fingerprint(model).encode())
+    hashed: set[int] = set()
+    for _, tensor in _tensors(model):
+        if id(tensor) not in hashed:
+            hashed.add(id(tensor))
+            digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def structure(model: torch.nn.Module) -> dict[str, object]:
+    """The plain data over which the structure's hash is taken."""
+    config = getattr(model, "config", None)
+    first_name: dict[int, str] = {}
+    return {
+        "config": canonical_config(config) if is_config(config) else None,
+        "classes": [[name, type(module).__qualname__] for name, module in model.named_modules()],
+        "tensors": [
+            [name, list(tensor.shape), str(tensor.dtype), first_name.setdefault(id(tensor), name)]
+            for name, tensor in _tensors(model)
+        ],
+    }
+
+
+def is_config(config: object) -> TypeGuard[PretrainedConfig]:
+    """Whether an object is a config of the transformers library, which is not imported in order to ask."""
+    library = sys.modules.get("transformers.configuration_utils")
+    return library is not None and isinstance(config, library.PretrainedConfig)
+
+
+def canonical_config(config: PretrainedConfig) -> dict[str, object]:
+    """A config as JSON would hold it, without its history, with the attention implementation that it chose."""
+    content = json.loads(config.to_json_string(use_diff=False))
+    kept = {key: value for key, value in content.items() if key not in HISTORY}
+    return {**kept, "attn_implementation": getattr(config, "_attn_implementation", None)}
+
+
+def _tensors(model: torch.nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    flat: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(flat)

@@ -1,0 +1,217 @@
+"""From a request to a model in memory, every check of the files before anything heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import transformers
+from transformers import PretrainedConfig, PreTrainedModel
+
+from thunder_core.foundation.errors import RemoteCodeRefused, UnknownArchitecture
+from thunder_core.foundation.plugins import nearest
+from thunder_core.workflow.models.folder.checkpoint import checkpoint_files
+from thunder_core.workflow.models.folder.foreign_formats import refuse_other_kinds
+from thunder_core.workflow.models.folder.hub import fetch_code, fetch_weights
+from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin, find_origin, request_of
+from thunder_core.workflow.models.loading.attending_weights import enlarge_queries_and_keys
+from thunder_core.workflow.models.loading.config import class_names, load_config
+from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
+from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
+from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
+from thunder_core.workflow.models.loading.seeding import seeded
+from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
+from thunder_core.workflow.models.request.device import parse_device
+from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
+from thunder_core.workflow.models.request.mode import put_into_mode
+from thunder_core.workflow.models.request.names import is_generation, spelled_task
+from thunder_core.workflow.models.request.request import OUTPUTS, ModelRequest, SampleModel
+from thunder_core.workflow.models.request.task import auto_class, require_task, task_named
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in eval mode on its device, with what it is, where it came from and what was noticed while loading.
+
+    `source` is plain data from which `rebuild_model` builds the very same model; `fingerprint` is that of the
+    structure (`structure_fingerprint`), which does not depend on the weights' values or the device. `original` is the
+    model as it was loaded, where a recipe has prepared another one from it. `caveats` are the notes that belong to
+    every verdict on the model: weights that are random, and weights that it leaves out.
+    """
+
+    model: PreTrainedModel
+    config: PretrainedConfig
+    task: str
+    source: dict[str, object]
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+    original: PreTrainedModel | None = None
+    caveats: tuple[str, ...] = ()
+
+    def prepared_as(self, model: torch.nn.Module) -> LoadedModel:
+        """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
+        if model is self.model:
+            return self
+        prepared = cast(PreTrainedModel, model)
+        return dataclasses.replace(
+            self, model=prepared, fingerprint=structure_fingerprint(prepared), original=self.model
+        )
+
+
+@dataclass(frozen=True)
+class LoadingPlan:
+    """A request whose names have been understood: what to load and how; `names_task` says that the user named it."""
+
+    origin: FolderOrigin | SampleOrigin
+    config: PretrainedConfig
+    task: str
+    dtype: torch.dtype | None
+    device: torch.device
+    notes: tuple[str, ...]
+    names_task: bool = False
+
+
+def load_model(request: ModelRequest) -> LoadedModel:
+    """The model that a request names; raises the error of `thunder_core.foundation.errors` that fits what is wrong with it."""
+    with quiet_transformers() as warned:
+        plan = plan_loading(request)
+        with seeded(request.seed):
+            model, caveats, notes = build(plan, request)
+    notes = (*plan.notes, *caveats, *notes, *told_to_users(warned))
+    return dataclasses.replace(finish(plan, request, model, notes), caveats=caveats)
+
+
+def rebuild_model(
+    source: Mapping[str, object], *, device: str | None = None, train: bool = False, trust_remote_code: bool = False
+) -> LoadedModel:
+    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for.
+
+    The source may come from elsewhere: `RemoteCodeRefused` where the model brings code of its own and
+    `trust_remote_code` does not allow that.
+    """
+    request = request_of(source)
+    if request.trust_remote_code and not trust_remote_code:
+        raise RemoteCodeRefused(
+            f"the model {request.model} asks to run its own Python code",
+            fix="read the code; if you trust it, use --trust-remote-code or trust_remote_code=True, or pass a model "
+            "that you have loaded yourself: thunder_core.load(folder, model)",
+        )
+    loaded = load_model(request if device is None else dataclasses.replace(request, device=device))
+    put_into_mode(loaded.model, train=train)
+    return loaded
+
+
+def plan_loading(request: ModelRequest) -> LoadingPlan:
+    """Understand a request and check everything that can be checked without reading weights."""
+    dtype = None if request.dtype is None else parse_dtype(request.dtype)
+    device = parse_device(request.device or "cpu")
+    if request.task is not None:
+        spelled_task(request.task)
+    origin = find_origin(request)
+    config = config_of(origin, request, request.task)
+    if request.outputs is not None:
+        config.return_dict = OUTPUTS[request.outputs]
+    named = request.task is not None and not is_generation(request.task)
+    task, note = task_named(request.task, config)
+    require_task(task, config)
+    return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,), names_task=named)
+
+
+def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
+    """The config at an origin; raises where it is damaged, unknown, or wants to run code."""
+    if isinstance(origin, SampleOrigin):
+        return sample_config(origin.sample)
+    if origin.hub is not None and request.trust_remote_code:
+        fetch_code(origin.hub)
+    if origin.hub is not None and not request.random_weights:
+        refuse_other_kinds(origin.folder)
+    return load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=task)
+
+
+def sample_config(sample: SampleModel) -> PretrainedConfig:
+    """The config of a sample, which names the sample's architecture."""
+    architecture = getattr(transformers, sample.architecture, None)
+    if architecture is None or not hasattr(architecture, "config_class"):
+        near = nearest(sample.architecture, class_names())
+        raise UnknownArchitecture(
+            f"transformers {transformers.__version__} has no class {sample.architecture!r}",
+            fix=f"use a class that exists{': ' if near else ''}{' or '.join(near)}",
+        )
+    with loading_errors(f"the sample {sample.architecture}", "has a config that is not valid for its family"):
+        config: PretrainedConfig = architecture.config_class(**sample.config, architectures=[sample.architecture])
+    return config
+
+
+Built = tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]
+
+
+def build(plan: LoadingPlan, request: ModelRequest) -> Built:
+    """The model on the CPU, with the weights of its folder or with random ones, caveats about the fit, and notes."""
+    if isinstance(plan.origin, SampleOrigin):
+        return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), (), ()
+    if request.random_weights:
+        return build_random(plan, plan.origin.folder, request), (), ()
+    if plan.origin.hub is not None:
+        fetch_weights(plan.origin.hub)
+    checkpoint_files(plan.origin.folder)
+    require_packages(plan.origin.folder, plan.config)
+    return read_weights(plan, plan.origin.folder, request)
+
+
+def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
+    """The model with random weights, in the dtype that was asked for, the config's own, or float32."""
+    dtype = plan.dtype or plan.config.dtype or torch.float32
+    auto: Any = auto_class(plan.task)
+    with loading_errors(what, "cannot be built from its config"):
+        model: PreTrainedModel = auto.from_config(plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code)
+    enlarge_queries_and_keys(model)
+    return model
+
+
+def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Built:
+    """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
+    auto: Any = auto_class(plan.task)
+    with loading_errors(folder, "cannot be loaded"):
+        model, report = auto.from_pretrained(
+            folder,
+            config=plan.config,
+            dtype="auto" if plan.dtype is None else plan.dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            trust_remote_code=request.trust_remote_code,
+        )
+        unpacked = unpack(model)
+    allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, other_head=plan.names_task)
+    return model, check_weights(folder, model, report, allowed), unpacked
+
+
+def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
+    """The model on its device and in eval mode, with its papers."""
+    with loading_errors(f"the model on {plan.device}", "cannot be put there"):
+        torch.nn.Module.to(model, plan.device)
+    put_into_mode(model, train=False)
+    source = source_of(plan, request, model.dtype)
+    return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)
+
+
+def source_of(plan: LoadingPlan, request: ModelRequest, dtype: torch.dtype) -> dict[str, object]:
+    """The plain data from which a model is built anew."""
+    return {
+        **plan.origin.as_dict(),
+        "task": plan.task,
+        "dtype": dtype_name(dtype),
+        "device": str(plan.device),
+        "random_weights": request.random_weights,
+        **({"outputs": request.outputs} if request.outputs else {}),
+        **({"allow_random_weights": list(request.allow_random_weights)} if request.allow_random_weights else {}),
+        **({"allow_unused_weights": list(request.allow_unused_weights)} if request.allow_unused_weights else {}),
+        "seed": request.seed,
+        "trust_remote_code": request.trust_remote_code,
+    }

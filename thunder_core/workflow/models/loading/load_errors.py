@@ -1,0 +1,41 @@
+"""Turning what the transformers library raises over a model's folder into one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+
+from thunder_core.foundation.errors import BadModelFolder, OutOfMemory, PackageMissing
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
+
+CAUSES = (
+    *(MemoryError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
+    AssertionError,
+)
+
+SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
+MEND = "correct the model's folder, or download or save it again with this version of transformers"
+
+
+@contextmanager
+def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
+    """Run a step of loading; what fails in it becomes a `BadModelFolder` about the path."""
+    try:
+        yield
+    except ImportError as error:
+        raise PackageMissing(
+            f"{path} needs a package: {_first_line(error)}", fix="install the package and try again"
+        ) from error
+    except (*CAUSES, StrictDataclassError, SafetensorError) as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error
+        raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=MEND) from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2]) if lines else type(error).__name__

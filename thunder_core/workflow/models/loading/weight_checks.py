@@ -1,0 +1,130 @@
+"""Whether a checkpoint's weights fit the model that they were read into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModel, PreTrainedModel
+
+from thunder_core.foundation.errors import BadModelFolder
+
+Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in the checkpoint and in the model
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """The weights that may be random, and the weights that may be unused, as patterns of names of weights or modules.
+
+    `other_head` says that the user named the task, and so wants another head than the checkpoint may have.
+    """
+
+    random: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    other_head: bool = False
+
+
+def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
+    """The caveats about weights that are random or unused; raises `BadModelFolder` for weights that are not allowed."""
+    refuse_other_shapes(folder, model, report["mismatched_keys"])
+    missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])
+    refuse_missing(folder, model, missing, allowed)
+    refuse_unused(folder, model, unused, allowed)
+    kind = type(model).__name__
+    caveats = []
+    if missing:
+        caveats.append(f"{_count(missing)} of {kind} not in the checkpoint, so initialized at random: {_few(missing)}")
+    if unused:
+        caveats.append(f"{_count(unused)} of the checkpoint not used by {kind}: {_few(unused)}")
+    return tuple(caveats)
+
+
+def refuse_other_shapes(folder: Path, model: PreTrainedModel, mismatched: Collection[Mismatch]) -> None:
+    """Raise `BadModelFolder` where a weight has another shape in the checkpoint than the config says."""
+    if not mismatched:
+        return
+    name, found, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
+    raise BadModelFolder(
+        f"{folder} has {_count(mismatched)} whose shape does not fit the config: "
+        f"{name} is {_shape(found)}, but {type(model).__name__} takes {_shape(expected)}",
+        fix="use the config.json that was saved with these weights",
+    )
+
+
+def refuse_missing(folder: Path, model: PreTrainedModel, missing: list[str], allowed: Allowed) -> None:
+    """Raise `BadModelFolder` for weights that the checkpoint lacks and that nobody allowed to be random."""
+    needed = [name for name in missing if not matches(name, allowed.random)]
+    if not needed:
+        return
+    shared = [name for name in needed if not is_head(name, model)]
+    needed = shared or needed
+    if not shared:
+        fix = (
+            "use a checkpoint with that head, or --task for the head of this checkpoint; if random weights are "
+            f"intended, name them: {_options('--allow-random-weights', needed)}"
+        )
+    else:
+        fix = "fetch the weights again, and look whether config.json belongs to them"
+    raise BadModelFolder(f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few(needed)}", fix=fix)
+
+
+def refuse_unused(folder: Path, model: PreTrainedModel, unused: list[str], allowed: Allowed) -> None:
+    """Raise `BadModelFolder` for weights that the model leaves out, unless allowed or of a head that was not wanted."""
+    left = [name for name in unused if not matches(name, allowed.unused)]
+    left = [name for name in left if not (allowed.other_head and is_head(name, model))]
+    if left:
+        heads = all(is_head(name, model) for name in left)
+        mend = "name the task of the model that is meant with --task" if heads else "use the config of these weights"
+        raise BadModelFolder(
+            f"{folder} holds {_count(left)} that {type(model).__name__} does not use: {_few(left)}",
+            fix=f"{mend}; if leaving them out is meant, name them: {_options('--allow-unused-weights', left)}",
+        )
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern is the name of a weight, or of a module that holds it."""
+    parts = name.split(".")
+    names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return any(fnmatchcase(one, pattern) for pattern in patterns for one in names)
+
+
+def is_head(name: str, model: PreTrainedModel) -> bool:
+    """Whether a weight is outside of the layers that all models of the family share: of a head, or of a pooler."""
+    top = _inside(name, model.base_model_prefix).partition(".")[0]
+    return "pooler" in name.split(".") or top not in {one.partition(".")[0] for one in backbone_names(model)}
+
+
+def backbone_names(model: PreTrainedModel) -> set[str]:
+    """The names of the weights that the family's base model has, without the base model's prefix."""
+    auto: Any = AutoModel
+    with torch.device("meta"):
+        return set(auto.from_config(model.config).state_dict())
+
+
+def _inside(name: str, prefix: str) -> str:
+    return name.removeprefix(f"{prefix}.") if prefix else name
+
+
+def _options(option: str, names: list[str]) -> str:
+    return " ".join(f"{option} {module}" for module in _modules(names)[:3])
+
+
+def _modules(names: list[str]) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+
+
+def _count(names: Collection[object]) -> str:
+    return f"{len(names)} weight{'s' if len(names) > 1 else ''}"
+
+
+def _few(names: list[str]) -> str:
+    modules = _modules(names)
+    return ", ".join(modules[:3]) + (", ..." if len(modules) > 3 else "")
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "x".join(str(size) for size in shape) or "a scalar"

@@ -1,0 +1,1 @@
+"""What is asked for, checked before anything is loaded."""

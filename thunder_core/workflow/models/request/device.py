@@ -1,0 +1,57 @@
+"""The devices that a model can be put on."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.foundation.errors import DeviceNotAvailable
+from thunder_core.workflow.models.request.names import spelled_device
+
+
+def parse_device(name: str) -> torch.device:
+    """The device of that name; raises `UnknownName` for nonsense, `DeviceNotAvailable` where it is not there."""
+    device = named_device(name)
+    if device.type == "cuda":
+        require_cuda(device)
+    return device
+
+
+def named_device(name: str) -> torch.device:
+    """The device of that name, here or not; raises `UnknownName` for nonsense."""
+    return torch.device(spelled_device(name))
+
+
+def best_device() -> torch.device:
+    """The GPU that is current, where PyTorch can use one, else the CPU."""
+    gpu = torch.device("cuda")
+    return gpu if is_there(gpu) else torch.device("cpu")
+
+
+def is_there(device: torch.device) -> bool:
+    """Whether PyTorch can use that device."""
+    try:
+        if device.type == "cuda":
+            require_cuda(device)
+    except DeviceNotAvailable:
+        return False
+    return True
+
+
+def require_cuda(device: torch.device) -> None:
+    """Raise `DeviceNotAvailable` unless PyTorch can use that GPU."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        raise DeviceNotAvailable(
+            f"{device} was requested, but this build of PyTorch ({torch.__version__}) has no CUDA",
+            fix="use --device cpu, or install a CUDA build of PyTorch",
+        )
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise DeviceNotAvailable(
+            f"{device} was requested, but PyTorch finds no GPU",
+            fix="use --device cpu, or check the driver and CUDA_VISIBLE_DEVICES (`thunder doctor` shows details)",
+        )
+    if (device.index or 0) >= count:
+        raise DeviceNotAvailable(
+            f"{device} was requested, but PyTorch finds {count} GPU{'s' if count > 1 else ''}",
+            fix=f"use cuda:0{f' to cuda:{count - 1}' if count > 1 else ''}",
+        )

@@ -1,0 +1,105 @@
+"""The names of dtypes, devices and tasks on the command line, in recipes and in manifests; known without PyTorch."""
+
+from __future__ import annotations
+
+import re
+
+from thunder_core.foundation.errors import UnknownName
+from thunder_core.foundation.plugins import unknown_name
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+ALIASES: dict[str, str] = {
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "fp64": "float64",
+    "f64": "float64",
+    "double": "float64",
+}
+DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
+BASE_TASK = "feature-extraction"
+# Each task with the Auto class of the transformers library that loads it, and that library's table of its classes by
+# family. An architecture that is listed under several tasks belongs to the first of them here.
+TASKS: dict[str, tuple[str, str]] = {
+    "image-text-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"),
+    "causal-lm": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
+    "seq2seq-lm": ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
+    "masked-lm": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
+    "sequence-classification": (
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    ),
+    "token-classification": ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"),
+    "question-answering": ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),
+    "multiple-choice": ("AutoModelForMultipleChoice", "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES"),
+    "next-sentence-prediction": (
+        "AutoModelForNextSentencePrediction",
+        "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES",
+    ),
+    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES"),
+    "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"),
+    "ctc": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),
+    "speech-seq2seq": ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
+    BASE_TASK: ("AutoModel", "MODEL_MAPPING_NAMES"),
+    "text-encoding": ("AutoModelForTextEncoding", "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"),
+    "pretraining": ("AutoModelForPreTraining", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
+}
+# A name of its own: whatever task a model generates by, and that it is to generate. The tasks that may be are in the
+# order in which they are tried.
+GENERATE = "generate"
+GENERATING = ("causal-lm", "seq2seq-lm", "image-text-to-text")
+# The names of the hub, and of pipelines of transformers, for tasks; of two, the first that a family has classes for.
+HUB_TASKS: dict[str, tuple[str, ...]] = {
+    GENERATE: GENERATING,
+    "text-generation": ("causal-lm",),
+    "text2text-generation": ("seq2seq-lm",),
+    "summarization": ("seq2seq-lm",),
+    "translation": ("seq2seq-lm",),
+    "fill-mask": ("masked-lm",),
+    "text-classification": ("sequence-classification",),
+    "sentiment-analysis": ("sequence-classification",),
+    "zero-shot-classification": ("sequence-classification",),
+    "text-ranking": ("sequence-classification",),
+    "ner": ("token-classification",),
+    "sentence-similarity": (BASE_TASK,),
+    "image-feature-extraction": (BASE_TASK,),
+    "automatic-speech-recognition": ("speech-seq2seq", "ctc"),
+    "image-to-text": ("image-text-to-text",),
+}
+
+
+def spelled_dtype(name: str) -> str:
+    """The dtype of that name or alias, with or without `torch.`, as it is spelled in full; raises `UnknownName`."""
+    short = name.strip().lower().removeprefix("torch.")
+    full = ALIASES.get(short, short)
+    if full not in DTYPES:
+        raise unknown_name("dtype", name, DTYPES)
+    return full
+
+
+def spelled_device(name: str) -> str:
+    """The device of that name, here or not, in lower case; raises `UnknownName` for nonsense."""
+    short = name.strip().lower()
+    if DEVICE.fullmatch(short) is None:
+        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for GPU number N")
+    return short
+
+
+def is_generation(task: str | None) -> bool:
+    """Whether the task of that name is to generate, by whichever task a model does so."""
+    return task is not None and task.strip().lower() == GENERATE
+
+
+def spelled_task(name: str) -> tuple[str, ...]:
+    """The task of that name, or those that the hub's name may mean, the likeliest first; raises `UnknownName`."""
+    short = name.strip().lower().replace("_", "-")
+    if short in TASKS:
+        return (short,)
+    if short not in HUB_TASKS:
+        raise unknown_name("task", name, (*TASKS, *HUB_TASKS))
+    return HUB_TASKS[short]

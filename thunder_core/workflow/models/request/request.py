@@ -1,0 +1,106 @@
+"""The request for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import option
+from thunder_core.workflow.models.request.names import spelled_device, spelled_dtype, spelled_task
+
+MODEL = "Model"  # under which its options stand in the help
+LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
+
+
+OUTPUTS = {"tuple": False, "model": True}  # and the value of `return_dict` that a config has for them
+
+
+def require_outputs(option: str, name: str) -> None:
+    """Raise `BadOption` for outputs that a model cannot give."""
+    if name not in OUTPUTS:
+        raise BadOption(f"{option} is {name!r:.80}", fix=f"use one of: {', '.join(OUTPUTS)}")
+
+
+@dataclass(frozen=True)
+class SampleModel:
+    """A small model with seeded weights: a class of the transformers library and its config's arguments."""
+
+    architecture: str
+    config: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model by folder, hub name or sample, and how it should be loaded.
+
+    A dtype of `None` leaves it to the checkpoint; a device of `None` to the recipe that the model is for, and is the
+    CPU where there is no recipe.
+    """
+
+    model: str | None = option(
+        None,
+        metavar="MODEL",
+        help="A model folder in Hugging Face layout, or a Hub name. Default: the recipe's small sample model.",
+    )
+    sample: SampleModel | None = None
+    task: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="Task of the model, if its config does not say: causal-lm, for example, or the Hub's name, text-"
+        "generation. `generate` optimizes the model's `generate()` method.",
+        completion="tasks",
+        check=lambda _, name: spelled_task(name),
+    )
+    dtype: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="Data type of the weights: float32, bfloat16, float16 or float64",
+        default_text="the recipe's own, else the checkpoint's",
+        check=lambda _, name: spelled_dtype(name),
+    )
+    device: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="Device to run on: cpu, cuda or cuda:N",
+        default_text="the recipe's own, else cuda where there is a GPU",
+        check=lambda _, name: spelled_device(name),
+    )
+    random_weights: bool = option(
+        False, bool, panel=MODEL, help="Build MODEL from its config alone, with seeded random weights."
+    )
+    allow_random_weights: tuple[str, ...] = option(
+        (),
+        metavar="PATTERN",
+        panel=MODEL,
+        repeats=True,
+        help="Missing weights of the checkpoint that may be set at random, by name or module (`classifier`). * is a "
+        "wildcard. May be repeated.",
+    )
+    allow_unused_weights: tuple[str, ...] = option(
+        (),
+        metavar="PATTERN",
+        panel=MODEL,
+        repeats=True,
+        help="Weights of the checkpoint that the model may leave out, by name or module; * is a wildcard. May be "
+        "repeated.",
+    )
+    outputs: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="Outputs of a call: `tuple`, or `model` for the output class of transformers. An artifact with tuples is "
+        "loaded without transformers.",
+        default_text="the config's own",
+        check=require_outputs,
+    )
+    seed: int = option(
+        0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED
+    )
+    trust_remote_code: bool = option(
+        False, bool, panel=MODEL, help="Run the Python code in MODEL's folder. Read that code first."
+    )
+    revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a Hub model.")

@@ -1,0 +1,94 @@
+"""Tasks: what a model is loaded for, and the Auto class of the transformers library that loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from transformers import PretrainedConfig
+from transformers.models.auto import modeling_auto as auto
+
+from thunder_core.foundation.errors import BadOption, CannotGenerate
+from thunder_core.workflow.models.request.names import BASE_TASK, GENERATING, TASKS, is_generation, spelled_task
+
+# Tasks whose models give logits over a vocabulary for each position.
+LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
+
+Classes = Mapping[str, str | Sequence[str]]  # the classes of a task, by family
+
+
+def auto_class(task: str) -> type:
+    """The Auto class of the transformers library that loads models for a task."""
+    found: type = getattr(auto, TASKS[task][0])
+    return found
+
+
+def classes_of(task: str) -> Classes:
+    """The classes that the transformers library has for a task, by their families."""
+    found: Classes = getattr(auto, TASKS[task][1])
+    return found
+
+
+def tasks_of(model_type: str) -> list[str]:
+    """The tasks that the transformers library has a class for in a family."""
+    return [task for task in TASKS if model_type in classes_of(task)]
+
+
+def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
+    """The task of the architecture that a config names, and a note where it is only the base model's."""
+    named = config.architectures or []
+    if not named:
+        return BASE_TASK, f"the config names no architecture, so the base model is loaded, for {BASE_TASK}"
+    own = (task for task in TASKS if _names(classes_of(task).get(config.model_type), named[0]))
+    anywhere = (task for task in TASKS if any(_names(value, named[0]) for value in classes_of(task).values()))
+    task = next(own, None) or next(anywhere, None)
+    if task is not None:
+        return task, None
+    return BASE_TASK, f"{named[0]} has no known task, so its base model is loaded, for {BASE_TASK}"
+
+
+def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
+    """The task of that name for a model, or without a name that of its architecture; with a note where it is a guess.
+
+    Raises `UnknownName` for no task, and `CannotGenerate` where the model is to generate and does not.
+    """
+    if name is None:
+        return deduce_task(config)
+    return generating_task(config) if is_generation(name) else task_among(spelled_task(name), config), None
+
+
+def generating_task(config: PretrainedConfig) -> str:
+    """The task by which a model generates; raises `CannotGenerate` where it does not.
+
+    It is that of the architecture which the config names. The base model of a decoder has one too, but not that of an
+    encoder, for which the transformers library has a decoder of the same weights that means nothing.
+    """
+    task, _ = deduce_task(config)
+    known = tasks_of(config.model_type)
+    if task == BASE_TASK and "masked-lm" not in known:
+        task = next((one for one in GENERATING if one in known), task)
+    if task not in GENERATING:
+        named = (config.architectures or [f"a model of the family {config.model_type!r}"])[0]
+        raise CannotGenerate(
+            f"{named} generates no text: its task is {task}",
+            fix=f"use a model with one of the tasks {', '.join(GENERATING)}, or leave out `--task generate`",
+        )
+    return task
+
+
+def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
+    """The first of some tasks that the transformers library has a class of this family for, or the first of all."""
+    return next((task for task in tasks if config.model_type in classes_of(task)), tasks[0])
+
+
+def require_task(task: str, config: PretrainedConfig) -> None:
+    """Raise `BadOption` where the transformers library has no class of this family for the task."""
+    known = tasks_of(config.model_type)
+    if task not in known and config.model_type in classes_of(BASE_TASK):
+        raise BadOption(
+            f"there is no model of the family {config.model_type!r} for the task {task!r}",
+            fix=f"leave out --task, or use one of: {', '.join(known)}",
+        )
+
+
+def _names(listed: str | Sequence[str] | None, architecture: str) -> bool:
+    return architecture == listed or (not isinstance(listed, str) and architecture in (listed or ()))

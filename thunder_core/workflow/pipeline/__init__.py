@@ -1,0 +1,35 @@
+"""The whole way from a model and a recipe to an artifact: plan it, carry it out, or only compile.
+
+The names below are loaded when they are first used: a request is made and checked (`request`, `request_checks`) without
+PyTorch; what plans it and carries it out needs PyTorch and transformers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.pipeline.optimization import Outcome, carry_out, optimize
+    from thunder_core.workflow.pipeline.request.request import Request
+    from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the word of the field
+    from thunder_core.workflow.pipeline.session.planning import Plan, plan
+    from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, Unwatched
+
+HOMES = {
+    "STAGES": "progress",
+    "Outcome": "optimization",
+    "Plan": "planning",
+    "Progress": "progress",
+    "Request": "request",
+    "Unwatched": "progress",
+    "carry_out": "optimization",
+    "compile": "application",
+    "optimize": "optimization",
+    "plan": "planning",
+}
+
+__all__ = ["STAGES", "Outcome", "Plan", "Progress", "Request", "Unwatched", "carry_out", "compile", "optimize", "plan"]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

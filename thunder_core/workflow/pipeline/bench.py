@@ -1,0 +1,336 @@
+"""Measuring a compiled model against its contenders, at every size that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import BadOption, WrongInputs
+from thunder_core.foundation.package import __version__
+from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.artifact.format.signature import require_authentic
+from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
+from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.failures import stage_failures
+from thunder_core.workflow.pipeline.request.bench_request import OURS, PREPARED, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.ranges import size_within
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.samples import artifacts_samples, real_samples, sequence_of
+from thunder_core.workflow.pipeline.session.clock import StageClock
+from thunder_core.workflow.pipeline.session.dynamic import points_of
+from thunder_core.workflow.pipeline.session.prepare import prepare
+from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
+
+Call = Callable[[], object]
+Opener = Callable[[], Session]
+
+
+def _inductor(model: torch.nn.Module) -> Callable[..., Any]:
+    torch.compiler.reset()
+    compiled: Callable[..., Any] = torch.compile(model, dynamic=False)
+    return compiled
+
+
+CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
+    "eager": lambda model: model,
+    PREPARED: lambda model: model,
+    "inductor": _inductor,
+}
+
+
+def bench_model(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
+    """Measure a model under a recipe; sizes are those of the bench_request, not of the request."""
+    check_bench_request(bench_request)
+    prepared = prepare(request)
+    data = real_samples(
+        "--input",
+        bench_request.input,
+        lambda: prepared.loading.origin,
+        trust_remote_code=request.model.trust_remote_code,
+    )
+    for seq in bench_request.seqs:
+        sequence_of(prepared.loading.config, seq, (data,))
+    purpose = Purpose(request.train, data, cut=None not in bench_request.seqs)
+    return _bench({OURS: lambda: open_model(prepared, purpose)}, bench_request, progress)
+
+
+def bench_artifact(
+    folder: Path,
+    bench_request: BenchRequest,
+    *,
+    device: str | None = None,
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
+) -> BenchmarkSuite:
+    """Measure an artifact against the model that it was made from; `consent` is what `load` takes as well."""
+    check_bench_request(bench_request)
+    opener = partial(open_for_bench, authentic(folder, consent), device, consent, bench_request)
+    return _bench({OURS: opener}, bench_request, progress)
+
+
+def bench_artifacts(
+    first: Path,
+    second: Path,
+    bench_request: BenchRequest,
+    *,
+    device: str | None = None,
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
+) -> BenchmarkSuite:
+    """Measure the second artifact against the first, in turn in one process, and contenders beside both.
+
+    Raises `BadOption` for an artifact of training beside one of inference.
+    """
+    check_bench_request(bench_request, subjects=2)
+    artifacts = [authentic(folder, consent) for folder in (first, second)]
+    if artifacts[0].manifest.train != artifacts[1].manifest.train:
+        raise BadOption(
+            f"one of {first} and {second} is for training, the other is not",
+            fix="compare two artifacts that were made for the same purpose",
+        )
+    openers = [partial(open_for_bench, artifact, device, consent, bench_request) for artifact in artifacts]
+    return _bench(dict(zip(distinct_names(first, second), openers, strict=True)), bench_request, progress)
+
+
+def distinct_names(first: Path, second: Path) -> tuple[str, str]:
+    """The names of two folders beside each other and contenders, with A and B where they would be taken for another."""
+    names = first.absolute().name, second.absolute().name
+    clear = names[0] != names[1] and not {*names} & {*CONTENDERS}
+    return names if clear else (f"A: {names[0]}", f"B: {names[1]}")
+
+
+def authentic(folder: Path, consent: Consent) -> Artifact:
+    """The artifact in a folder, whose signatures have been looked at."""
+    artifact = open_artifact(folder)
+    require_authentic(artifact, consent)
+    return artifact
+
+
+def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, bench_request: BenchRequest) -> Session:
+    """A session of an artifact, on drawn inputs or on those of the file that the request names; it traces nothing."""
+    if artifact.manifest.generation is not None:
+        raise BadOption(
+            f"{artifact.folder} was made for generation, but this benchmark measures single calls",
+            fix="use --task generate",
+        )
+    data = artifacts_samples("--input", bench_request.input, artifact, trust_remote_code=consent.trust_remote_code)
+    purpose = Purpose(artifact.manifest.train, data, cut=None not in bench_request.seqs)
+    return open_saved(artifact, purpose, consent, device=device, strict=True)
+
+
+def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress: Progress | None) -> BenchmarkSuite:
+    clock = StageClock(progress or Unwatched())
+    with (
+        stage_failures(lambda: clock.stage or "the start"),
+        threads_in_use(bench_request.threads),
+        ExitStack() as stack,
+    ):
+        clock.begin("load")
+        sessions = {name: opened() for name, opened in openers.items()}
+        require_one_device(sessions)
+        for session in sessions.values():
+            stack.enter_context(session.ready())
+        sizes = common_sizes(sessions, bench_request)
+        for session, size in product(sessions.values(), sizes):
+            session.require_memory_for(size)
+        _compile(list(sessions.values()), sizes, clock)
+        reports = [_measured(sessions, bench_request, size, clock) for size in sizes]
+        clock.stop()
+    return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
+
+
+def require_one_device(sessions: Mapping[str, Session]) -> None:
+    """Raise `BadOption` for sessions on different devices."""
+    devices = {name: str(session.device) for name, session in sessions.items()}
+    if len(set(devices.values())) > 1:
+        told = ", ".join(f"{name} is on {device}" for name, device in devices.items())
+        raise BadOption(f"contenders on different devices cannot be compared: {told}", fix="set --device")
+
+
+def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
+    """Batches and sequence lengths; a size that nobody named is that of the artifacts, and one that all take.
+
+    Of a range that all artifacts serve these are its ends and a size between them, unless inputs are real samples.
+    """
+    batches, lengths = bench_request.batches, bench_request.seqs
+    if None in batches:
+        batches = (artifacts_own("batch", sessions) or 1,)
+    if None in lengths:
+        lengths = (artifacts_own("seq", sessions),)
+    named = dict.fromkeys(InputSize._fields, False)
+    named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
+    sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
+    others = traced_beside_tokens(sessions)
+    sizes = [InputSize(batch or 1, sequence, **others) for batch, sequence in product(batches, sequences)]
+    served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
+    ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
+    drawn = not any(session.purpose.data for session in sessions.values())
+    return list(dict.fromkeys(point for size in served for point in points_of(ranges if drawn else {}, size)))
+
+
+def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
+    """The sizes that artifacts have beside samples and tokens: the one that all were made for, or of a range the first.
+
+    Raises `BadOption` for artifacts of which only some have one, or that were made for different ones.
+    """
+    traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
+    found = {name: size for made in traced.values() for name, size in made.beside_tokens.items()}
+    for name in found:
+        without = [subject for subject, made in traced.items() if name not in made.stated]
+        if without:
+            raise BadOption(
+                f"artifacts with and without a {name} cannot be compared: {', '.join(without)} has none",
+                fix=f"make both with --{name}, or both without",
+            )
+    return found | {name: size for name in found if (size := artifacts_own(name, sessions)) is not None}
+
+
+def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
+    """The ranges of sizes that all sessions serve, where they are more than one size."""
+    found: dict[str, tuple[int, int]] = {}
+    for name in sessions[0].ranges:
+        ends = [session.ranges[name] for session in sessions if name in session.ranges]
+        lower, upper = max(lower for lower, _ in ends), min(upper for _, upper in ends)
+        if len(ends) == len(sessions) and lower < upper:
+            found[name] = (lower, upper)
+    return found
+
+
+def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
+    """The one size of a dimension that artifacts were made for; None where they say none, or serve a range.
+
+    Raises `BadOption` for artifacts that were made for different sizes.
+    """
+    own = {
+        subject: getattr(session.traced_size, name)
+        for subject, session in sessions.items()
+        if session.traced_size is not None and name not in session.ranges
+    }
+    if len(set(own.values())) > 1:
+        made = ", ".join(f"{subject} for {name} {size}" for subject, size in own.items())
+        raise BadOption(
+            f"artifacts for inputs of different sizes cannot be compared: {made}",
+            fix=f"make both with the same --{name}, or with a range that covers both sizes: --dynamic {name}=a:b",
+        )
+    return next(iter(own.values()), None)
+
+
+def _common_sequence(sessions: Sequence[Session], asked: int | None) -> int:
+    """The length that was asked for or, of drawn inputs, one that all sessions take; of samples, the longest's."""
+    lengths = [sequence_of(session.loaded.config, asked, (session.purpose.data,)) for session in sessions]
+    return max(lengths) if any(session.purpose.data for session in sessions) else min(lengths)
+
+
+def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str, bool]) -> InputSize:
+    """The size, brought into the ranges that artifacts serve, as far as nobody has named another.
+
+    Raises `BadOption` for one that was named and lies outside of a range.
+    """
+    for session in sessions:
+        changes = {
+            name: size_within(session.ranges, name, getattr(size, name), asked=named[name]) for name in session.ranges
+        }
+        size = size._replace(**changes)
+    return size
+
+
+def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: StageClock) -> None:
+    """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
+    clock.begin("compile")
+    for done, (session, size) in enumerate(product(sessions, sizes), start=1):
+        with programs_refusals(session, size):
+            session.call(session.inputs(size))
+        clock.advance(done, len(sessions) * len(sizes))
+
+
+@contextmanager
+def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
+    """Tell what to do where no program of an artifact takes the inputs: nothing is traced for a benchmark."""
+    try:
+        yield
+    except WrongInputs as error:
+        made = session.traced_size
+        if made is None or made == size:
+            raise
+        raise WrongInputs(
+            f"{error.what}; the benchmark measures the artifact, so nothing is traced for inputs of "
+            f"{session.size_in_words(size)}",
+            fix=f"leave out --batch and --seq to measure {session.size_in_words(made)}, or make an artifact for "
+            "this size or for a range of sizes: thunder optimize --dynamic seq=a:b",
+        ) from error
+
+
+def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize) -> Mapping[str, Call]:
+    """The candidates that are called in turn, by name; the first is the one that the others are compared with.
+
+    That is the first contender where one session is measured, and the first session where there are two.
+    """
+    first = next(iter(sessions.values()))
+    inputs = {name: session.inputs(size) for name, session in sessions.items()}
+    contenders = {
+        name: partial(first.call_of(CONTENDERS[name](model_against(first, name))), **next(iter(inputs.values())))
+        for name in bench_request.contenders(len(sessions))
+    }
+    ours = {name: partial(one.call_of(one.compiled), **inputs[name]) for name, one in sessions.items()}
+    return contenders | ours if len(sessions) == 1 else ours | contenders
+
+
+def model_against(session: Session, contender: str) -> torch.nn.Module:
+    """The model that a contender runs: as it was loaded, or as the recipe's transforms have prepared it.
+
+    Raises `BadOption` for the prepared one where the two are one, as for a step of training.
+    """
+    if contender != PREPARED:
+        return session.original
+    if session.purpose.train or not session.has_original:
+        trained = "is always a contender of a training step"
+        why = (
+            trained
+            if session.purpose.train
+            else f"is the same as eager: {session.names['recipe']} does not prepare the model"
+        )
+        raise BadOption(f"--against {PREPARED} {why}", fix="use --against eager")
+    return session.model
+
+
+def _measured(
+    sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize, clock: StageClock
+) -> BenchmarkReport:
+    calls = calls_of(sessions, bench_request, size)
+    first = next(iter(sessions.values()))
+    configuration = {**first.configuration(size), **joined_names([one.names for one in sessions.values()])}
+    clock.begin(f"warm up {size_in_words(configuration)}")
+    for done, call in enumerate(calls.values(), start=1):
+        call()
+        clock.advance(done, len(calls))
+    clock.begin(f"measure {size_in_words(configuration)}")
+    return measure(
+        calls,
+        runs=bench_request.runs,
+        warmup=bench_request.warmup,
+        device=first.device,
+        progress=clock.advance,
+        memory=True,
+        release=partial(_release, sessions.values()),
+        configuration=configuration,
+    )
+
+
+def _release(sessions: Iterable[Session]) -> None:
+    for session in sessions:
+        session.release()
+
+
+def joined_names(names: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The names of the models and recipes that are measured; of two, both where they differ."""
+    return {key: " and ".join(dict.fromkeys(one[key] for one in names)) for key in names[0]}

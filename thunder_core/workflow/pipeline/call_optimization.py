@@ -1,0 +1,195 @@
+"""The optimization of single calls: of inputs of some sizes, or of ranges, in inference or in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import last_program, trace_for
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.foundation.package import __version__
+from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.session.application import apply
+from thunder_core.workflow.pipeline.session.build_report import Results
+from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
+from thunder_core.workflow.pipeline.session.dynamic import arguments_of
+from thunder_core.workflow.pipeline.session.executor_comparison import (
+    blaming_executor,
+    comparing_executors,
+    comparison_facts,
+    naming_wrong_executor,
+)
+from thunder_core.workflow.pipeline.session.inside import look_inside, naming_the_line, timed, with_inside
+from thunder_core.workflow.pipeline.session.planning import Plan, calls_first
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
+from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE
+from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, shortfalls_expected
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.pipeline.session.sizes import require_images
+from thunder_core.workflow.report import ComparisonFacts
+from thunder_core.workflow.validation import ValidationReport
+from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.report import Evaluation
+
+
+@dataclass(eq=False)
+class CallOptimization:
+    """The optimization of single calls of a model, step by step; `kernels` are those for a GPU that is not there."""
+
+    plan: Plan
+    session: Session
+    clock: StageClock
+    kernels: tuple[DeviceCode, ...] = ()
+    example: Inputs = field(init=False)
+    arguments: tuple[SymbolicArgument, ...] | None = None
+    probed: str = ""
+
+    def __post_init__(self) -> None:
+        request, prepared = self.plan.request, self.plan.prepared
+        if request.dynamic:
+            self.arguments = arguments_of(self.session, prepared.recipe, request.dynamic, self.plan.size)
+        self.session = self._compiled_by(prepared)
+
+    def _compiled_by(self, prepared: Prepared) -> Session:
+        """The session with a compiled model of its own."""
+        return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The model as it is called, once it is known that there is memory for it, and that it can be judged."""
+        plan, request, session = self.plan, self.plan.request, self.session
+        with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
+            session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
+            if not request.target:
+                require_images(session, request.dynamic, plan.size)
+            if plan.judged_by is not None:
+                session.require_judgeable_samples(plan.judged_by, plan.size, request.metric)
+            yield
+
+    def acquire(self) -> Program:
+        """Compile by the first call; for a target, which need not be here, by a trace alone, whose kernels are kept."""
+        self.example = self.session.inputs(self.plan.size)
+        with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
+            self._trace()
+        if not self.plan.request.target and (variants := self.session.variants(self.example)):
+            for one in (*variants, self.example):
+                self.session.call(one)
+        program = last_program(self.session.compiled)
+        if dynamic := self.plan.request.dynamic:
+            self.probed = RangeCoverage(self.session, dynamic, self.plan.size).complete()
+        return program
+
+    def _trace(self) -> None:
+        compiled, plan = self.session.compiled, self.plan
+        if not plan.request.target:
+            with naming_wrong_executor(plan.prepared, lambda other: self._compiled_by(other).call(self.example)):
+                self.session.call(self.example)
+            return
+        device, target = torch.device(plan.device), plan.request.target
+        with torch.no_grad():
+            _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
+
+    def compare_executors(self) -> ComparisonFacts | None:
+        """Compare executors with eager PyTorch as they run, at each point, where an executor of the recipe does that.
+
+        Raises `WrongResult` for the first claim whose result is wrong.
+        """
+        if self.plan.comparing is None:
+            return None
+        self.clock.begin(COMPARE)
+        session, points = self._compiled_by(self.plan.comparing), self.plan.points
+        for number, size in enumerate(points):
+            self.clock.advance(number, len(points))
+            session.call(session.inputs(size))
+        session.release()
+        return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
+
+    def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may be served by another one
+        """The validation, the evaluation and the measurement, as far as the request asks for them."""
+        request = self.plan.request
+        validation = self._validated() if request.validate else None
+        evaluation = self._evaluated()
+        measured = self._measured() if request.benchmark else []
+        benchmark = measured[0] if measured else None
+        if measured and request.require_speedup is not None:
+            suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
+            require_speedup(suite if measured[1:] else measured[0], request.require_speedup, OURS)
+        shares = self._shares() if request.benchmark else TimeShares()
+        return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.probed)
+
+    def _validated(self) -> ValidationReport:
+        self.clock.begin("validate")
+        request = self.plan.request
+
+        def look(seconds: float) -> InsideReport | None:
+            return look_inside(self.session, self.example, seconds=seconds)
+
+        with blaming_executor(self.plan.prepared), naming_the_line(look):
+            report, seconds = timed(
+                lambda: self.session.validation_report(
+                    self.plan.size,
+                    request.inputs,
+                    others=self.plan.points[1:],
+                    allow_non_finite=request.allow_non_finite,
+                    advance=self.clock.advance,
+                    seconds=request.validate_budget,
+                )
+            )
+        return with_inside(report, look, seconds)
+
+    def _evaluated(self) -> Evaluation | None:
+        if self.plan.judged_by is None:
+            return None
+        self.clock.begin(EVALUATE)
+        metric = self.plan.request.metric
+        return self.session.evaluation(self.plan.judged_by, self.plan.size, metric, advance=self.clock.advance)
+
+    def _measured(self) -> list[BenchmarkReport]:
+        """The measurement at the size that was traced, and at the other points of the ranges, if there are any."""
+        self.clock.begin("benchmark")
+        return [self._measured_at(size) for size in self.plan.points]
+
+    def _measured_at(self, size: InputSize) -> BenchmarkReport:
+        session = self.session
+        example = session.inputs(size)
+        eager, ours = session.call_of(session.original), session.call_of(session.compiled)
+        return measure(
+            {"eager": lambda: eager(**example), OURS: lambda: ours(**example)},
+            runs=self.plan.request.runs,
+            warmup=self.plan.request.warmup,
+            device=session.device,
+            progress=self.clock.advance,
+            release=session.release,
+            configuration=session.configuration(size),
+            seconds=self.plan.request.benchmark_budget,
+        )
+
+    def _shares(self) -> TimeShares:
+        """Each executor's part of the time of the program that serves the example now, after other calls."""
+        self.session.call(self.example)
+        with torch.set_grad_enabled(self.session.purpose.train):
+            return program_shares(last_program(self.session.compiled), self.session.model, self.example)
+
+    def artifact_facts(self) -> Mapping[str, Any]:
+        """Return the facts that the artifact keeps of the calls that it is for."""
+        session, request = self.session, self.plan.request
+        drawn = {**self.plan.size.stated, "seed": session.seed}
+        return {
+            "example": self.example if all(isinstance(one, torch.Tensor) for one in self.example.values()) else {},
+            "train": request.train,
+            "dynamic": request.dynamic,
+            "drawn": drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},
+            "target": request.target,
+            "kernels": self.kernels,
+        }

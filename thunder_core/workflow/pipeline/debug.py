@@ -1,0 +1,278 @@
+"""Debugging: the first wrong line of a model under a recipe, or of an artifact, and what reproduces it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.copies import copied
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import last_program, specializations_of
+from thunder_core.foundation.errors import ArtifactDamaged, BadOption, OutputExists
+from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.artifact.format.signature import require_authentic
+from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
+from thunder_core.workflow.fault_localization.evidence import evidence_of
+from thunder_core.workflow.fault_localization.examination import examine, outcome_undone
+from thunder_core.workflow.fault_localization.non_finite import non_finite_lines
+from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.recording import inputs_by_name
+from thunder_core.workflow.fault_localization.reproduction import write_reproduction
+from thunder_core.workflow.fault_localization.stored_programs import wrong_stored, wrong_stored_backward
+from thunder_core.workflow.fault_localization.trace_examination import without_freed
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.pipeline.failures import stage_failures
+from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
+from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
+from thunder_core.workflow.pipeline.request.debug_request import DebugRequest, check_debug_request
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.application import apply
+from thunder_core.workflow.pipeline.session.clock import StageClock
+from thunder_core.workflow.pipeline.session.dynamic import arguments_of, require_dimensions, require_positions
+from thunder_core.workflow.pipeline.session.inside import allowance_of, has_traces, look_inside_calls
+from thunder_core.workflow.pipeline.session.planning import plan
+from thunder_core.workflow.pipeline.session.prepare import prepare
+from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
+from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
+from thunder_core.workflow.pipeline.session.sizes import size_to_trace
+from thunder_core.workflow.pipeline.validate import size_of
+from thunder_core.workflow.validation.inside import Fault, InsideReport, NonFiniteLine
+from thunder_core.workflow.validation.report_facts import ReportFacts
+
+TOKENS = 2  # of which one goes on with a cache
+NO_TRACES, BY_JIT = "the program has no traces", "use a recipe that traces with jit"
+
+
+class ReproductionFacts(ReportFacts):
+    """A folder that reproduces a fault, and the operations that it holds."""
+
+    fault: int
+    """Which of the faults, from 0 on."""
+    folder: Path
+    operations: int
+    reproduces: bool
+    """Whether the executor computes these operations wrongly when it compiles them alone."""
+
+
+class Diagnosis(ReportFacts):
+    """The findings about a model under a recipe, or an artifact, on one input."""
+
+    subject: str
+    recipe: str
+    inside: InsideReport
+    non_finite: tuple[NonFiniteLine, ...] = ()
+    reproductions: tuple[ReproductionFacts, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """The wrong lines."""
+        return self.inside.faults
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found."""
+        return not (self.faults or self.non_finite)
+
+
+def debug_model(request: Request, debug_request: DebugRequest, progress: Progress | None = None) -> Diagnosis:
+    """Examine a model under a recipe on one input, as long as it takes.
+
+    Of ranges of sizes that is the program that serves the input; of generation it is each program that a prompt and two
+    tokens take. Raises the errors of `optimize` for a request that cannot be carried out, and `OutputExists` for a
+    folder that is there already.
+    """
+    check_debug_request(debug_request, generates=request.generates)
+    clock = StageClock(progress or Unwatched())
+    with stage_failures(lambda: clock.stage or "the start"):
+        clock.begin("load")
+        diagnosis = debug_generation(request, clock) if request.generates else debug_call(request, debug_request, clock)
+        clock.stop()
+        return diagnosis
+
+
+def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock) -> Diagnosis:
+    """Examine a single call of a model under a recipe."""
+    prepared = prepare(request)
+    require_dimensions(prepared.recipe, request.dynamic)
+    session = open_model(prepared, Purpose(request.train))
+    size = size_to_trace(prepared.loading.config, request, ())
+    require_positions(prepared.loading.config, request.dynamic, size)
+    if request.dynamic:
+        arguments = arguments_of(session, prepared.recipe, request.dynamic, size)
+        session = replace(session, compile=partial(apply, prepared, symbolic=arguments))
+    inputs = session.inputs(size)
+    with session.ready(), torch.set_grad_enabled(request.train), shortfalls_expected():
+        clock.begin("compile")
+        program = compiled_program(session, inputs)
+        clock.begin("examine")
+        inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
+        diagnosis = Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
+        return with_details(diagnosis, session, program, inputs, debug_request, recipe_in_words(request))
+
+
+def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
+    """Examine the computation of each program that `generate` calls for a prompt and two tokens."""
+    planned = plan(request)
+    assert planned.generation is not None
+    prepared = planned.prepared
+    workflow = GenerationOptimization(planned, open_model(prepared, planned.purpose), clock, planned.generation)
+    with workflow.ready():
+        clock.begin("compile")
+        workflow.acquire()
+        clock.begin("examine")
+        coverage = GenerationCoverage(workflow.session, planned.generation)
+        inside = look_inside_calls(workflow.session, lambda: coverage.trace(TOKENS))
+    if inside is None:
+        raise BadOption(NO_TRACES, fix=BY_JIT)
+    return Diagnosis(subject=prepared.model_name, recipe=prepared.recipe.name, inside=inside)
+
+
+def debug_artifact(
+    folder: Path, debug_request: DebugRequest, *, consent: Consent = NO_CONSENT, progress: Progress | None = None
+) -> Diagnosis:
+    """Examine an artifact: its model compiled anew as its recipe says, and the stored program beside that.
+
+    Raises what `load` raises, and `WrongInputs` where it does not say which inputs it takes.
+    """
+    check_debug_request(debug_request)
+    clock = StageClock(progress or Unwatched())
+    with stage_failures(lambda: clock.stage or "the start"):
+        clock.begin("load")
+        artifact = open_artifact(folder)
+        require_authentic(artifact, consent)
+        if artifact.manifest.generation is not None:
+            raise BadOption(
+                f"{folder} was made for generation, which `thunder debug` does not examine",
+                fix="debug its model and its recipe instead",
+            )
+        size, seed = size_of(artifact, real_inputs=False)
+        session = open_saved(artifact, Purpose(artifact.manifest.train, None, cut=True), consent)
+        inputs = session.inputs(size, 0, seed)
+        with session.ready(), torch.set_grad_enabled(artifact.manifest.train):
+            clock.begin("compile")
+            specializations = specializations_of(session.compiled)
+            session.call(inputs)
+            stored = last_program(session.compiled)
+            program = specializations.compiler(session.model, (), dict(inputs))
+            clock.begin("examine")
+            inside = examine(program, session.model, (), dict(inputs), allowance=allowance_of(session))
+            faults = (*stored_faults(stored, program, session, inputs), *unlike_shown(artifact))
+            inside = inside.model_copy(update={"faults": (*inside.faults, *faults)})
+            recipe = artifact.manifest.recipe or "default"
+            diagnosis = Diagnosis(subject=str(folder), recipe=recipe, inside=inside)
+            return with_details(diagnosis, session, program, inputs, debug_request, recipe)
+
+
+def unlike_shown(artifact: Artifact) -> Iterator[Fault]:
+    """A fault for each stage that runs whose lines, as they are shown to people, are not those that run."""
+    for stage in (one for program in artifact.manifest.programs for one in program.stages if one.runs):
+        try:
+            artifact.listing(stage)
+        except ArtifactDamaged as error:
+            yield Fault(kind="stored", by="thunder", trace=stage.trace, line=stage.lines_file, difference=error.what)
+
+
+def recipe_in_words(request: Request) -> str:
+    """The recipes of a request, as `find_recipe` takes them."""
+    return " + ".join(map(str, request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)))
+
+
+def compiled_program(session: Session, inputs: Inputs) -> Program:
+    """The program that serves inputs; called twice, as a model may change itself at its first call."""
+    for _ in range(2):
+        session.call(inputs)
+        session.release()
+    program = last_program(session.compiled)
+    if not has_traces(program):
+        raise BadOption(NO_TRACES, fix=BY_JIT)
+    return program
+
+
+def stored_faults(stored: Program, program: Program, session: Session, inputs: Inputs) -> Iterator[Fault]:
+    """The first line of a stored program that is not what the same program is when it is compiled anew."""
+    call = Call(session.model, (), dict(inputs))
+    with outcome_undone(call):
+        faults = list(wrong_stored(stored, program, call))
+        if not faults and session.purpose.train:
+            fault = wrong_stored_backward(stored, program, call, lambda one: step_by(one, session, inputs))
+            session.release()
+            faults = [] if fault is None else [fault]
+    yield from faults
+
+
+def step_by(program: Program, session: Session, inputs: Inputs) -> Callable[[], object]:
+    """A step of training that one program serves."""
+
+    def forward(**kwargs: object) -> object:
+        return program.run(*program.prepare(session.model, (), kwargs))
+
+    step = session.call_of(forward)
+    return lambda: step(**inputs)
+
+
+def with_details(
+    diagnosis: Diagnosis,
+    session: Session,
+    program: Program,
+    inputs: Inputs,
+    debug_request: DebugRequest,
+    recipe: str,
+) -> Diagnosis:
+    """The diagnosis with lines that make values which are not finite, and folders that reproduce faults, as asked."""
+    found: dict[str, Any] = {}
+    if debug_request.nan:
+        found["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
+    if debug_request.out is not None and diagnosis.faults:
+        executors = specializations_of(session.compiled).compiler.settings.executors
+        folders = reproduced(diagnosis.faults, program, session.model, inputs, debug_request.out, executors, recipe)
+        found["reproductions"] = tuple(folders)
+    return diagnosis.model_copy(update=found)
+
+
+def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:
+    """The lines that first make NaN or infinities, in eager PyTorch and in what runs."""
+    call = Call(model, (), dict(inputs))
+    with outcome_undone(call):
+        prepared, _ = program.prepare(model, *call.own_arguments())
+        values = copied(inputs_by_name(program.last("computation"), prepared))
+        states = RandomStates.now(values)
+        first, *_, claimed = without_freed(program.traces("computation"))
+        yield from chain(
+            non_finite_lines(first, values, states, "eager PyTorch"),
+            non_finite_lines(claimed, values, states, "thunder"),
+        )
+
+
+def reproduced(
+    faults: tuple[Fault, ...],
+    program: Program,
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    out: Path,
+    executors: tuple[Executor, ...],
+    recipe: str,
+) -> Iterator[ReproductionFacts]:
+    """Write a folder for each fault that one can be written for; the first is `out` itself."""
+    if out.exists():
+        raise OutputExists(f"{out} exists already", fix="name another folder with --out, or remove this one")
+    for number, fault in enumerate(faults):
+        evidence = evidence_of(program, fault, model, (), dict(inputs))
+        folder = out if len(faults) == 1 else out / f"fault-{number}"
+        written = None if evidence is None else write_reproduction(folder, fault, evidence, executors, recipe)
+        if written is not None:
+            yield ReproductionFacts(
+                fault=number,
+                folder=written.folder,
+                operations=written.operations,
+                reproduces=written.reproduces,
+            )

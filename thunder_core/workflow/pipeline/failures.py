@@ -1,0 +1,44 @@
+"""Failures of any stage: Ctrl-C, a full disk, no more memory; each becomes the error that tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from thunder_core.foundation.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.foundation.storage.full_disk import fullness
+from thunder_core.tracing.extension.authorship import authors_error
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
+
+
+@contextmanager
+def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
+    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for what befalls the block; `doing()` says what it was at.
+
+    What the code of somebody else raises, of a recipe or a model, becomes the error that names it: `authors_error`.
+    """
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        named = failure_of(error, doing())
+        if named is None:
+            raise
+        raise named from error
+
+
+def failure_of(error: BaseException, doing: str) -> ThunderError | None:
+    """The error of ours for such a failure; None for any other."""
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
+    if full := fullness(error):
+        place = getattr(error, "filename", None)
+        what = f"{full.what}{f' ({place})' if place else ''}, at: {doing}; nothing was written"
+        return OutOfDisk(what, fix=full.fix)
+    if is_out_of_memory(error):
+        return OutOfMemory(
+            f"out of memory at: {doing}; nothing was written",
+            fix="use a smaller --batch or --seq, a narrower --dtype, or a machine with more memory",
+        )
+    return None if isinstance(error, ThunderError) else authors_error(error)

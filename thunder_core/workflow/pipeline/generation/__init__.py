@@ -1,0 +1,1 @@
+"""Generation: the calls that `generate` makes, their coverage, speed and findings."""

@@ -1,0 +1,313 @@
+"""Going on with a prompt, token by token, by the programs of an artifact alone: nothing is traced."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers.cache_utils import DynamicCache
+from transformers.generation.logits_process import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.generation.streamers import BaseStreamer
+
+from thunder_core.foundation.errors import BadOption, CannotGenerate, SequenceTooLong
+from thunder_core.foundation.options.generation_lengths import GenerationLengths
+from thunder_core.workflow.artifact.format.manifest import Manifest
+from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.artifact.format.signature import require_authentic
+from thunder_core.workflow.artifact.loading import load_opened
+from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
+from thunder_core.workflow.benchmark.memory_bandwidth import memory_bandwidth
+from thunder_core.workflow.models.folder.origin import find_origin, request_of
+from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.inputs.tokens import tokenizer_beside
+from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
+from thunder_core.workflow.pipeline.session.rebuild import loaded_from
+
+USUAL_NEW_TOKENS = 128
+MAKE_ANEW = (
+    "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
+    "prompts of up to N tokens and up to M new tokens"
+)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token that follows, the seconds that it took, and whether the text ends with it."""
+
+    id: int
+    seconds: float
+    ends: bool
+
+
+Hear = Callable[[Token], object]
+
+
+class WeightReading(NamedTuple):
+    """The bytes of the weights, which each token reads, and the bytes per second that memory gives."""
+
+    weights: int
+    bandwidth: float
+
+
+@dataclass(frozen=True, eq=False)
+class Generator(ABC):
+    """An artifact that goes on with texts, by its programs alone."""
+
+    artifact: Artifact
+    loaded: LoadedModel
+    compiled: Any
+    trust_remote_code: bool
+
+    @abstractmethod
+    def most_new_tokens(self, prompt: int) -> int:
+        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
+
+    @property
+    @abstractmethod
+    def served(self) -> str:
+        """The lengths that the artifact's programs serve, in words."""
+
+    @abstractmethod
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+        """Choose `count` tokens behind a prompt, or up to the one that ends the text; `hear` is told of each."""
+
+    def reading(self) -> WeightReading | None:
+        """The weights beside the bandwidth of memory; None for a model so small that caches hold it."""
+        weights = weight_bytes(self.loaded.model)
+        return WeightReading(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
+
+    def tokenizer(self) -> Any:
+        """The tokenizer that lies beside the model; raises `BadData` where there is none."""
+        origin = find_origin(request_of(self.artifact.manifest.source))
+        return tokenizer_beside(
+            origin,
+            "the prompt is text",
+            fix="pass the prompt as tokens (--prompt-ids 1,2,3), or put the model's tokenizer.json into its folder",
+            trust_remote_code=self.trust_remote_code,
+        )
+
+    def new_tokens(self, prompt: Sequence[int], asked: int | None) -> int:
+        """The number of tokens that may follow a prompt; raises `BadOption` and `SequenceTooLong`."""
+        vocabulary = self.loaded.config.get_text_config().vocab_size
+        if not prompt:
+            raise BadOption("the prompt has no tokens", fix=PROMPT_FIX)
+        if max(prompt) >= vocabulary:
+            raise BadOption(
+                f"the prompt has the token {max(prompt)}, which is not in the model's vocabulary",
+                fix=f"use tokens from 0 to {vocabulary - 1}",
+            )
+        most = self.most_new_tokens(len(prompt))
+        if most < (asked or 1):
+            raise SequenceTooLong(
+                f"a prompt of {len(prompt)} tokens and {asked or 1} new tokens exceed the lengths that "
+                f"{self.artifact.folder} serves: {self.served}",
+                fix=f"use at most {most} new tokens (--new-tokens), or {MAKE_ANEW}"
+                if most
+                else f"shorten the prompt, or {MAKE_ANEW}",
+            )
+        return asked or min(most, USUAL_NEW_TOKENS)
+
+
+class TokenListener(BaseStreamer):
+    """A streamer of the transformers library that tells of each token and of its time; the prompt comes first."""
+
+    def __init__(self, hear: Hear, ends: frozenset[int]) -> None:
+        """`ends` are the tokens that end a text."""
+        self.hear, self.ends = hear, ends
+        self.had_prompt = False
+        self.began = time.perf_counter()
+
+    def put(self, value: torch.Tensor) -> None:
+        """Tell of a token, [1]; of the prompt, which is the first value, nothing is told."""
+        if not self.had_prompt:
+            self.had_prompt = True
+            return
+        token, now = int(value.reshape(-1)[0]), time.perf_counter()
+        self.hear(Token(token, now - self.began, token in self.ends))
+        self.began = time.perf_counter()
+
+    def end(self) -> None:
+        """Do nothing: all tokens have been told of."""
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryGenerator(Generator):
+    """An artifact that was made for generation: `generate` of the transformers library calls its programs."""
+
+    lengths: GenerationLengths
+
+    def most_new_tokens(self, prompt: int) -> int:
+        """The tokens that a prompt leaves of the longest text; those of an encoder's leave as many as there may be."""
+        if prompt > self.lengths.prompt_length:
+            return 0
+        return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
+
+    @property
+    def served(self) -> str:
+        """The lengths of prompts and of what follows."""
+        return str(self.lengths)
+
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+        """Choose tokens by the model's own settings of generation, which `sampling` goes before."""
+        ids = torch.tensor([prompt], device=self.loaded.model.device)
+        if sampling.seed is not None:
+            torch.manual_seed(sampling.seed)
+        self.compiled.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=count,
+            num_beams=1,
+            do_sample=sampling.draws,
+            streamer=TokenListener(hear, ends_of(self.loaded)),
+            **sampling.stated,
+        )
+
+
+@dataclass(frozen=True)
+class ServedLengths:
+    """The lengths that an artifact's programs serve: tokens of a call, and tokens that are cached before it."""
+
+    tokens: int
+    cached: int
+
+    def new_tokens(self, prompt: int) -> int:
+        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
+        behind_prompt = self.cached - prompt + 2  # the last token is returned and never read
+        last_read = (prompt - 1) // self.tokens * self.tokens
+        return max(behind_prompt, 1) if last_read <= self.cached else 0
+
+
+# In the order in which `generate` of the transformers library has them.
+WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
+    "temperature": TemperatureLogitsWarper,
+    "top_k": TopKLogitsWarper,
+    "top_p": TopPLogitsWarper,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StepGenerator(Generator):
+    """An artifact of calls with a cache (`--dynamic cache=0:N`): a prompt is read in parts, then token by token."""
+
+    lengths: ServedLengths
+
+    def most_new_tokens(self, prompt: int) -> int:
+        """The tokens that a prompt leaves of what the cache holds."""
+        return self.lengths.new_tokens(prompt)
+
+    @property
+    def served(self) -> str:
+        """The tokens that the cache holds."""
+        return f"its cache holds {self.lengths.cached}"
+
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+        """Choose tokens, of a distribution that `sampling` alone says."""
+        cache = DynamicCache(config=self.loaded.config.get_text_config(decoder=True))
+        warpers = LogitsProcessorList(
+            WARPERS[name](sampling.stated[name]) for name in WARPERS if name in sampling.stated
+        )
+        listener = TokenListener(hear, ends_of(self.loaded))
+        listener.put(torch.tensor(prompt))
+        if sampling.seed is not None:
+            torch.manual_seed(sampling.seed)
+        unread, ends = list(prompt), listener.ends
+        for _ in range(count):
+            scores = self._scores(unread, cache)
+            following = self._chosen(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
+            listener.put(following)
+            unread = following.tolist()
+            if unread[0] in ends:
+                return
+
+    def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
+        """The logits behind the tokens that the cache holds and those that are yet to be read, [1, vocabulary]."""
+        for start in range(0, len(unread), self.lengths.tokens):
+            ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
+            mask = ids.new_ones(1, cache.get_seq_length() + ids.shape[1])
+            with torch.no_grad():
+                logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, past_key_values=cache).logits
+        return logits[:, -1].float()
+
+    def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
+        """The likeliest token, or one that is drawn, [1]."""
+        return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
+
+
+def ends_of(loaded: LoadedModel) -> frozenset[int]:
+    """The tokens that end a text, by the model's own settings of generation."""
+    settings = loaded.model.generation_config
+    end = None if settings is None else settings.eos_token_id
+    return frozenset(() if end is None else [end] if isinstance(end, int) else end)
+
+
+def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
+    """An artifact that goes on with texts.
+
+    Raises what `load` raises, and `CannotGenerate` where the artifact has no programs for it. Nothing is traced: calls
+    that no program takes raise `WrongInputs`.
+    """
+    artifact = open_artifact(folder)
+    require_authentic(artifact, consent)
+    generation = artifact.manifest.generation
+    served = served_lengths(folder, artifact.manifest) if generation is None else None
+    loaded = loaded_from(artifact, trust_remote_code=consent.trust_remote_code)
+    compiled = load_opened(artifact, loaded.model, consent, strict=True)
+    opened = artifact, loaded, compiled, consent.trust_remote_code
+    if generation is not None:
+        return LibraryGenerator(*opened, generation.lengths)
+    assert served is not None
+    return StepGenerator(*opened, served)
+
+
+def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
+    """The lengths that an artifact serves; raises `CannotGenerate` where its programs go on with no text."""
+    ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
+    if manifest.train or "cache" not in ranges:
+        kind = "a step of training" if manifest.train else "calls without a KV cache"
+        raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)
+    for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
+        lower, upper = ranges.get(name, (1, 1))
+        if not lower <= needed <= upper:
+            raise CannotGenerate(
+                f"{folder} serves {name} from {lower} to {upper}, but generation needs {needed}",
+                fix=MAKE_ANEW,
+            )
+    return ServedLengths(tokens=ranges.get("seq", (1, 1))[1], cached=ranges["cache"][1])
+
+
+class TextPieces:
+    """The text of tokens in pieces, as soon as whole characters are there."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """`tokenizer` has `decode`."""
+        self.tokenizer = tokenizer
+        self.ids: list[int] = []
+        self.told = ""
+
+    def after(self, token: Token) -> str:
+        """The text that a token adds; empty where a character is not whole yet."""
+        self.ids.append(token.id)
+        text = self._text()
+        if not text.startswith(self.told) or text.endswith("\ufffd"):
+            return ""
+        piece, self.told = text[len(self.told) :], text
+        return piece
+
+    def rest(self) -> str:
+        """The text that is left when no more tokens come."""
+        return self._text()[len(self.told) :]
+
+    def _text(self) -> str:
+        return str(self.tokenizer.decode(self.ids, skip_special_tokens=True))

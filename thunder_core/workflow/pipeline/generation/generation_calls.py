@@ -1,0 +1,132 @@
+"""The calls that `generate` makes of a model: observed in eager PyTorch, so that their sizes can be symbolic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.foundation.errors.tree import message_line
+from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.passes.recipe import Recipe, Transform
+from thunder_core.workflow.models.inputs.prompts import drawn_prompts
+from thunder_core.workflow.pipeline.session.dynamic import named_places, sizes_of
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.validation.generation import generated
+
+DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name is of the last
+STEPS = 3  # the prompt, and a token behind each of two lengths of a cache
+
+
+@dataclass
+class ObservedSizes:
+    """The least and the greatest size at each place of the calls, and the names by which a recipe knows the places."""
+
+    session: Session
+    recipe: Recipe
+    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
+    dimensions: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    _seen: set[frozenset[str]] = field(default_factory=set)
+
+    def note(self, inputs: dict[str, Any]) -> None:
+        """Note the sizes of one call."""
+        sizes = sizes_of(inputs)
+        for place, size in sizes.items():
+            least, greatest = self.ends.get(place, (size, size))
+            self.ends[place] = min(least, size), max(greatest, size)
+        if (kind := frozenset(sizes)) not in self._seen:
+            self._seen.add(kind)
+            self._note_names(inputs)
+
+    def _note_names(self, inputs: dict[str, Any]) -> None:
+        for dimension in DIMENSIONS:
+            names = self.recipe.all_dimensions().get(dimension, ())
+            for name, places in named_places(self.session, names, inputs).items():
+                self.dimensions.setdefault(dimension, {}).setdefault(name, set()).update(places)
+
+    def arguments(self, lengths: GenerationLengths) -> tuple[SymbolicArgument, ...]:
+        """The sizes that differ from call to call, each with the range that it has for all of these lengths."""
+        found: dict[str, SymbolicArgument] = {}
+        for dimension in DIMENSIONS:
+            for name, places in self.dimensions.get(dimension, {}).items():
+                upper = self._greatest(dimension, places, lengths)
+                if upper > 1 and any(self._differs(place) for place in places):
+                    found[name] = SymbolicArgument(name, 1, upper, required=False)
+        return tuple(found.values())
+
+    def _greatest(self, dimension: str, places: Iterable[str], lengths: GenerationLengths) -> int:
+        """The greatest size that a name of a dimension has; that of a cache grows by one with each step."""
+        if dimension == "batch":
+            return lengths.batch
+        if dimension == "seq":
+            return self._longest_call(lengths)
+        return max(self.ends[place][1] for place in places) + max(0, lengths.new_tokens - STEPS)
+
+    def _differs(self, place: str) -> bool:
+        least, greatest = self.ends[place]
+        return least != greatest
+
+    def _longest_call(self, lengths: GenerationLengths) -> int:
+        """The most tokens of one call: those of a prompt, or where there is no cache all tokens."""
+        places = [place for name in self.dimensions.get("seq", {}).values() for place in name]
+        ids = max((self.ends[place][1] for place in places if "input_ids" in place), default=1)
+        return lengths.prompt_length if ids <= lengths.prompt_length else lengths.total
+
+
+@dataclass(frozen=True, eq=False)
+class EagerGenerator:
+    """A model in eager PyTorch that generates by the method that transforms put in the place of its own, if any do."""
+
+    model: Any
+    transforms: Sequence[Transform]
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of that method."""
+        methods = [transform.methods(self.model).get("generate") for transform in self.transforms]
+        method = next(filter(None, reversed(methods)), type(self.model).generate)
+        return method(self.model, *args, **kwargs)
+
+
+def observed_sizes(
+    session: Session, recipe: Recipe, lengths: GenerationLengths, eager: EagerGenerator
+) -> ObservedSizes:
+    """The sizes of the calls that `generate` makes in eager PyTorch at the ends of these lengths.
+
+    Raises `CannotGenerate` where it fails.
+    """
+    found = ObservedSizes(session, recipe)
+    with observed_calls(session.model, found):
+        for prompts in lengths.ends():
+            try:
+                generated(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
+            except (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as error:
+                raise CannotGenerate(
+                    f"`generate` of {type(session.model).__name__} fails in eager PyTorch with prompts of {prompts}: "
+                    f"{message_line(error):.300}",
+                    fix="use a model that generates from text with the installed transformers",
+                ) from error
+    return found
+
+
+@contextmanager
+def observed_calls(model: torch.nn.Module, found: ObservedSizes) -> Iterator[None]:
+    """While this lasts, the sizes of each call of the model are noted."""
+
+    def note(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found.note(kwargs)
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def inputs_of(session: Session, prompts: Prompts, seed: int) -> dict[str, torch.Tensor]:
+    """The prompts that are drawn with a seed."""
+    return drawn_prompts(session.loaded, **prompts._asdict(), seed=seed)

@@ -1,0 +1,90 @@
+"""The programs that `generate` calls: acquired by running it, until prompts of all lengths need no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import last_program, specializations_of
+from thunder_core.foundation.errors import RangeNotServed
+from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.frontend.acquire.written.constraints import GIVEN
+from thunder_core.workflow.pipeline.generation.generation_calls import STEPS, inputs_of
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.validation.generation import generated
+
+MAX_PROGRAMS = 16  # that may share the lengths: a model that needs more specializes too much for them
+MAX_PROMPTS = 64  # that are tried near the numbers which constraints name
+INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+@dataclass(frozen=True)
+class GenerationCoverage:
+    """The programs of a session that are to generate within some lengths."""
+
+    session: Session
+    lengths: GenerationLengths
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that there are, in the order in which they were traced."""
+        return list(specializations_of(self.session.compiled).programs)[::-1]
+
+    def trace(self, new_tokens: int) -> Program:
+        """Generate so many tokens behind the longest prompts; the program that the last of them takes."""
+        self._generate(self.lengths.largest, new_tokens)
+        return last_program(self.session.compiled)
+
+    def complete(self) -> str:
+        """Generate behind prompts of each kind, and of lengths near the numbers in constraints; what was tried.
+
+        Raises `RangeNotServed` where that needs more than `MAX_PROGRAMS`, or makes a call that no program serves.
+        """
+        asked: set[Prompts] = set()
+        while (prompts := next((one for one in self._probes() if one not in asked), None)) is not None:
+            asked.add(prompts)
+            self._generate(prompts, min(STEPS, self.lengths.new_tokens))
+        return f"tried {len(asked)} prompts: the ends, and the lengths next to each number in a constraint"
+
+    def require_all_served(self) -> None:
+        """Raise `RangeNotServed` where there are too many programs, or where a call was not served by one."""
+        count, traced = len(self.programs), specializations_of(self.session.compiled).misses
+        if count > MAX_PROGRAMS or traced > count:
+            raise self._not_served()
+
+    def _generate(self, prompts: Prompts, new_tokens: int) -> None:
+        generated(self.session.compiled, inputs_of(self.session, prompts, self.session.seed), new_tokens)
+        self.require_all_served()
+
+    def _probes(self) -> Iterator[Prompts]:
+        """Yield prompts of each kind, then such as long as a number that a constraint names.
+
+        These may be by a token longer or by two shorter, so that the tokens behind them meet the number too.
+        """
+        yield from self.lengths.all_kinds()
+        numbers = {
+            int(one)
+            for program in self.programs
+            for told in program.constraints
+            for one in INTEGER.findall(told.condition)
+        }
+        nearby = sorted({number + step for number in numbers for step in range(1 - STEPS, 2)})
+        batches = sorted({1, self.lengths.batch})
+        kinds = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
+        found = (Prompts(batch, length, padded) for length in nearby for batch, padded in kinds if length > 0)
+        yield from [one for one in found if self.lengths.includes(one)][:MAX_PROMPTS]
+
+    def _not_served(self) -> RangeNotServed:
+        whole = next((program.constant_because for program in self.programs if program.constant_because), "")
+        narrow = [str(one) for program in self.programs for one in program.constraints if one.needed != GIVEN]
+        told = (
+            f"it was traced for its sizes, because {whole}"
+            if whole
+            else "; ".join(list(dict.fromkeys(narrow))[:MAX_PROGRAMS])
+        )
+        return RangeNotServed(
+            f"{len(self.programs)} programs do not serve {self.lengths}: {told or 'some calls run in eager PyTorch'}",
+            fix="use a shorter --prompt-length and --new-tokens, or another model: this model branches on its lengths",
+        )

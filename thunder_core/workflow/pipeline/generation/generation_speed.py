@@ -1,0 +1,191 @@
+"""Measuring `generate`: contenders in turn, each token of theirs timed by a streamer, and their tokens compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+import torch
+from transformers.generation.streamers import BaseStreamer
+
+from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.workflow.benchmark import BenchmarkReport, measure
+from thunder_core.workflow.benchmark.generation import GENERATION, GeneratedTokens, GenerationBenchmark
+from thunder_core.workflow.benchmark.measurement import do_nothing, say_nothing
+from thunder_core.workflow.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
+from thunder_core.workflow.benchmark.statistics import describe_candidate
+from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION
+
+Tensors = Mapping[str, torch.Tensor]
+Rounds = Mapping[str, Sequence[Sequence[float]]]
+
+# Greedy, and to the last token that was asked for: whatever else a model's own settings say of sampling and of ends.
+GREEDY: Mapping[str, object] = {
+    "do_sample": False,
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "temperature": None,
+    "top_p": None,
+    "top_k": None,
+    "eos_token_id": None,
+    "max_time": None,
+    "return_dict_in_generate": False,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """A model whose `generate` is measured, with the arguments that are its own, such as another kind of cache."""
+
+    model: Any
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+class TokenClock(BaseStreamer):
+    """Notes when each token is there: `generate` gives the prompt first, and then every token on the host."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self.moments: list[float] = []
+        self.begin = time.perf_counter()
+
+    def put(self, value: torch.Tensor) -> None:  # noqa: ARG002 - the library gives it
+        """Note the time of one token of each prompt."""
+        self.moments.append(time.perf_counter())
+
+    def end(self) -> None:
+        """Do nothing: the last token has been noted."""
+
+    @property
+    def seconds(self) -> list[float]:
+        """The time of each token since the one before it; of the first since the call."""
+        moments = [self.begin, *self.moments[1:]]
+        return [max(after - before, HOST_RESOLUTION) for before, after in pairwise(moments)]
+
+
+@dataclass(eq=False)
+class Recorder:
+    """Calls of one contender's `generate`, with the times of all tokens of each call, and the tokens of the last."""
+
+    contender: Contender
+    prompt: Tensors
+    new_tokens: int
+    rounds: list[list[float]] = field(default_factory=list)
+    tokens: torch.Tensor | None = None
+
+    def __call__(self) -> None:
+        """Generate once; raises `CannotGenerate` where other than the tokens that were asked for come."""
+        self.tokens, seconds = timed_tokens(self.contender, self.prompt, self.new_tokens)
+        self.rounds.append(seconds)
+
+
+def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tuple[torch.Tensor, list[float]]:
+    """The tokens that a contender generates, [batch, new_tokens] int64 on the CPU, and the seconds of each place.
+
+    Raises `CannotGenerate` where `generate` gives more tokens or fewer than it was asked for.
+    """
+    clock = TokenClock()
+    found = contender.model.generate(
+        **prompt, **GREEDY, pad_token_id=0, max_new_tokens=new_tokens, streamer=clock, **contender.options
+    )
+    if len(clock.seconds) != new_tokens:
+        raise CannotGenerate(
+            f"{type(contender.model).__name__}.generate streamed {len(clock.seconds)} tokens instead of {new_tokens}",
+            fix="check generation_config.json: its settings must not stop early, and must allow streaming",
+        )
+    return found[:, -new_tokens:].cpu(), clock.seconds
+
+
+def measure_generation(
+    contenders: Mapping[str, Contender],
+    prompt: Tensors,
+    new_tokens: int,
+    *,
+    runs: int,
+    warmup: int,
+    device: torch.device,
+    configuration: Mapping[str, str] | None = None,
+    memory: bool = True,
+    warmed: Callable[[], object] = do_nothing,
+    progress: Callable[[int, int], None] = say_nothing,
+    seconds: float | None = None,
+) -> GenerationBenchmark:
+    """Measure the `generate` of contenders in turn, greedily; the first is the one that the others are compared with.
+
+    `prompt` holds `input_ids`, [batch, length] int64, and whatever else `generate` is given by name. `configuration`
+    has the facts that set this measurement apart from others (`measure`); batch and lengths are added to it. Each
+    contender generates once before anything counts, and `warmed` is called then. Seconds are those of a clock on the
+    host, when a token is there. With `memory` one more call of each counts the bytes that a call takes at its peak.
+    `seconds` bound the rounds as those of `measure`.
+
+    Raises `CannotGenerate` where a contender does not give the tokens that it was asked for, and `BadOption` for fewer
+    than two runs.
+    """
+    batch, length = prompt["input_ids"].shape
+    facts = {**(configuration or {}), "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
+    recorders = {name: Recorder(one, prompt, new_tokens) for name, one in contenders.items()}
+    for recorder in recorders.values():
+        recorder()
+    warmed()
+    whole = measure(
+        recorders,
+        runs=runs,
+        warmup=warmup,
+        device=device,
+        progress=progress,
+        configuration={**facts, "call": GENERATION},
+        memory=memory,
+        seconds=seconds,
+    )
+    counted = slice(1 + whole.warmup, 1 + whole.warmup + whole.runs)
+    rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
+    following = {name: [fmean(seconds[1:]) for seconds in found] for name, found in rounds.items() if new_tokens > 1}
+    return GenerationBenchmark(
+        **dict(whole),
+        prompt_length=length,
+        new_tokens=new_tokens,
+        first_token=part_of(whole, FIRST_TOKEN, {name: [one[0] for one in found] for name, found in rounds.items()}),
+        next_token=part_of(whole, NEXT_TOKEN, following) if following else None,
+        texts=tuple(compared_tokens(recorders, rounds)),
+    )
+
+
+def part_of(whole: BenchmarkReport, call: str, seconds: Mapping[str, list[float]]) -> BenchmarkReport:
+    """The report of a part of the calls, by the seconds of each round."""
+    first = next(iter(seconds.values()))
+    return BenchmarkReport(
+        machine=whole.machine,
+        device=whole.device,
+        configuration={**whole.configuration, "call": call},
+        runs=whole.runs,
+        warmup=whole.warmup,
+        load=whole.load,
+        candidates=tuple(describe_candidate(name, times, first, None) for name, times in seconds.items()),
+    )
+
+
+def compared_tokens(recorders: Mapping[str, Recorder], rounds: Rounds) -> list[GeneratedTokens]:
+    """The tokens of each contender beside those of the first, and the median time of each place."""
+    expected = next(iter(recorders.values())).tokens
+    return [
+        generated_tokens(name, recorder.tokens, expected, [median(times) for times in zip(*rounds[name], strict=True)])
+        for name, recorder in recorders.items()
+        if recorder.tokens is not None and expected is not None
+    ]
+
+
+def generated_tokens(
+    name: str, tokens: torch.Tensor, expected: torch.Tensor, seconds: Sequence[float]
+) -> GeneratedTokens:
+    """The facts about tokens, [batch, new_tokens], beside those that were expected."""
+    differs = (tokens != expected).any(dim=0).nonzero()
+    return GeneratedTokens(
+        name=name,
+        seconds=tuple(seconds),
+        equal=(tokens == expected).double().mean().item(),
+        differs_at=int(differs[0]) + 1 if len(differs) else None,
+    )

@@ -1,0 +1,212 @@
+"""Measuring `generate` of a model or an artifact against its contenders, with prompts in batches of several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+from thunder_core.foundation.errors import CannotGenerate, WrongInputs
+from thunder_core.foundation.package import __version__
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
+from thunder_core.workflow.benchmark import BenchmarkSuite, GenerationBenchmark, threads_in_use
+from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.models.inputs.prompts import drawn_prompts, require_generation
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.bench import (
+    Opener,
+    authentic,
+    distinct_names,
+    joined_names,
+    model_against,
+    require_one_device,
+)
+from thunder_core.workflow.pipeline.failures import stage_failures
+from thunder_core.workflow.pipeline.generation.artifact_generation import MAKE_ANEW
+from thunder_core.workflow.pipeline.generation.generation_contenders import CONTENDERS
+from thunder_core.workflow.pipeline.generation.generation_speed import (
+    Contender,
+    Tensors,
+    measure_generation,
+    timed_tokens,
+)
+from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.clock import StageClock
+from thunder_core.workflow.pipeline.session.prepare import prepare
+from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
+
+
+@dataclass(frozen=True)
+class GenerationSizes:
+    """The tokens of a prompt and of what follows it, and the numbers of prompts that are given together."""
+
+    prompt_length: int
+    new_tokens: int
+    batches: tuple[int, ...]
+
+
+def bench_generation(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
+    """Measure `generate` of a model under a recipe; sizes are those of the bench_request, not of the request."""
+    check_bench_request(bench_request)
+    prepared = prepare(request)
+    sizes = sizes_for_model(prepared.loading.config, request, bench_request)
+    return _bench({OURS: lambda: open_model(prepared, Purpose())}, sizes, bench_request, progress)
+
+
+def bench_artifacts_generation(
+    folders: Sequence[Path],
+    bench_request: BenchRequest,
+    *,
+    device: str | None = None,
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
+) -> BenchmarkSuite:
+    """Measure `generate` of one artifact against the model that it was made from, or of a second beside the first.
+
+    Only the artifacts' own programs run. Raises `CannotGenerate` for one that has none for it.
+    """
+    check_bench_request(bench_request, subjects=len(folders))
+    artifacts = [authentic(folder, consent) for folder in folders]
+    sizes = common_sizes([sizes_for_artifact(artifact, bench_request) for artifact in artifacts], bench_request)
+    names = (OURS,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
+    openers = {
+        name: partial(open_saved, artifact, Purpose(), consent, device=device, strict=True)
+        for name, artifact in zip(names, artifacts, strict=True)
+    }
+    return _bench(openers, sizes, bench_request, progress)
+
+
+def sizes_for_model(config: PretrainedConfig, request: Request, asked: BenchRequest) -> GenerationSizes:
+    """The sizes that were asked for, or the usual ones as far as a model has positions for them.
+
+    Raises `SequenceTooLong` for those that it was not built for.
+    """
+    lengths = lengths_of(config, replace(request, prompt_length=asked.prompt_length, new_tokens=asked.new_tokens))
+    return GenerationSizes(lengths.prompt_length, lengths.new_tokens, named_batches(asked) or (1, lengths.batch))
+
+
+def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSizes:
+    """The sizes that were asked for, or the largest that an artifact serves; single prompts, too.
+
+    Raises `CannotGenerate` for one that was not made for generation, `WrongInputs` for sizes that it does not serve.
+    """
+    folder, generation = artifact.folder, artifact.manifest.generation
+    if generation is None:
+        raise CannotGenerate(f"{folder} has programs for single calls, which `generate` does not use", fix=MAKE_ANEW)
+    served = generation.lengths
+    prompt, new = asked.prompt_length or served.prompt_length, asked.new_tokens or served.new_tokens
+    batches = named_batches(asked) or tuple(dict.fromkeys((1, served.batch)))
+    named = {"--prompt-length": (prompt, served.prompt_length), "--new-tokens": (new, served.new_tokens)}
+    for option, (value, most) in {**named, "--batch": (max(batches), served.batch)}.items():
+        if value > most:
+            raise WrongInputs(
+                f"{option} is {value}, but {folder} generates for {served}",
+                fix=f"set {option} to at most {most}, or {MAKE_ANEW}",
+            )
+    return GenerationSizes(prompt, new, batches)
+
+
+def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> GenerationSizes:
+    """The sizes that all artifacts are measured at: where nobody named them, the smaller ones."""
+    batches = tuple(one for one in sizes[0].batches if all(one in other.batches for other in sizes)) or (1,)
+    return GenerationSizes(
+        min(one.prompt_length for one in sizes), min(one.new_tokens for one in sizes), named_batches(asked) or batches
+    )
+
+
+def named_batches(asked: BenchRequest) -> tuple[int, ...]:
+    """The numbers of prompts that were asked for."""
+    return tuple(batch for batch in asked.batches if batch is not None)
+
+
+def prompt_of(session: Session, batch: int, length: int) -> Tensors:
+    """The prompts that are measured: drawn, and equally long."""
+    return drawn_prompts(session.loaded, batch=batch, length=length, seed=session.seed)
+
+
+def _bench(
+    openers: Mapping[str, Opener], sizes: GenerationSizes, bench_request: BenchRequest, progress: Progress | None
+) -> BenchmarkSuite:
+    clock = StageClock(progress or Unwatched())
+    with (
+        stage_failures(lambda: clock.stage or "the start"),
+        threads_in_use(bench_request.threads),
+        quiet_transformers(),
+        ExitStack() as stack,
+    ):
+        clock.begin("load")
+        sessions = {name: opened() for name, opened in openers.items()}
+        require_one_device(sessions)
+        for session in sessions.values():
+            require_generation(session.loaded)
+            session.require_memory_for(InputSize(max(sizes.batches), sizes.prompt_length))
+            stack.enter_context(session.ready())
+        first = next(iter(sessions.values()))
+        prompts = {batch: prompt_of(first, batch, sizes.prompt_length) for batch in sizes.batches}
+        _compile(sessions, prompts, sizes.new_tokens, clock)
+        contenders = contenders_of(sessions, bench_request)
+        reports = [
+            _measured(sessions, contenders, one, sizes.new_tokens, bench_request, clock) for one in prompts.values()
+        ]
+        clock.stop()
+    return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
+
+
+def _compile(
+    sessions: Mapping[str, Session], prompts: Mapping[int, Tensors], new_tokens: int, clock: StageClock
+) -> None:
+    """Generate with every batch first: other compilers leave hooks in PyTorch that would be traced along."""
+    clock.begin("compile")
+    calls = [(session, prompt) for session in sessions.values() for prompt in prompts.values()]
+    for done, (session, prompt) in enumerate(calls, start=1):
+        timed_tokens(Contender(session.compiled), prompt, new_tokens)
+        clock.advance(done, len(calls))
+
+
+def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) -> dict[str, Contender]:
+    """The contenders by name; the first is the one that the others are compared with, as for calls."""
+    first = next(iter(sessions.values()))
+    others = {
+        name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))
+        for name in bench_request.contenders(len(sessions))
+    }
+    ours = {name: Contender(session.compiled) for name, session in sessions.items()}
+    return others | ours if len(sessions) == 1 else ours | others
+
+
+def _measured(
+    sessions: Mapping[str, Session],
+    contenders: Mapping[str, Contender],
+    prompt: Tensors,
+    new_tokens: int,
+    bench_request: BenchRequest,
+    clock: StageClock,
+) -> GenerationBenchmark:
+    first = next(iter(sessions.values()))
+    batch, length = prompt["input_ids"].shape
+    names = joined_names([session.names for session in sessions.values()])
+    told = size_in_words({"batch": str(batch), "size": f"{length} + {new_tokens} tokens"})
+    clock.begin(f"warm up {told}")
+    begun: Callable[[], None] = partial(clock.begin, f"measure {told}")
+    return measure_generation(
+        contenders,
+        prompt,
+        new_tokens,
+        runs=bench_request.runs,
+        warmup=bench_request.warmup,
+        device=first.device,
+        configuration={**names, "dtype": str(first.loaded.source["dtype"])},
+        warmed=begun,
+        progress=clock.advance,
+    )

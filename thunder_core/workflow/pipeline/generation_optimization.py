@@ -1,0 +1,163 @@
+"""The optimization of generation: of the programs that `generate` of the transformers library calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.foundation.package import __version__
+from thunder_core.workflow.artifact.format.manifest import GenerationFacts
+from thunder_core.workflow.artifact.format.parts import part_facts
+from thunder_core.workflow.benchmark import BenchmarkSuite, require_speedup
+from thunder_core.workflow.benchmark.generation import GenerationBenchmark
+from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.inputs.prompts import require_generation
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
+from thunder_core.workflow.pipeline.generation.generation_calls import EagerGenerator, inputs_of, observed_sizes
+from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
+from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
+from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation
+from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.session.application import apply
+from thunder_core.workflow.pipeline.session.build_report import Results
+from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
+from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors, comparison_facts
+from thunder_core.workflow.pipeline.session.inside import look_inside_calls, naming_the_line, timed, with_inside
+from thunder_core.workflow.pipeline.session.planning import Plan
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.progress import COMPARE
+from thunder_core.workflow.pipeline.session.range_coverage import shortfalls_expected
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.report import ComparisonFacts
+from thunder_core.workflow.validation.inside import InsideReport
+from thunder_core.workflow.validation.report import GenerationReport
+
+ROUNDS, WARMUP = 6, 1  # at most: each is as many samples of a token as there are new ones
+
+
+@dataclass(eq=False)
+class GenerationOptimization:
+    """The optimization of generation, step by step: the programs are acquired by running `generate` itself."""
+
+    plan: Plan
+    session: Session
+    clock: StageClock
+    lengths: GenerationLengths
+    kernels: tuple[DeviceCode, ...] = ()
+    arguments: tuple[SymbolicArgument, ...] | None = None
+    probed: str = ""
+
+    def __post_init__(self) -> None:
+        require_generation(self.session.loaded)
+        require_kept_methods(self.plan, self.session)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The model as it is called, once it is known that there is memory for it."""
+        with self.session.ready(), shortfalls_expected(), quiet_transformers():
+            self.session.require_memory_for(self.plan.largest)
+            yield
+
+    def acquire(self) -> Program:
+        """Generate behind prompts of all kinds, which traces; the program that tokens behind the longest take."""
+        prepared = self.plan.prepared
+        eager = EagerGenerator(self.session.model, prepared.transforms)
+        self.arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
+        self.session = self._compiled_by(prepared)
+        coverage = GenerationCoverage(self.session, self.lengths)
+        with announcing_stages(self.session.compiled, self.clock):
+            coverage.trace(1)
+        program = coverage.trace(self.lengths.new_tokens)
+        self.probed = coverage.complete()
+        return program
+
+    def _compiled_by(self, prepared: Prepared) -> Session:
+        """The session with a compiled model of its own."""
+        return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
+
+    def compare_executors(self) -> ComparisonFacts | None:
+        """Compare executors with eager PyTorch as they generate, where an executor of the recipe does that.
+
+        Raises `WrongResult` for the first claim whose result is wrong.
+        """
+        if self.plan.comparing is None:
+            return None
+        self.clock.begin(COMPARE)
+        session = self._compiled_by(self.plan.comparing)
+        GenerationCoverage(session, self.lengths).complete()
+        return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
+
+    def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
+        """The validation and the measurement, as far as the request asks for them."""
+        request = self.plan.request
+        generation = self._validated() if request.validate else None
+        measured = self._measured() if request.benchmark else ()
+        if measured and request.require_speedup is not None:
+            suite = BenchmarkSuite(thunder=__version__, reports=measured)
+            require_speedup(suite, request.require_speedup, OURS)
+        return Results(None, None, None, TimeShares(), (), self.probed, generation, measured)
+
+    def _validated(self) -> GenerationReport:
+        self.clock.begin("validate")
+        accepts = self.plan.request.allow_non_finite
+        coverage = GenerationCoverage(self.session, self.lengths)
+
+        def look(seconds: float) -> InsideReport | None:
+            return look_inside_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
+
+        with naming_the_line(look):
+            found, seconds = timed(
+                lambda: generation_report(
+                    self.session, self.lengths, self.session.seed, allow_non_finite=accepts, advance=self.clock.advance
+                )
+            )
+        coverage.require_all_served()
+        return with_inside(found, look, seconds)
+
+    def _measured(self) -> tuple[GenerationBenchmark, ...]:
+        """The measurement of the longest prompts, alone and in the largest batch.
+
+        The profiler that counts memory on the CPU keeps every event, so that it is left out for large models.
+        """
+        self.clock.begin("benchmark")
+        batches = sorted({1, self.lengths.batch})
+        return tuple(self._measured_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
+
+    def _measured_at(self, prompts: Prompts) -> GenerationBenchmark:
+        session, request = self.session, self.plan.request
+        return measure_generation(
+            {"eager": Contender(session.original), OURS: Contender(session.compiled)},
+            inputs_of(session, prompts, session.seed),
+            self.lengths.new_tokens,
+            runs=min(request.runs, ROUNDS),
+            warmup=min(request.warmup, WARMUP),
+            device=session.device,
+            configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
+            progress=self.clock.advance,
+            seconds=request.benchmark_budget,
+            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE,
+        )
+
+    def artifact_facts(self) -> Mapping[str, Any]:
+        """Return the facts that the artifact keeps of the generation that it is for."""
+        return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
+
+
+def require_kept_methods(plan: Plan, session: Session) -> None:
+    """Raise `CannotGenerate` where another method is in the place of `generate`, and artifacts cannot keep it."""
+    for transform in plan.prepared.transforms:
+        if "generate" in transform.methods(session.model) and part_facts(transform) is None:
+            raise CannotGenerate(
+                f"{type(transform).__name__} of the recipe {plan.prepared.recipe.name} replaces the method `generate`, "
+                "but the transform cannot be saved in an artifact",
+                fix="make the transform a dataclass in a module, whose fields are literals or importable objects",
+            )

@@ -1,0 +1,110 @@
+"""An optimization, stage by stage: load, check, trace, transform, compile, validate, benchmark, write."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from thunder_core.foundation.errors import OutputExists
+from thunder_core.workflow.artifact.write import write_artifact
+from thunder_core.workflow.benchmark import threads_in_use
+from thunder_core.workflow.models.memory.memory_guard import guarded_memory
+from thunder_core.workflow.pipeline.call_optimization import CallOptimization
+from thunder_core.workflow.pipeline.failures import stage_failures
+from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
+from thunder_core.workflow.pipeline.quantization import Quantization
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.build_report import build_report, running_traces
+from thunder_core.workflow.pipeline.session.clock import StageClock
+from thunder_core.workflow.pipeline.session.executors import given_up
+from thunder_core.workflow.pipeline.session.planning import Plan, destination_of, plan
+from thunder_core.workflow.pipeline.session.prepare import as_facts, require_not_degraded
+from thunder_core.workflow.pipeline.session.progress import Progress, Unwatched
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.report import Report
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an optimization: its report, the artifact's folder, and the compiled module itself."""
+
+    report: Report
+    artifact: Path
+    compiled: torch.nn.Module
+
+
+def optimize(request: Request, progress: Progress | None = None) -> Outcome:
+    """Optimize a model by a recipe, validate and measure it, and write the artifact.
+
+    Raises a `ThunderError` for every problem that a user can fix; nothing is left on the disk then.
+    """
+    return carry_out(plan(request), progress)
+
+
+def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
+    """Carry out a planned optimization, and return its report, its artifact and the compiled module.
+
+    Raises `OutOfMemory` before anything is loaded where the plan does not fit.
+    """
+    clock = StageClock(progress or Unwatched())
+    if plan.lacking_memory is not None:
+        raise plan.lacking_memory
+    mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
+    threads = threads_in_use(plan.request.threads)
+    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads:
+        return _carry_out(plan, clock)
+
+
+def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
+    request = plan.request
+    clock.begin("load")
+    quantization = Quantization(plan, clock.begin, clock.advance)
+    plan, session, quality = quantization.judged(quantization.opened())
+    workflow = workflow_for(plan, session, clock)
+    with workflow.ready():
+        clock.begin("trace")
+        program = workflow.acquire()
+        if request.strict:
+            require_not_degraded(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
+        comparison = workflow.compare_executors()
+        results = replace(workflow.results(program), comparison=comparison, quantization=quality)
+    clock.begin("write")
+    while True:
+        plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))
+        report = build_report(plan, workflow.session, program, clock.times, results, workflow.kernels)
+        try:
+            _write(plan, workflow, report)
+            break
+        except OutputExists:  # a run beside this one may have taken the name that was free
+            if request.out is not None:
+                raise
+    clock.stop()
+    return Outcome(report, plan.destination, workflow.session.compiled)
+
+
+def workflow_for(plan: Plan, session: Session, clock: StageClock) -> CallOptimization | GenerationOptimization:
+    """Return the workflow of a plan: the optimization of single calls, or of generation."""
+    if plan.generation is None:
+        return CallOptimization(plan, session, clock)
+    return GenerationOptimization(plan, session, clock, plan.generation)
+
+
+def _write(plan: Plan, workflow: CallOptimization | GenerationOptimization, report: Report) -> None:
+    """Write the artifact of an optimization to the plan's destination."""
+    request, recipe, loaded = plan.request, plan.prepared.recipe, workflow.session.loaded
+    write_artifact(
+        plan.destination,
+        compiled=workflow.session.compiled,
+        source={**loaded.source, "device": plan.device},
+        fingerprint=loaded.fingerprint,
+        recipe=recipe.name,
+        options=recipe.options,
+        report=report,
+        tolerance=asdict(workflow.session.tolerance(loaded.model.dtype)),
+        include_weights=request.include_weights or loaded.original is not None,
+        force=request.force,
+        sign_key=request.sign_key,
+        **workflow.artifact_facts(),
+    )

@@ -1,0 +1,124 @@
+"""The request of a benchmark: against whom, and at which sizes; checked before PyTorch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import option, require_values, same_option
+from thunder_core.foundation.plugins import unknown_name
+from thunder_core.workflow.pipeline.request.request import Request
+
+OURS = "thunder"
+# Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
+PREPARED = "prepared"
+AGAINST: dict[str, str] = {
+    "eager": "eager PyTorch with the loaded model",
+    PREPARED: "eager PyTorch with the model that the recipe prepares",
+    "inductor": "torch.compile",
+}
+# And whom where `generate` is measured; `generation_contenders.py` says how each is made.
+GENERATION_AGAINST: dict[str, str] = {
+    **AGAINST,
+    "inductor-static": "torch.compile with the static cache of transformers",
+}
+USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
+
+
+def require_contender(_: str, name: str) -> None:
+    """Raise `UnknownName` for a contender that does not exist."""
+    if name not in (known := {**AGAINST, **GENERATION_AGAINST}):
+        raise unknown_name("contender", name, known)
+
+
+def names_in(_: str, text: str) -> tuple[str, ...]:
+    """The names in a list such as `eager,inductor`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def numbers_in(option: str, text: str) -> tuple[int, ...]:
+    """The numbers in a list such as `1,4,16`; raises `BadOption`."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
+        raise BadOption(f"{option} is {text!r}, which is not a list of numbers", fix=f"write it as {option} 1,4,16")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """A benchmark: contenders by name, batches and sequence lengths, rounds, threads, and a file of real inputs.
+
+    One that `generates` is of `generate`, with prompts of one length, and so many new tokens behind them.
+    """
+
+    against: tuple[str, ...] | None = option(
+        None,
+        metavar="NAMES",
+        help="Contenders to compare with: eager (the loaded model), prepared (after the recipe's "
+        "quantization), inductor (torch.compile). With --task generate also inductor-static "
+        "(torch.compile with a static cache)",
+        default_text="eager, or none for two artifacts",
+        completion="contenders",
+        parse=names_in,
+        check=require_contender,
+    )
+    batches: tuple[int | None, ...] = same_option(
+        Request,
+        "batch",
+        starts=(None,),
+        metavar="N,...",
+        parse=numbers_in,
+        default_text="the artifact's size, or sizes in its range; 1 for a model",
+    )
+    seqs: tuple[int | None, ...] = same_option(
+        Request,
+        "seq",
+        starts=(None,),
+        metavar="N,...",
+        parse=numbers_in,
+        default_text="the artifact's size, or sizes in its range; 128 for a model",
+    )
+    prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
+    new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)
+    input: Path | None = same_option(Request, "input")
+    runs: int = same_option(Request, "runs")
+    warmup: int = same_option(Request, "warmup")
+    threads: int | None = same_option(Request, "threads", help="Number of CPU threads for PyTorch")
+    generates: bool = False
+
+    def contenders(self, subjects: int) -> tuple[str, ...]:
+        """Whom so many subjects are measured against: where nobody was named, eager beside one, nobody beside two."""
+        if self.against is None:
+            return ("eager",) if subjects == 1 else ()
+        return self.against
+
+
+def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
+    """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be.
+
+    Two subjects are compared with each other, and need no contender.
+    """
+    require_values(bench_request)
+    refuse_other_task(bench_request)
+    if subjects == 1 and not bench_request.contenders(subjects):
+        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(AGAINST)}")
+
+
+def refuse_other_task(bench_request: BenchRequest) -> None:
+    """Raise `BadOption` for what is said of calls where `generate` is measured, and the other way round."""
+    of_calls = {"--seq": bench_request.seqs != (None,), "--input": bench_request.input is not None}
+    against = sorted({*(bench_request.against or ())} - {*AGAINST})
+    of_generation = {
+        "--prompt-length": bench_request.prompt_length is not None,
+        "--new-tokens": bench_request.new_tokens is not None,
+        f"--against {','.join(against)}": bool(against),
+    }
+    refused, fix = (
+        (of_calls, "the prompts are random: set their length with --prompt-length")
+        if bench_request.generates
+        else (of_generation, "add --task generate, or leave out the option")
+    )
+    for name in (name for name, is_given in refused.items() if is_given):
+        kind = "calls" if bench_request.generates else "generation"
+        raise BadOption(f"{name} is only for benchmarks of {kind}", fix=fix)

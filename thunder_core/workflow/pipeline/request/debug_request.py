@@ -1,0 +1,42 @@
+"""The request of `thunder debug`: what else is to be found out, and where a reproduction is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.foundation.errors import BadOption, OutputExists
+from thunder_core.foundation.options import option, require_values
+
+
+@dataclass(frozen=True)
+class DebugRequest:
+    """Whether values that are not finite are traced to their lines, and the folder for what reproduces a fault."""
+
+    nan: bool = option(
+        False,
+        bool,
+        help="Find the first line that produces NaN or infinity, in eager PyTorch and in the optimized program.",
+    )
+    out: Path | None = option(
+        None,
+        Path,
+        metavar="FOLDER",
+        help="Folder to write a small script and its inputs to, which reproduce the error without the model.",
+    )
+
+
+def check_debug_request(request: DebugRequest, *, generates: bool = False) -> None:
+    """Raise `OutputExists` for a folder that is there already, before anything heavy.
+
+    Raises `BadOption` for details of a single call where generation is examined.
+    """
+    require_values(request)
+    given = {"--nan": request.nan, "--out": request.out is not None}
+    for option_name in (name for name, is_given in given.items() if is_given and generates):
+        raise BadOption(
+            f"{option_name} and --task generate exclude each other: it is for a single call",
+            fix="leave out --task generate: the prompt and each token are calls of the same model",
+        )
+    if request.out is not None and request.out.expanduser().exists():
+        raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove this one")

@@ -1,0 +1,62 @@
+"""The artifact's destination: chosen and checked before anything heavy."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from thunder_core.foundation.errors import OutputNotWritable
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.workflow.artifact.format.place import refuse_existing
+from thunder_core.workflow.pipeline.request.request import Request
+
+SUFFIX = ".thunder"
+
+
+def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, within: Path | None = None) -> Path:
+    """The folder to write: the one asked for, or a free name in the working folder, or `within` another.
+
+    Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
+    """
+    named = re.sub(r"[^\w.+-]+", "-", recipe)
+    stem = f"{file_stem(model)}-{named}"
+    folder = free_name(within or Path.cwd(), stem) if out is None else absolute(out)
+    try:
+        refuse_existing(folder, force=force)
+        require_parent(folder)
+        return folder
+    except OSError as error:
+        raise _not_writable(folder, error.strerror or str(error)) from error
+
+
+def check_destination(request: Request) -> None:
+    """Raise `OutputExists` or `OutputNotWritable` where the artifact could not be written."""
+    choose_destination(request.out, force=request.force, model="model", recipe="recipe")
+
+
+def free_name(parent: Path, stem: str) -> Path:
+    """`STEM.thunder`, or the first of `STEM-2.thunder`, `STEM-3.thunder`, ... that does not exist."""
+    first = parent / f"{stem}{SUFFIX}"
+    others = (parent / f"{stem}-{number}{SUFFIX}" for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], others) if not os.path.lexists(path))
+
+
+def file_stem(name: str) -> str:
+    """A model's name as part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
+
+
+def require_parent(folder: Path) -> None:
+    """Raise `OutputNotWritable` or an OSError unless the folder can be created."""
+    parent = next(parent for parent in folder.parents if parent.exists())
+    if not parent.is_dir():
+        raise _not_writable(folder, f"{parent} is a file")
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".thunder-"):
+        pass
+
+
+def _not_writable(folder: Path, reason: str) -> OutputNotWritable:
+    return OutputNotWritable(f"{folder} cannot be written: {reason}", fix="name a writable folder with --out")

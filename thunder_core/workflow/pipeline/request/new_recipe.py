@@ -1,0 +1,114 @@
+"""The start of a recipe: a file that is documented and runs, and a test of it."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+
+from thunder_core.foundation.errors import BadOption, OutputExists, OutputNotWritable
+
+RECIPE = '''\
+"""The recipe {title}, in one line: `thunder recipes` shows it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from thunder_core.passes.recipe import Lookaside, Recipe, RecipeOptions, Transform
+
+
+class {kind}(Recipe):
+    """The recipe {title}, in one line.
+
+    Then what it is for, and what it costs. Use it with `thunder optimize MODEL --recipe {file}`, or beside others:
+    `--recipe hf-llama3 --recipe {file}`.
+    """
+
+    # The model types of transformers that it takes; empty for every torch.nn.Module.
+    families: ClassVar[tuple[str, ...]] = ()
+    # Who may claim bound symbols, in this order; `thunder executors` lists them.
+    executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")
+    # Traits: `after`, `before`, `needs`, `excludes` and `provides` name other parts.
+
+    class Options(RecipeOptions):
+        """The options that `--set name=value` sets."""
+
+        memory_budget: float = Field(1.0, ge=0, le=1, description="the part of what a training step would save")
+
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        """The transforms, in any order: their traits decide."""
+        return ()
+
+    def setup_lookasides(self) -> tuple[Lookaside, ...]:
+        """The functions that are called in place of others."""
+        return ()
+
+    def setup_config(self) -> dict[str, object]:
+        """The settings of `jit`."""
+        return {{"memory_budget": self.options["memory_budget"]}}
+'''
+TEST = '''\
+"""The recipe {title} does what it says, and is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core
+from thunder_core.foundation.errors import BadOption
+
+RECIPE = str(Path(__file__).with_name("{file}"))
+
+
+def test_the_result_is_that_of_eager_pytorch() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(thunder_core.compile(model, RECIPE)(x), model(x))
+
+
+def test_an_option_out_of_bounds_is_refused() -> None:
+    with pytest.raises(BadOption):
+        thunder_core.compile(torch.nn.ReLU(), RECIPE, memory_budget=2)
+'''
+
+
+def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write the start of a recipe and of its test into a folder, and return both files.
+
+    Raises `BadOption` for a name that is none, `OutputExists` for files that are there already, and
+    `OutputNotWritable`; then neither file is written.
+    """
+    words = name.strip().lower().replace("_", "-").split("-")
+    if (
+        not all(re.fullmatch(r"[a-z0-9]+", word) for word in words)
+        or not words[0][0].isalpha()
+        or keyword.iskeyword("_".join(words))
+    ):
+        raise BadOption(f"{name!r:.80} is not a recipe name", fix="use words joined by hyphens, such as careful-llama")
+    title, file, kind = "-".join(words), f"{'_'.join(words)}.py", "".join(word.capitalize() for word in words)
+    texts = {
+        folder / file: RECIPE.format(title=title, file=file, kind=kind),
+        folder / f"test_{file}": TEST.format(title=title, file=file),
+    }
+    for path in texts:
+        if path.exists():
+            raise OutputExists(f"{path} exists", fix="choose another name, or another folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        for path in texts:
+            path.unlink(missing_ok=True)
+        raise OutputNotWritable(
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder with --out"
+        ) from error
+    recipe, test = texts
+    return recipe, test

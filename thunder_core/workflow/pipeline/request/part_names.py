@@ -1,0 +1,98 @@
+"""Parts of recipes by their names, as users write them: which there are, told without PyTorch or code of theirs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption, UnknownName
+from thunder_core.foundation.storage.plain_file import fault_of_file
+
+AUTO = "auto"  # in the place of a recipe that is to be chosen
+FILE_SUFFIX = ".py"  # of a recipe in a file, which is named by its path
+WRITE = "write a name, or a name with options: Autocast(dtype=torch.float16)"
+
+
+def recipe_names(given: str) -> tuple[str, ...]:
+    """The names of recipes that are joined by `+`; the path of a file is one."""
+    return (given,) if FILE_SUFFIX in given else tuple(name.strip() for name in given.split("+"))
+
+
+def require_recipe_name(given: str) -> None:
+    """Raise for a name of recipes what `plugins.require` does, and `UnknownName` for a file that is not there."""
+    for name in recipe_names(given):
+        if FILE_SUFFIX in name:
+            recipe_file(name)
+        elif name != AUTO:
+            plugins.require("recipes", name)
+
+
+def require_executor_name(given: str) -> None:
+    """Raise `UnknownName` for an executor that does not exist, and for a file that is not there."""
+    if FILE_SUFFIX in given:
+        file_and_name(given, "an executor")
+    else:
+        plugins.source_of("executors", given)
+
+
+def recipe_file(given: str) -> tuple[Path, str]:
+    """The file of `path/to/file.py:Name`, and the name of the class, empty where it has but one."""
+    return file_and_name(given, "a recipe")
+
+
+def file_and_name(given: str, what: str) -> tuple[Path, str]:
+    """The file of `path/to/file.py:Name`, and the name within, which may be empty; raises `UnknownName`."""
+    stem, _, kind = given.rpartition(FILE_SUFFIX)
+    path = Path(stem + FILE_SUFFIX).expanduser()
+    fault = fault_of_file(path)
+    if fault or (kind and not kind.startswith(":")):
+        raise UnknownName(
+            f"{path} {fault}" if fault else f"there is no file {given} with {what}",
+            fix="name a file that exists: path/to/file.py, or path/to/file.py:Name if the file has several",
+        )
+    return path, kind.removeprefix(":")
+
+
+def require_transform_name(given: str) -> None:
+    """Raise `BadOption` for a text that names no transform, and `UnknownName` for a name that does not exist."""
+    name, _ = parsed_call(given)
+    module_of_transform(name)
+
+
+def parsed_call(given: str) -> tuple[str, Mapping[str, ast.expr]]:
+    """The name and the options of `Name` or `Name(option=value)`; raises `BadOption` for anything else."""
+    try:
+        node = ast.parse(given.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        node = ast.Constant(None)
+    called = node.func if isinstance(node, ast.Call) else node
+    keywords = node.keywords if isinstance(node, ast.Call) else []
+    positional = node.args if isinstance(node, ast.Call) else []
+    named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
+    if not isinstance(called, ast.Name) or positional or len(named) < len(keywords):
+        raise BadOption(f"{given!r:.80} is not the name of a transform", fix=WRITE)
+    return called.id, named
+
+
+def module_of_transform(name: str) -> str:
+    """The name of the file that defines a transform, which is called by its class or its file.
+
+    Raises `UnknownName`, and `AmbiguousName` where files of several packages define a class of that name.
+    """
+    files = sorted(file for file, kind in transform_classes() if kind == name)
+    plugins.require_one("transforms", name, files)
+    if files:
+        return files[0]
+    try:
+        plugins.source_of("transforms", name)
+    except UnknownName:
+        known = {kind for _, kind in transform_classes()} | {*plugins.names("transforms")}
+        raise plugins.unknown_name("transform", name, sorted(known)) from None
+    return name.replace("_", "-")
+
+
+def transform_classes() -> Iterator[tuple[str, str]]:
+    """Each transform by the name of its file and of its class."""
+    yield from plugins.definitions("transforms", "Transform")

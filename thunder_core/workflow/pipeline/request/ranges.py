@@ -1,0 +1,66 @@
+"""Ranges of sizes: what `--dynamic seq=1:8192` says, checked before PyTorch is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from thunder_core.foundation.errors import BadOption, BadSymbolicArgument
+from thunder_core.foundation.plugins import meant
+from thunder_core.workflow.models.request.input_size import InputSize
+
+SizeRange = tuple[int, int]
+LEAST = {"cache": 0}  # the least size of a dimension that is not one
+WRITE = "write the minimum and the maximum, as in {} {}=1:64"
+
+
+def ranges_in(option: str, given: Mapping[str, Any]) -> dict[str, SizeRange]:
+    """The ranges by their names, from texts such as `1:8192`; raises `BadOption`."""
+    return {name: _range(option, name, text) for name, text in given.items()}
+
+
+def _range(option: str, name: str, text: object) -> SizeRange:
+    lower, colon, upper = str(text).partition(":")
+    numbers = [word.strip() for word in (lower, upper)]
+    if not colon or not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in numbers):
+        raise BadOption(f"{option} {name}={text!s:.80} is not a range", fix=WRITE.format(option, name))
+    return int(numbers[0]), int(numbers[1])
+
+
+def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, asked: bool) -> int:
+    """The size at which is traced: one that was asked for, or the usual one, which is brought into its range.
+
+    Raises `BadOption` for one that was asked for and lies outside.
+    """
+    lower, upper = ranges.get(name, (size, size))
+    if asked and not lower <= size <= upper:
+        raise BadOption(
+            f"--{name} is {size}, outside the range {name}={lower}:{upper}",
+            fix=f"set --{name} to a number from {lower} to {upper}, or leave out --{name}",
+        )
+    return min(max(size, lower), upper)
+
+
+def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
+    """Raise `BadOption` for a range that is none, that has no two sizes, or that begins below one.
+
+    A cache alone may be empty. A name that is no size of any input's is refused with `BadSymbolicArgument`.
+    """
+    for name, given in ranges.items():
+        if name not in InputSize._fields:
+            raise BadSymbolicArgument(
+                f"{option} names {name!r:.80}, which is not a size of an input",
+                fix=f"{meant(name, InputSize._fields)}name one of: {', '.join(InputSize._fields)}",
+            )
+        if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
+            raise BadOption(f"{option} {name} is {given!r:.80}, which is not a range", fix="write (minimum, maximum)")
+        lower, upper = given
+        told = f"{option} {name}={lower}:{upper}"
+        if lower < LEAST.get(name, 1):
+            raise BadOption(
+                f"{told} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
+            )
+        if lower == upper:
+            raise BadOption(f"{told} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")
+        if lower > upper:
+            raise BadOption(f"{told} has no sizes", fix=f"write {option} {name}={upper}:{lower}")

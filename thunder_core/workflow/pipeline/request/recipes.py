@@ -1,0 +1,253 @@
+"""The recipe that a user asks for, by name, class or instance, with its options."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import torch
+
+from thunder_core.backend.claiming.executor import executor_in
+from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
+from thunder_core.foundation import plugins
+from thunder_core.foundation.errors import BadOption, BadRecipe, ThunderError
+from thunder_core.passes.recipe import Plugin, Recipe, Transform, lacks
+from thunder_core.passes.recipe.options import hyphenated, require_option_names
+from thunder_core.passes.recipe.plugin import as_composable, composed
+from thunder_core.passes.recipe.recipe import without_parts
+from thunder_core.tracing.extension.authorship import authors_error, deed_of
+from thunder_core.workflow.models.request.request import SampleModel
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.request.part_names import (
+    AUTO,
+    FILE_SUFFIX,
+    file_and_name,
+    module_of_transform,
+    parsed_call,
+    recipe_file,
+    recipe_names,
+)
+from thunder_core.workflow.pipeline.request.request import Request
+
+Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
+
+
+def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
+    """Return the recipe of a name or class, with these options; an instance has its own and takes no more.
+
+    Several, in a list or joined by `+` in a name, are added to each other, in whatever order; among them may be
+    plug-ins, transforms, executors and lookasides. An option is that of the one recipe that has it, or is written
+    `recipe.option`. Raises `UnknownName` for a recipe or an option that does not exist, `BadOption` for a value that it
+    cannot take, `BadRecipe` for what is no recipe, and `RecipeConflict` for one that is given twice with two options.
+    """
+    given = [named_part(part) for part in listed_parts(recipe)]
+    kinds = list(dict.fromkeys(part for part in given if isinstance(part, type)))
+    parts = [*kinds, *(part for part in given if not isinstance(part, type))]
+    if options and not kinds:
+        raise BadOption(
+            f"the recipe {recipe_of(parts).name} is an instance, so its options are already set: {', '.join(options)}",
+            fix="pass the options to the recipe's class, or pass the name of the recipe",
+        )
+    chosen = options_by_recipe(kinds, options)
+    made = [part(**chosen[part]) if isinstance(part, type) else part for part in parts]
+    return made[0] if len(made) == 1 and isinstance(made[0], Recipe) else recipe_of(made)
+
+
+def listed_parts(recipe: Named) -> tuple[object, ...]:
+    """Return the parts of what is given as a recipe, one by one."""
+    if isinstance(recipe, str):
+        return recipe_names(recipe)
+    if isinstance(recipe, list | tuple):
+        return tuple(part for one in recipe for part in (recipe_names(one) if isinstance(one, str) else (one,)))
+    return (recipe,)
+
+
+def named_part(part: object) -> Any:
+    """Return the class of a recipe that is named, or a part that can be added; raises `BadRecipe` for anything else."""
+    if isinstance(part, str):
+        return recipe_class(part)
+    if isinstance(part, type) and issubclass(part, Recipe):
+        return part
+    try:
+        return as_composable(part)
+    except BadRecipe:
+        raise no_recipe(part) from None
+
+
+def recipe_of(parts: Iterable[Any]) -> Recipe:
+    """Return the sum of the parts; raises `BadRecipe` where no recipe is among them."""
+    found = composed(parts) if (parts := list(parts)) else None
+    if not isinstance(found, Recipe):
+        raise no_recipe(found)
+    return found
+
+
+def no_recipe(given: object) -> BadRecipe:
+    """Return the error for what is given as a recipe and is none."""
+    return BadRecipe(
+        f"recipe={given!r:.80} is not a recipe",
+        fix='name one recipe (recipe="default") or several, or pass instances: recipe=Default() + plugin',
+    )
+
+
+def options_by_recipe(
+    kinds: Sequence[type[Recipe]], options: Mapping[str, object]
+) -> Mapping[type[Recipe], dict[str, object]]:
+    """Return the options of each recipe; raises `UnknownName` for those of none, `BadOption` for those of several."""
+    chosen: dict[type[Recipe], dict[str, object]] = {kind: {} for kind in kinds}
+    for name, value in options.items():
+        title, _, option = name.rpartition(".")
+        owners = [kind for kind in kinds if not title or hyphenated(kind.__name__) == title]
+        having = [kind for kind in owners if option in kind.Options.model_fields]
+        if len(having) > 1:
+            titles = [f"{hyphenated(kind.__name__)}.{option}" for kind in having]
+            raise BadOption(f"several recipes have the option {option}", fix=f"name the recipe: {' or '.join(titles)}")
+        if not having and len(kinds) > 1:
+            known = [f"{hyphenated(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields]
+            require_option_names(" + ".join(hyphenated(kind.__name__) for kind in kinds), known, [name])
+        owner = having[0] if having else kinds[0]
+        if option in chosen[owner]:
+            raise BadOption(f"the option {option} of {hyphenated(owner.__name__)} is given twice", fix="give it once")
+        chosen[owner][option if having else name] = value
+    return chosen
+
+
+def requested_recipe(request: Request) -> Recipe:
+    """Return the recipe of a request, with what it adds and leaves out.
+
+    Raises as `find_recipe` and `Composition.require_whole` do.
+    """
+    given: tuple[Any, ...] = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
+    transforms = map(named_transform, request.add_transform)
+    executors = map(named_executor, request.add_executor)
+    added = [*transforms, *executors, *without_parts(request.without)]
+    recipe = find_recipe((*given, *added) if added or len(given) > 1 else given[0], request.options)
+    recipe.composition.require_whole(CLEANUP_TRANSFORMS)
+    return recipe.acquired_by(request.compiler) if request.compiler else recipe
+
+
+def require_keepable(recipe: Recipe) -> None:
+    """Raise `BadOption` for a recipe whose programs cannot be kept in an artifact."""
+    if recipe.acquires_by != "jit":
+        raise BadOption(
+            f"the recipe {recipe.name} traces with {recipe.acquires_by}, whose programs cannot be saved in an artifact",
+            fix="measure it with `thunder bench`, use it in thunder_core.compile, or use a recipe that traces with jit",
+        )
+
+
+def recipe_class(name: str) -> type[Recipe]:
+    """Return the recipe that a plug-in's file defines, or a file that is named by its path.
+
+    Raises `UnknownName` with the nearest names, and `BadRecipe` for a file that cannot be loaded or has no such recipe.
+    """
+    if name == AUTO:
+        raise BadOption(
+            "`auto` chooses a recipe by the model and the machine, but there is no model",
+            fix="name a recipe, or add a model: thunder optimize MODEL --recipe auto",
+        )
+    if FILE_SUFFIX not in name:
+        return only_recipe(plugins.load("recipes", name))
+    path, kind = recipe_file(name)
+    return only_recipe(loaded_file(path), kind)
+
+
+def loaded_file(path: Path) -> ModuleType:
+    """Return the module in a file of the user's; raises `BadRecipe` for whatever its code raises."""
+    try:
+        return plugins.load_file(path)
+    except ThunderError:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:
+        raise not_loaded(path, error) from error
+
+
+def named_executor(name: str) -> Plugin:
+    """Return a plug-in with one executor, which is named, or lies in a file that is named by its path.
+
+    Raises `BadRecipe` for a file that cannot be loaded, or has no such executor.
+    """
+    if FILE_SUFFIX not in name:
+        return Plugin(name, executors=(name,))
+    path, own = file_and_name(name, "an executor")
+    executor = executor_in(loaded_file(path), str(path), own)
+    return Plugin(executor.name, executors=(executor,))
+
+
+def not_loaded(path: Path, error: BaseException) -> BadRecipe:
+    """Return the error for a file whose code raised as it was loaded, or would have ended the process."""
+    known = authors_error(error)
+    reason = deed_of(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+    where = known.where if known is not None else None
+    return BadRecipe(f"{path} cannot be loaded: {reason}", fix="correct the error in the file", where=where)
+
+
+def only_recipe(module: ModuleType, name: str = "") -> type[Recipe]:
+    """Return the recipe that a module defines, of several the one of that name; raises `BadRecipe`."""
+    members = dict.fromkeys(member for member in vars(module).values() if inspect.isclass(member))
+    classes = [kind for kind in members if issubclass(kind, Recipe) and kind.__module__ == module.__name__]
+    chosen = [kind for kind in classes if name in ("", kind.__name__)]
+    if len(chosen) != 1:
+        names = ", ".join(kind.__name__ for kind in classes)
+        raise BadRecipe(
+            f"{module.__name__} defines no recipe called {name}"
+            if name
+            else f"{module.__name__} defines {len(classes)} recipes instead of one",
+            fix=f"name one of: {names}" if name and names else "define one subclass of Recipe in each file",
+        )
+    return chosen[0]
+
+
+def named_transform(text: str) -> Transform:
+    """Return the transform that a text such as `Autocast(dtype=torch.float16)` names, with its options.
+
+    Raises `BadOption` for a text or an option that it cannot take, and `UnknownName` for a name that does not exist.
+    """
+    name, options = parsed_call(text)
+    module = plugins.load("transforms", module_of_transform(name))
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Transform)]
+    own = [kind for kind in kinds if kind.__module__ == module.__name__]
+    named = [kind for kind in own if kind.__name__ == name] or own
+    if len(named) != 1:
+        raise plugins.unknown_name("transform", name, [kind.__name__ for kind in own])
+    kind = named[0]
+    try:
+        return kind(**{option: option_value(node) for option, node in options.items()})
+    except (TypeError, ValueError) as error:
+        known = ", ".join(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ""
+        raise BadOption(f"{text} is not valid: {error}", fix=f"the options are: {known or 'none'}") from None
+
+
+def option_value(node: ast.expr) -> object:
+    """Return the value of an option that is written as Python writes it: a literal, or a dtype; raises ValueError."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
+        value = getattr(torch, node.attr, None)
+        if isinstance(value, torch.dtype):
+            return value
+        raise ValueError(f"torch.{node.attr} is not a dtype")
+    return ast.literal_eval(node)
+
+
+def usable_transforms(
+    recipe: Recipe, target: str = "", device: torch.device | None = None, more: Sequence[Transform] = ()
+) -> tuple[Transform, ...]:
+    """Return a recipe's transforms in their order, with `more` that come with every program.
+
+    Those whose requirements the device or the target does not meet are left out.
+    """
+    return tuple(
+        transform
+        for transform in recipe.composition.transforms(more).ordered()
+        if not any(lacks(need, target, device) for need in transform.requirements)
+    )
+
+
+def sample_of(recipe: Recipe) -> SampleModel:
+    """Return the small model that a recipe is used with where the user names none; raises `UnknownName`."""
+    if (name := recipe.shared_sample) not in SAMPLES:
+        raise plugins.unknown_name("sample model", name, SAMPLES)
+    return SAMPLES[name]

@@ -1,0 +1,310 @@
+"""The request that a user makes of the pipeline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import option
+from thunder_core.foundation.options.left_out import parse_left_out
+from thunder_core.foundation.options.target import parse_target
+from thunder_core.workflow.models.inputs.data_file import require_data_file, require_metric
+from thunder_core.workflow.models.request.names import is_generation
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.part_names import (
+    require_executor_name,
+    require_recipe_name,
+    require_transform_name,
+)
+from thunder_core.workflow.pipeline.request.ranges import SizeRange, ranges_in, require_ranges
+
+if TYPE_CHECKING:
+    from thunder_core.passes.recipe import Recipe
+
+
+COMPILERS = ("jit", "thunderfx")
+
+
+def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise `BadOption` for a value that is none of those that are known."""
+    if value not in known:
+        raise BadOption(f"{option} is {value!r}", fix=f"use {' or '.join(filter(None, known))}")
+
+
+def require_calibration(option: str, value: str) -> None:
+    """Raise `BadOption` for a number of inputs below one, and what `require_data_file` raises for a file."""
+    if value.lstrip("-").isdigit():
+        if int(value) < 1:
+            raise BadOption(
+                f"{option} is {value}", fix=f"set {option} to a number of 1 or more, or to a file of samples"
+            )
+    elif value:
+        require_data_file(option, Path(value))
+
+
+def require_compiler(option: str, name: str) -> None:
+    """Raise `BadOption` for the name of no compiler."""
+    if name not in COMPILERS:
+        raise BadOption(f"{option} is {name!r}", fix=f"use one of: {', '.join(COMPILERS)}")
+
+
+def require_threads(option: str, count: int) -> None:
+    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
+    processors = os.cpu_count() or 1
+    if not 1 <= count <= processors:
+        fix = f"set {option} to a number from 1 to {processors}, the processors of this machine"
+        raise BadOption(f"{option} is {count}", fix=fix)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One optimization: a model, a recipe with its options, the sizes of the inputs, and where the result goes.
+
+    A field that is made by `option` is an option of the command line and a key of a settings file by that alone.
+
+    `model.model` and `model.sample` both None ask for the recipe's own sample. `out` None asks for a new folder in
+    the working folder, named for the model and the recipe. `seq` None is 128, or what the model was built for if that
+    is less. `runs` and `warmup` are rounds of the benchmark, `inputs` the number of inputs of the validation.
+    `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
+    `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
+    validation is left to `thunder validate` on the GPU.
+    `sign_key` is the file of a private key that the artifact is signed with.
+    `input` is a file of real inputs, which are traced, validated and measured in place of drawn ones; `evaluate` one of
+    real samples, by which the model is judged before and after, by the metric that fits its task or is named.
+    `require_speedup` refuses to write an artifact whose speed-up over eager is not shown to be at least that.
+    `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
+    `cache` None is a call without a cache; with one, `seq` None is 1. `height` and `width` None are what the model's
+    config names.
+    `dynamic` has the ranges of sizes that the artifact is to serve, by the names that the recipe gives to dimensions;
+    it is traced at `batch`, `seq` and so on, or where these are within the range, and validated and measured at its
+    ends, too.
+    With the task `generate` what is optimized is `generate` of the transformers library, for batches of at most `batch`
+    prompts (None is 8, and else 1), each of at most `prompt_length` tokens, and `new_tokens` behind them.
+    `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
+    """
+
+    recipe: str | type[Recipe] | Recipe | tuple[object, ...] = option(
+        "default",
+        metavar="NAME",
+        short="r",
+        repeats=True,
+        help="Name of a recipe (`thunder recipes` lists them), `auto` to select one, or a file: `recipe.py` or"
+        " `recipe.py:Name`. Repeat to combine recipes; their order does not matter.",
+        completion="recipes",
+        check=lambda _, recipe: require_recipe_name(recipe) if isinstance(recipe, str) else None,
+    )
+    model: ModelRequest = field(default_factory=ModelRequest)
+    options: Mapping[str, object] = option(
+        factory=dict,
+        kind=dict,
+        name="set",
+        metavar="KEY=VALUE",
+        repeats=True,
+        help="Option of the recipe. May be repeated.",
+    )
+    add_transform: tuple[str, ...] = option(
+        (),
+        metavar="NAME",
+        repeats=True,
+        help="Transform to add to the recipe, with its options as a Python call, such as "
+        "`Autocast(dtype=torch.float16)`. May be repeated.",
+        check=lambda _, text: require_transform_name(text),
+    )
+    add_executor: tuple[str, ...] = option(
+        (),
+        metavar="NAME",
+        repeats=True,
+        help="Executor to add to the recipe, by name or by file: `executor.py` or `executor.py:NAME`. Its traits "
+        "determine its priority. May be repeated.",
+        completion="executors",
+        check=lambda _, name: require_executor_name(name),
+    )
+    without: tuple[str, ...] = option(
+        (),
+        metavar="NAME[:MODULE]",
+        repeats=True,
+        help="Transform or executor to remove from the recipe. `EXECUTOR:MODULE`, such as "
+        "`inductor:layers.3.mlp`, disables an executor in a module and its submodules. `*` is a wildcard."
+        " May be repeated.",
+        completion="executors",
+        check=lambda _, text: parse_left_out(text),
+    )
+    compiler: str = option(
+        "",
+        metavar="NAME",
+        help="Front end that traces the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be "
+        "saved in an artifact)",
+        default_text="the recipe's",
+        check=lambda option, name: require_compiler(option, name) if name else None,
+    )
+    trust_recipe: bool = option(
+        False,
+        bool,
+        help="Print the recipe in the model's folder (`thunder_recipe.py`), run it, and add it to the others. "
+        "Without this option it is not run.",
+    )
+    out: Path | None = option(
+        None,
+        Path,
+        metavar="DIR",
+        short="o",
+        help="Folder to write the artifact to",
+        default_text="./MODEL-RECIPE.thunder",
+    )
+    force: bool = option(False, bool, help="Replace an existing artifact at --out.")
+    force_slow: bool = option(False, bool, help="Add recipes that are slower than eager PyTorch on this processor.")
+    strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
+    batch: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Batch size: samples in an input or, with `--task generate`, the largest number of prompts",
+        default_text="1, or 8 prompts",
+        least=1,
+    )
+    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", least=1)
+    cache: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Tokens whose keys and values a call is given in a cache; sets --seq to 1.",
+        default_text="no cache",
+        least=0,
+    )
+    prompt_length: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Maximum prompt length in tokens, with `--task generate`",
+        default_text="128",
+        least=1,
+    )
+    new_tokens: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Maximum number of generated tokens, with `--task generate`",
+        default_text="128",
+        least=1,
+    )
+    height: int | None = option(
+        None, int, metavar="N", help="Image height in pixels", default_text="the model's", least=1
+    )
+    width: int | None = option(
+        None, int, metavar="N", help="Image width in pixels", default_text="the model's", least=1
+    )
+    dynamic: Mapping[str, SizeRange] = option(
+        factory=dict,
+        kind=dict,
+        metavar="NAME=A:B",
+        repeats=True,
+        help="Dimension that varies between A and B at run time, such as seq=1:8192 or batch=1:16. May be repeated.",
+        parse=ranges_in,
+        check=require_ranges,
+    )
+    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2)
+    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0)
+    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1)
+    validate_budget: float | None = option(
+        None,
+        float,
+        metavar="SECONDS",
+        least=0,
+        help="Time limit for validation in seconds. The report lists skipped inputs",
+        default_text="5 eager calls for each input, at least 30",
+    )
+    benchmark_budget: float = option(
+        30.0,
+        float,
+        metavar="SECONDS",
+        least=0,
+        help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
+        default_text="30",
+    )
+    threads: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Number of CPU threads for PyTorch; the kernels are compiled for it",
+        default_text="PyTorch's choice",
+        least=1,
+        check=require_threads,
+    )
+    validate: bool = option(
+        True,
+        bool,
+        name="no-validate",
+        negative=True,
+        help="Skip validation against eager PyTorch. The report records this.",
+    )
+    include_weights: bool = option(
+        False, bool, help="Copy the weights into the artifact, which then needs no checkpoint."
+    )
+    benchmark: bool = option(True, bool, name="no-benchmark", negative=True, help="Skip the benchmark.")
+    target: str = option(
+        "",
+        metavar="ARCH",
+        help="Cross-compile for a GPU architecture, such as sm_90, that this machine need not have. Nothing is"
+        " run; validate later with `thunder validate`.",
+        check=lambda _, name: parse_target(name) if name else None,
+    )
+    train: bool = option(False, bool, help="Optimize a training step: forward, loss and backward.")
+    allow_non_finite: bool = option(
+        False,
+        bool,
+        help="Accept NaN, infinite or all-zero outputs from eager PyTorch. The report records this.",
+    )
+    sign_key: Path | None = option(
+        None, Path, metavar="FILE", help="Private key to sign the artifact with (see `thunder keys new`)."
+    )
+    require_speedup: float | None = option(
+        None,
+        float,
+        metavar="X",
+        help="Exit with status 5 unless the lower bound of the speed-up's confidence interval is at least X.",
+    )
+    input: Path | None = option(
+        None,
+        Path,
+        metavar="FILE",
+        help="File of inputs to use instead of random inputs: .safetensors, .npz or .jsonl.",
+        check=require_data_file,
+    )
+    evaluate: Path | None = option(
+        None,
+        Path,
+        name="eval",
+        metavar="FILE",
+        help="File of labelled samples. A task metric is evaluated before and after optimization.",
+        check=require_data_file,
+    )
+    metric: str | None = option(
+        None,
+        metavar="NAME",
+        help="Metric for --eval: accuracy, perplexity or cosine",
+        default_text="the task's metric",
+        check=lambda _, name: require_metric(name),
+    )
+
+    calibrate: str = option(
+        "",
+        metavar="FILE|N",
+        help="Calibration data for 4-bit recipes: a file of samples, or the number of random inputs.",
+        check=require_calibration,
+    )
+    skip_layers: str = option(
+        "",
+        metavar="auto",
+        help="Keep the layers with the largest quantization error in full precision, until the error is within"
+        " the recipe's bound.",
+        check=lambda option, value: require_one_of(option, value, ("", "auto")),
+    )
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is generation that is optimized, and not single calls."""
+        return is_generation(self.model.task)

@@ -1,0 +1,173 @@
+"""Checks of a request by its names, sizes and paths alone, before PyTorch is imported."""
+
+from __future__ import annotations
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import require_values
+from thunder_core.passes.recipe.source import refuse_options
+from thunder_core.workflow.artifact.format.signature import computing
+from thunder_core.workflow.benchmark.gate import check_gate
+from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
+from thunder_core.workflow.models.folder.foreign_formats import require_config
+from thunder_core.workflow.models.folder.hub import (
+    cached_model,
+    find_on_hub,
+    is_offline,
+    missing_weights,
+    require_weights,
+)
+from thunder_core.workflow.models.folder.origin import local_origin
+from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
+from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
+from thunder_core.workflow.pipeline.request.ranges import size_within
+from thunder_core.workflow.pipeline.request.request import Request
+
+
+def check_request(request: Request, *, dry_run: bool = False) -> None:
+    """Raise the error for a size, a name or a model's folder that cannot be; a `dry_run` needs no weights.
+
+    What is left to be found is what PyTorch, transformers, the network and a recipe's code have to be asked for: of a
+    recipe's options, all that its source does not tell.
+    """
+    require_values(request)
+    require_measurable(request)
+    require_samples_of_metric(request.metric, request.evaluate)
+    refuse_evaluation(request)
+    refuse_training(request)
+    refuse_generation(request)
+    refuse_ranges(request)
+    refuse_sizes(request)
+    if request.sign_key is not None:
+        computing("read_private_key")(request.sign_key)
+    require_model(request.model, config_is_enough=needs_no_weights(request, dry_run=dry_run))
+    trusted_recipe(request)
+    named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
+    only = named[0] if len(named) == 1 else None
+    if isinstance(only, str) and request.options and recipe_names(only) == (only,) and FILE_SUFFIX not in only:
+        refuse_options(only, request.options)
+
+
+def require_measurable(request: Request) -> None:
+    """Raise `BadOption` for a speed-up that is required of a run that does not measure it, or not often enough."""
+    if request.require_speedup is None:
+        return
+    against = f"--target {request.target}" if request.target else "" if request.benchmark else "--no-benchmark"
+    if against:
+        raise BadOption(
+            f"--require-speedup and {against} exclude each other: nothing is measured", fix="leave out one of the two"
+        )
+    check_gate(request.require_speedup, request.runs)
+
+
+def refuse_evaluation(request: Request) -> None:
+    """Raise `BadOption` where what is to be judged does not run here, or is a step of training."""
+    against = f"--target {request.target}" if request.target else "--train" if request.train else ""
+    if request.evaluate is not None and against:
+        raise BadOption(
+            f"--eval and {against} exclude each other: --eval runs inference on this machine",
+            fix="leave out one of the two",
+        )
+
+
+def refuse_training(request: Request) -> None:
+    """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
+    if request.train and request.target:
+        raise BadOption(
+            f"--train and --target {request.target} exclude each other: a backward can only be compiled on the machine "
+            "that runs it",
+            fix="leave out --target, and run the command on a machine with this GPU",
+        )
+
+
+def refuse_generation(request: Request) -> None:
+    """Raise `BadOption` for options of single calls where it is generation that is optimized, and the other way."""
+    if not request.generates:
+        lengths = {"--prompt-length": request.prompt_length, "--new-tokens": request.new_tokens}
+        for option in (option for option, length in lengths.items() if length is not None):
+            raise BadOption(f"{option} is for generation", fix=f"add --task generate, or leave out {option}")
+        return
+    lengths_fix = "set the lengths with --prompt-length, --new-tokens and --batch"
+    refused = {
+        "--train": (request.train, "a training step generates no text", "leave out one of the two"),
+        "--seq": (request.seq is not None, "prompts of all lengths up to the longest are served", lengths_fix),
+        "--cache": (request.cache is not None, "caches of all lengths are served", lengths_fix),
+        "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
+        "--input": (request.input is not None, "prompts are drawn", "leave out one of the two"),
+        "--eval": (request.evaluate is not None, "samples judge single calls", "leave out one of the two"),
+        "--target": (bool(request.target), "its programs are traced by running it", "run the command on that GPU"),
+    }
+    for option, (is_given, why, fix) in refused.items():
+        if is_given:
+            raise BadOption(f"--task generate and {option} exclude each other: {why}", fix=fix)
+
+
+def refuse_ranges(request: Request) -> None:
+    """Raise `BadOption` for ranges of sizes of what is traced for a device that is not here, or of a file's samples.
+
+    A size that was asked for has to lie in its range.
+    """
+    against = f"--target {request.target}" if request.target else f"--input {request.input}" if request.input else ""
+    if request.dynamic and against:
+        why = "an artifact for another GPU supports one size" if request.target else "samples have one size"
+        raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave out one of the two")
+    for name in request.dynamic:
+        asked = getattr(request, name)
+        if asked is not None:
+            size_within(request.dynamic, name, asked, asked=True)
+
+
+def refuse_sizes(request: Request) -> None:
+    """Raise `BadOption` for a cache or a size of images where these are not drawn: in training, and of real samples."""
+    sizes = {name for name in ("cache", "height", "width") if getattr(request, name) is not None}
+    named = [f"--{name}" for name in sorted(sizes)] + ["--dynamic cache="] * ("cache" in request.dynamic)
+    with_cache = "cache" in {*sizes, *request.dynamic}
+    against = {
+        "--train": request.train and with_cache,
+        f"--input {request.input}": request.input is not None,
+        f"--eval {request.evaluate}": request.evaluate is not None,
+    }
+    for option in (option for option, is_given in against.items() if is_given and named):
+        why = "a training step has no KV cache" if option == "--train" else "samples have a fixed length"
+        raise BadOption(f"{named[0]} and {option} exclude each other: {why}", fix="leave out one of the two")
+
+
+def needs_no_weights(request: Request, *, dry_run: bool) -> bool:
+    """Whether a request is answered from the config alone: a plan, and programs for a target that hold no weights."""
+    return dry_run or bool(request.target and not request.include_weights)
+
+
+def require_model(model: ModelRequest, *, config_is_enough: bool = False) -> None:
+    """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and files that are bad.
+
+    Weights that are missing are no error where the `config_is_enough`.
+    """
+    require_values(model)
+    if model.model is None:
+        return
+    origin = local_origin(model.model, model.revision)
+    if origin is None:
+        require_on_hub(model.model, model)
+        return
+    require_config(origin.folder)
+    if not model.random_weights:
+        require_checkpoint(origin.folder, config_is_enough=config_is_enough)
+
+
+def require_on_hub(name: str, model: ModelRequest) -> None:
+    """Raise `ModelNotFound` or `BadModelFolder` for a hub model, as far as the local cache tells.
+
+    Without a network the cache has to hold config and weights. With one, what it lacks is fetched later.
+    """
+    hub = find_on_hub(name, model.revision) if is_offline() else cached_model(name, model.revision)
+    if hub is not None and not model.random_weights and (is_offline() or not missing_weights(hub)):
+        require_weights(hub)
+
+
+def asks_the_hub(model: ModelRequest) -> bool:
+    """Whether the network has to be asked for a model: the hub's, and not, or not whole, in the local cache."""
+    if model.model is None or is_offline() or local_origin(model.model, model.revision) is not None:
+        return False
+    hub = cached_model(model.model, model.revision)
+    return hub is None or (not model.random_weights and bool(missing_weights(hub)))

@@ -1,0 +1,131 @@
+"""The request of a text that an artifact goes on with; checked before PyTorch is imported."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass, replace
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import option, require_values
+from thunder_core.workflow.models.request.request import LARGEST_SEED
+
+SAMPLING = "Sampling"  # under which its options stand in the help
+SEED_BITS = 32
+PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids 1,2,3"
+
+
+def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:
+    """The tokens in a text of numbers with commas between them; raises `BadOption` for any other."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise BadOption(f"{option_name} is {text!r}", fix=f"write numbers separated by commas: {option_name} 1,2,3")
+    return tuple(map(int, parts))
+
+
+def require_positive(option_name: str, value: float) -> None:
+    """Raise `BadOption` for a temperature that is none."""
+    if not 0 < value < math.inf:
+        raise BadOption(
+            f"{option_name} is {value:g}",
+            fix=f"set {option_name} to a number above 0; for greedy decoding, leave out {option_name}",
+        )
+
+
+def require_share(option_name: str, value: float) -> None:
+    """Raise `BadOption` for a number that is no part of the probability, above 0 and at most 1."""
+    if not 0 < value <= 1:
+        raise BadOption(f"{option_name} is {value:g}", fix=f"set {option_name} to a number above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The way in which tokens are chosen: drawn where any of these is given, and else the likeliest is taken."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn."""
+        return any(one is not None for one in vars(self).values())
+
+    @property
+    def stated(self) -> dict[str, float]:
+        """The settings that were given, by the names that `generate` of the transformers library has for them."""
+        return {name: value for name, value in vars(self).items() if value is not None and name != "seed"}
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The prompt, as a text or as tokens, how many tokens may follow it, and how they are chosen."""
+
+    prompt: str | None = option(None, metavar="TEXT", help="The prompt [default: what stdin holds]")
+    prompt_ids: tuple[int, ...] | None = option(
+        None,
+        metavar="N,N,...",
+        parse=parse_tokens,
+        help="Token ids of the prompt. No tokenizer is needed, and token ids are printed.",
+    )
+    new_tokens: int | None = option(
+        None,
+        int,
+        metavar="N",
+        least=1,
+        help="Maximum number of tokens to generate",
+        default_text="128, or the artifact's maximum if that is less",
+    )
+    temperature: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SAMPLING,
+        check=require_positive,
+        help="Sampling temperature. Values below 1 favour likely tokens",
+        default_text="greedy decoding, or 1 with another sampling option",
+    )
+    top_p: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SAMPLING,
+        check=require_share,
+        help="Sample from the smallest set of tokens whose probabilities add up to P",
+        default_text="from the model's config",
+    )
+    top_k: int | None = option(
+        None,
+        int,
+        metavar="N",
+        panel=SAMPLING,
+        least=1,
+        help="Sample from the N most likely tokens",
+        default_text="from the model's config",
+    )
+    seed: int | None = option(
+        None,
+        int,
+        metavar="N",
+        panel=SAMPLING,
+        least=0,
+        most=LARGEST_SEED,
+        help="Seed for sampling, for reproducible output",
+        default_text="random",
+    )
+
+    @property
+    def sampling(self) -> Sampling:
+        """The way in which tokens are chosen; with a seed where they are drawn."""
+        given = Sampling(self.temperature, self.top_p, self.top_k, self.seed)
+        return replace(given, seed=secrets.randbits(SEED_BITS)) if given.draws and given.seed is None else given
+
+
+def check_run_request(request: RunRequest) -> None:
+    """Raise `BadOption` for a number that cannot be, for two prompts, and for one without a character."""
+    require_values(request)
+    if request.prompt is not None and request.prompt_ids is not None:
+        raise BadOption("--prompt and --prompt-ids exclude each other", fix="use one of the two")
+    if request.prompt is not None and not request.prompt.strip():
+        raise BadOption("the prompt is empty", fix=PROMPT_FIX)

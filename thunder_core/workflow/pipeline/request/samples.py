@@ -1,0 +1,60 @@
+"""The real samples of a run: read out of the file that was named, with tokens for texts, and as long as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from transformers import PretrainedConfig
+
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin, find_origin, request_of
+from thunder_core.workflow.models.inputs.batches import token_length
+from thunder_core.workflow.models.inputs.dataset import Dataset, read_dataset
+from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
+from thunder_core.workflow.models.inputs.tokens import tokenized
+
+USUAL_SEQUENCE = 128  # tokens
+INPUT = "--input"  # the option of the inputs themselves
+
+
+def real_samples(
+    option: str,
+    file: Path | None,
+    origin: Callable[[], FolderOrigin | SampleOrigin],
+    *,
+    trust_remote_code: bool,
+    keys: Collection[str] | None = None,
+) -> Dataset | None:
+    """The samples of a file, with tokens for texts by the tokenizer at that origin; None where no file was named.
+
+    Inputs have all that the tokenizer returns, or of that what `keys` name; what judges a model has the tokens alone.
+    """
+    if file is None:
+        return None
+    data = read_dataset(option, file)
+    if not data.has_text:
+        return data
+    kept = keys if option == INPUT else ()
+    return tokenized(data, origin(), trust_remote_code=trust_remote_code, keys=kept)
+
+
+def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:
+    """The samples of a file for an artifact, whose texts the tokenizer of the model that it was made from reads."""
+    source = artifact.manifest.source
+    keys, trusted = artifact.manifest.example, trust_remote_code  # programs take what they were traced with
+    return real_samples(option, file, lambda: find_origin(request_of(source)), trust_remote_code=trusted, keys=keys)
+
+
+def sequence_of(config: PretrainedConfig, asked: int | None, data: Sequence[Dataset | None] = ()) -> int:
+    """The length that was asked for, that of the longest sample, or the usual one; raises `SequenceTooLong`."""
+    lengths = [length for one in data if one is not None and (length := token_length(one))]
+    return sequence_length(config, max(lengths) if asked is None and lengths else asked)
+
+
+def sequence_length(config: PretrainedConfig, asked: int | None) -> int:
+    """The length that was asked for, or the usual one as far as the model takes it; raises `SequenceTooLong`."""
+    if asked is None:
+        return min(USUAL_SEQUENCE, longest_sequence(config) or USUAL_SEQUENCE)
+    check_sequence_length(config, asked)
+    return asked

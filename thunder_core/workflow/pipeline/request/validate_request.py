@@ -1,0 +1,53 @@
+"""The request of a validation of an artifact; checked before PyTorch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.foundation.options import option, require_values, same_option
+from thunder_core.foundation.options.tolerance import Tolerance, asked_tolerance
+from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.request import Request
+
+
+@dataclass(frozen=True)
+class ValidateRequest:
+    """On how many inputs an artifact is compared with eager PyTorch, and whether it is marked as validated then."""
+
+    inputs: int = same_option(Request, "inputs", help="Number of new inputs, with the sizes that were traced")
+    seed: int | None = same_option(
+        ModelRequest,
+        "seed",
+        starts=None,
+        panel="",
+        help="Seed for the random inputs",
+        default_text="the artifact's seed",
+    )
+    write: bool = option(
+        True,
+        bool,
+        name="no-write",
+        negative=True,
+        help="Do not mark the artifact as validated.",
+    )
+    allow_non_finite: bool = same_option(Request, "allow_non_finite")
+    input: Path | None = same_option(Request, "input")
+    evaluate: Path | None = same_option(Request, "evaluate")
+    metric: str | None = same_option(Request, "metric")
+    validate_budget: float | None = same_option(Request, "validate_budget")
+    tolerance: tuple[str, ...] = option(
+        (),
+        metavar="[NAME=]X",
+        repeats=True,
+        help="Allow errors of X times those of eager PyTorch; or a bound by its name: times_eager, floor, kl or top1",
+        default_text="the artifact's, within what its recipe allows",
+        check=lambda option, text: asked_tolerance(option, (text,), Tolerance()),
+    )
+
+
+def check_validate_request(request: ValidateRequest) -> None:
+    """Raise for numbers that cannot be, files that are not there, and a metric without samples to measure on."""
+    require_values(request)
+    require_samples_of_metric(request.metric, request.evaluate)

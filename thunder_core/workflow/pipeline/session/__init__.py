@@ -1,0 +1,1 @@
+"""A plan, and the session that carries it out."""

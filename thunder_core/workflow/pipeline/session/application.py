@@ -1,0 +1,115 @@
+"""Applying a recipe to a model that is in memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar, cast
+
+import torch
+
+from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
+from thunder_core.compilation.dynamo.entry import acquired_by_dynamo, for_graphs
+from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning
+from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
+from thunder_core.foundation.tested_versions import require_tested_torch
+from thunder_core.frontend.acquire.named import parameters_of
+from thunder_core.passes.recipe import Recipe, Transform
+from thunder_core.passes.recipe.settings import compile_options
+from thunder_core.tracing.extension.leaving_out import require_modules
+from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
+from thunder_core.workflow.pipeline.request.recipes import Named, find_recipe, usable_transforms
+from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion
+from thunder_core.workflow.pipeline.session.prepare import Prepared, degradation_texts
+
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+
+def compile(  # noqa: A001 - the word of the field
+    model: Module,
+    recipe: Named = "default",
+    *,
+    max_programs: int | None = None,
+    symbolic: Given | None = None,
+    without: Sequence[str] = (),
+    **options: object,
+) -> Module:
+    """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
+
+    The recipe is named (`"hf-llama"`), a class, or an instance, or a list of several that are added to each other, of
+    plug-ins, transforms, executors and lookasides too; `"auto"` chooses one for the model and where it is; `options`
+    are the recipes' own. Executors that this
+    machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
+    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`, whatever the recipe
+    says. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them:
+    `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, and executors in some modules, as in
+    `jit`, beside what the recipe leaves out.
+
+    Raises BadSymbolicArgument as `jit` does, and for a dimension that the model has not; UnknownName for a recipe that
+    does not exist, and for a name in `without` that nothing has; BadOption or UnknownName for options that it does not
+    take, RecipeMismatch if it is for another family of models, and RecipeConflict for parts that cannot stand together;
+    TorchNotTested for a release of PyTorch that the tests of Thunder were never run on.
+    """
+    require_tested_torch()
+    device = device_of(model)
+    if asks_for_choice(recipe):
+        model_type = getattr(getattr(model, "config", None), "model_type", None)
+        recipe = with_choice(recipe, choose_recipe(model_type, device))
+    chosen = find_recipe(recipe, options)
+    chosen = chosen.with_(without=without) if without else chosen
+    chosen.composition.require_whole(CLEANUP_TRANSFORMS)
+    require_modules(chosen.composition.without, model)
+    chosen.validate_all(model)
+    named = candidates(chosen.all_executors(), device=device)
+    for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
+        warnings.warn(f"the recipe {chosen.name} skips {text} ({fix})", DegradedWarning, stacklevel=2)
+    arguments = chosen.symbolic_arguments(() if symbolic is None and chosen.acquires_by != "jit" else symbolic)
+    require_dimensions(model, chosen, symbolic or ())
+    transforms = usable_transforms(chosen, device=device, more=CLEANUP_TRANSFORMS)
+    limit = {} if max_programs is None else {"max_programs": max_programs}
+    return _compiled(prepared_model(model, transforms), chosen, transforms, named, arguments, limit)
+
+
+def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
+    """Raise `BadSymbolicArgument` for a dimension of which a model takes no input, by its `forward`."""
+    parameters = [one.name for one in parameters_of(model) or ()]
+    dimensions = recipe.all_dimensions()
+    for argument in symbolic_arguments(given):
+        names = dimensions.get(argument.name, ())
+        if names and not any(parse_name(name).argument in parameters for name in names):
+            raise BadSymbolicArgument(
+                f"this {type(model).__name__} takes no input for {argument.name} of the recipe {recipe.name}",
+                fix=f"name a size of one of its inputs: {', '.join(parameters)}",
+            )
+
+
+def device_of(model: torch.nn.Module) -> torch.device | None:
+    """The device of a model's first parameter or buffer; None for a model without any."""
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
+
+
+def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
+    """A model that the recipe's transforms have prepared, compiled by the recipe; what is symbolic may be another."""
+    recipe = prepared.recipe
+    arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
+    return _compiled(model, recipe, prepared.in_order, prepared.executors, arguments)
+
+
+def _compiled(
+    model: Module,
+    recipe: Recipe,
+    transforms: Sequence[Transform],
+    executors: Iterable[NamedExecutor],
+    symbolic: tuple[SymbolicArgument, ...],
+    settings: Mapping[str, object] | None = None,
+) -> Module:
+    """The model, compiled by what of a recipe can be used here, with settings that come before the recipe's own."""
+    composition = recipe.composition
+    usable = [one.executor for one in executors if one.executor is not None]
+    options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)
+    compiled = compile_in_order(model, transforms, usable, options, composition.lookasides)
+    if recipe.acquires_by == "jit":
+        return cast(Module, compiled)
+    return cast(Module, acquired_by_dynamo(model, for_graphs(specializations_of(compiled).compiler.settings, model)))

@@ -1,0 +1,185 @@
+"""The report of a run: the plan, what the program's traces say, how long it took, how near and how fast it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from thunder_core.backend.claiming.device_code import DeviceCode
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import cache_misses, specializations_of
+from thunder_core.compilation.memory import program_memory
+from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.foundation.package import __version__
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format.weights import kept_weights
+from thunder_core.workflow.benchmark import BenchmarkReport
+from thunder_core.workflow.benchmark.generation import GenerationBenchmark
+from thunder_core.workflow.models.inputs.batches import MASK
+from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.executors import given_up
+from thunder_core.workflow.pipeline.session.planning import Plan, transform_name
+from thunder_core.workflow.pipeline.session.prepare import as_facts
+from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.pipeline.session.trace_stats import (
+    executor_shares,
+    memory_points,
+    operation_counts,
+    refusals,
+    trace_summaries,
+)
+from thunder_core.workflow.report import (
+    ComparisonFacts,
+    ConstraintFacts,
+    ModelFacts,
+    RecipeFacts,
+    Report,
+    StageTime,
+    describe_environment,
+)
+from thunder_core.workflow.validation import ValidationReport
+from thunder_core.workflow.validation.report import Evaluation, GenerationReport, QuantizationReport
+
+LAST_PROGRAM = "operations, memory and traces are for the program that computes the last token"
+
+
+@dataclass(frozen=True)
+class Results:
+    """The findings about a compiled model: how near it is, how it is judged, how fast it is, and who takes the time."""
+
+    validation: ValidationReport | None
+    evaluation: Evaluation | None
+    benchmark: BenchmarkReport | None
+    shares: TimeShares
+    points: tuple[BenchmarkReport, ...] = ()
+    probed: str = ""
+    generation: GenerationReport | None = None
+    generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
+    comparison: ComparisonFacts | None = None
+    quantization: QuantizationReport | None = None
+
+
+def build_report(
+    plan: Plan,
+    session: Session,
+    program: Program,
+    times: Sequence[StageTime],
+    results: Results,
+    kernels: Sequence[DeviceCode] = (),
+) -> Report:
+    """Everything about one run."""
+    computation, use, request = program.last("computation"), program_memory(program, largest=True), plan.request
+    includes_weights = request.include_weights or session.loaded.original is not None
+    return Report(
+        thunder=__version__,
+        environment=describe_environment(),
+        model=model_facts(plan, session.loaded, (*program_notes(plan, session), *compiled_for(plan, kernels))),
+        recipe=recipe_facts(plan),
+        plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
+        degraded=(*plan.prepared.degraded, *as_facts(given_up(running_traces(program)))),
+        sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
+        stages=tuple(times),
+        traces=trace_summaries(program),
+        executors=executor_shares(computation, results.shares, traces_behind(program)),
+        refused=refusals(plan.prepared.executors, computation),
+        recorded=program.recorded,
+        operations=operation_counts(computation),
+        memory=memory_points(use),
+        saved_bytes=use.saved,
+        train=request.train,
+        weights_bytes=kept_weights(session.model).size if includes_weights else 0,
+        validation_state=validation_state(request, results),
+        validation=results.validation,
+        generation=results.generation,
+        generation_benchmarks=results.generation_benchmarks,
+        comparison=results.comparison,
+        quantization=results.quantization,
+        evaluation=results.evaluation,
+        benchmark=results.benchmark,
+        dynamic=dict(request.dynamic),
+        probed=results.probed,
+        programs=len(specializations_of(session.compiled).programs),
+        constraints=tuple(constraint_facts(session.compiled)),
+        points=results.points,
+    )
+
+
+def validation_state(request: Request, results: Results) -> Literal["validated", "pending", "off"]:
+    """The state of a run's validation: what is for a GPU that is not here has yet to be validated there."""
+    if request.target:
+        return "pending"
+    return "off" if results.validation is None and results.generation is None else "validated"
+
+
+def running_traces(program: Program) -> list[Trace]:
+    """The computation, and what runs behind it."""
+    return [program.last("computation"), *traces_behind(program)]
+
+
+def traces_behind(program: Program) -> list[Trace]:
+    """The tail and the backwards that run behind the computation."""
+    backwards = {stage.given: stage.trace for stage in program.stages_of("backward")}
+    return [*program.traces("tail"), *backwards.values()]
+
+
+def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
+    """The constraints of all programs, which are numbered as in the artifact, as rows of the report."""
+    for number, program in enumerate(specializations_of(compiled).programs):
+        yield from (ConstraintFacts(program=number, **vars(one)) for one in program.constraints)
+
+
+def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
+    """A note if there are more programs than one: each of them costs a trace when inputs for it are first met."""
+    if plan.generation is not None:
+        count = len(specializations_of(session.compiled).programs)
+        told = "1 program generates" if count == 1 else f"{count} programs generate"
+        return (f"{told}: {plan.generation}", LAST_PROGRAM)
+    if plan.request.dynamic:
+        count = len(specializations_of(session.compiled).programs)
+        programs = "one program serves" if count == 1 else f"{count} programs serve"
+        return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
+    traced = cache_misses(session.compiled)
+    names = () if plan.data is None or plan.request.train else sorted(plan.data.from_tokenizer - {MASK})
+    if names and traced > 1:
+        return (f"{traced} programs serve calls with and without {', '.join(names)}",)
+    return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
+
+
+def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
+    """A note on the kernels for a GPU that was not there."""
+    target = plan.request.target
+    return (
+        (f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} compiled for {target}; nothing was run",)
+        if target
+        else ()
+    )
+
+
+def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:
+    """The model that was optimized."""
+    return ModelFacts(
+        name=plan.prepared.model_name,
+        family=loaded.config.model_type,
+        task=loaded.task,
+        parameters=sum(parameter.numel() for parameter in (loaded.original or loaded.model).parameters()),
+        dtype=str(loaded.source["dtype"]),
+        device=plan.device,
+        notes=(*loaded.notes, *notes),
+        caveats=loaded.caveats,
+    )
+
+
+def recipe_facts(plan: Plan) -> RecipeFacts:
+    """The recipe that was applied."""
+    prepared = plan.prepared
+    return RecipeFacts(
+        name=prepared.recipe.name,
+        options=dict(prepared.options),
+        transforms=tuple(transform_name(transform) for transform in prepared.transforms),
+        lookasides=tuple(lookaside.name for lookaside in prepared.recipe.all_lookasides()),
+        executors=tuple(one.name for one in prepared.executors if one.executor is not None),
+        without=prepared.recipe.composition.without,
+    )

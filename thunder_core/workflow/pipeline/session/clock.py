@@ -1,0 +1,121 @@
+"""The stages of a run, one after another: timed, and announced to whoever watches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from thunder_core.backend.fusion.watch import watching
+from thunder_core.backend.runtime.observed_values import ObservedValues
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import Compiler, specializations_of
+from thunder_core.foundation.errors import Bug
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.models.memory.memory_limits import private_memory
+from thunder_core.workflow.models.memory.release_memory import release_memory
+from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE, COMPARE, FIRST_CALLS, QUALITY, Progress
+from thunder_core.workflow.report import StageTime
+
+# Stages that use much memory.
+HEAVY = frozenset({"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})
+
+
+class StageClock:
+    """Begins stages; a stage ends where the next one begins, or at `stop`, and memory that it has freed is released."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.times: list[StageTime] = []
+        self.stage = ""
+        self._began = 0.0
+        self._private_memory = private_memory()
+
+    def begin(self, stage: str) -> None:
+        """End the stage before, and begin this one."""
+        self.stop()
+        self.stage, self._began = stage, time.perf_counter()
+        self.progress.begin(stage)
+
+    def advance(self, done: int, total: int) -> None:
+        """Note how much of the current stage is done."""
+        self.progress.advance(done, total)
+
+    def stop(self) -> None:
+        """End the current stage, if there is one."""
+        if self.stage:
+            seconds = time.perf_counter() - self._began
+            self.times.append(StageTime(name=self.stage, seconds=seconds))
+            if self.stage in HEAVY:
+                release_memory(self._private_memory)
+            self.progress.end(self.stage, seconds)
+            self.stage = ""
+
+
+@dataclass(frozen=True)
+class AnnouncedTransform(Transform):
+    """A transform that tells the clock of its turn: the first begins the stage `transform`, the last `compile`."""
+
+    transform: Transform
+    clock: StageClock
+    number: int
+    total: int
+
+    @property
+    def stands_for(self) -> Transform:
+        """The transform itself, which is named where it is at fault."""
+        return self.transform
+
+    def __call__(self, trace: Trace) -> Trace:
+        """Apply the transform, and tell the clock."""
+        if self.number == 1:
+            self.clock.begin("transform")
+        changed = self.transform(trace)
+        self.clock.advance(self.number, self.total)
+        if self.number == self.total:
+            self.clock.begin("compile")
+        return changed
+
+
+@dataclass(frozen=True)
+class AnnouncingCompiler(Compiler):
+    """A compiler that begins the stage of the first calls as soon as it has compiled a program."""
+
+    clock: StageClock | None = field(default=None, compare=False)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        observed: ObservedValues | None = None,
+    ) -> Program:
+        """Compile a program, and tell the clock: how long the call takes that runs next is no time of compiling."""
+        program = super().__call__(subject, args, kwargs, observed)
+        if self.clock is not None:
+            self.clock.begin(FIRST_CALLS)
+        return program
+
+
+@contextmanager
+def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool = True) -> Iterator[None]:
+    """While the block runs, compiling tells the clock of its steps, and of its end where a call follows."""
+    cache = specializations_of(compiled)
+    compiler = cache.compiler
+    if not isinstance(compiler, Compiler):
+        raise Bug("a compiled module has no compiler", fix="report this")
+    total = len(compiler.transforms)
+    told = (
+        AnnouncedTransform(transform, clock, number, total)
+        for number, transform in enumerate(compiler.transforms, start=1)
+    )
+    settings = {one.name: getattr(compiler, one.name) for one in fields(compiler)} | {"transforms": tuple(told)}
+    cache.compiler = AnnouncingCompiler(**settings, clock=clock if calls_first else None)
+    try:
+        with watching(clock.advance):
+            yield
+    finally:
+        cache.compiler = compiler

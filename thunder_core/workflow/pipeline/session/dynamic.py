@@ -1,0 +1,174 @@
+"""Ranges of sizes in a run: which sizes of the inputs they are about, and at which points they are tried."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+from transformers import PretrainedConfig
+
+from thunder_core.foundation.errors import BadSymbolicArgument, SequenceTooLong
+from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
+from thunder_core.foundation.plugins import meant
+from thunder_core.frontend.acquire.named import named_values
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.models.inputs.input_tensors import numbers_in, tensors_in
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.models.inputs.sequence import longest_sequence
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.request.ranges import SizeRange
+from thunder_core.workflow.pipeline.session.session import Session
+from thunder_core.workflow.report.ranges import KEYWORD
+
+Ranges = Mapping[str, SizeRange]
+POSITIONS = ("seq", "cache")  # the sizes that are of tokens which a model has positions for
+
+
+def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
+    """Raise `BadSymbolicArgument` for a name that is none of the recipe's dimensions, or that no option sets."""
+    known = [name for name in recipe.all_dimensions() if name in InputSize._fields]
+    for name in ranges:
+        if name not in known:
+            raise BadSymbolicArgument(
+                f"--dynamic names {name!r}, which is not a dimension of the recipe {recipe.name}",
+                fix=f"{meant(name, known)}name one of: {', '.join(known)}",
+            )
+
+
+def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize) -> None:
+    """Raise `SequenceTooLong` for ranges that go beyond the positions that a model was built for.
+
+    The tokens of a cache count among those of the sequence behind it.
+    """
+    longest = longest_sequence(config)
+    if longest is None or not ranges.keys() & POSITIONS:
+        return
+    ends = {name: ranges.get(name, (length, length)) for name in POSITIONS if (length := getattr(size, name))}
+    total = sum(upper for _, upper in ends.values())
+    if total > longest:
+        name = next(name for name in POSITIONS if name in ranges)
+        lower, upper = ranges[name]
+        rest = longest - (total - upper)
+        behind = f", {total} tokens in all," if len(ends) > 1 else ""
+        raise SequenceTooLong(
+            f"--dynamic {name}={lower}:{upper}{behind} exceeds the model's {longest} positions",
+            fix=f"write --dynamic {name}={max(min(lower, rest - 1), 0)}:{rest}" if rest > 1 else "name narrower ranges",
+        )
+
+
+def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:
+    """The sizes at which is validated and measured: the traced one, all ends of ranges, and one between them."""
+    if not ranges:
+        return [traced]
+    corners = itertools.product(*(ends for ends in ranges.values()))
+    found = [traced, *(traced._replace(**dict(zip(ranges, corner, strict=True))) for corner in corners)]
+    middle = {name: _between(ends, getattr(traced, name)) for name, ends in ranges.items()}
+    return list(dict.fromkeys([*found, traced._replace(**middle)]))
+
+
+def _between(ends: SizeRange, traced: int) -> int:
+    """A size between the ends, near their geometric mean, that is not the one that was traced."""
+    lower, upper = ends
+    middle = isqrt(lower * upper) | 1
+    return next(
+        (size for size in (middle, middle + 1, middle - 1, middle + 2) if lower < size < upper and size != traced),
+        lower,
+    )
+
+
+def upper_end(ranges: Ranges, traced: InputSize) -> InputSize:
+    """The largest input of the ranges."""
+    return traced._replace(**{name: upper for name, (_, upper) in ranges.items()})
+
+
+def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: InputSize) -> tuple[SymbolicArgument, ...]:
+    """The sizes of the model's inputs that the ranges are about, each with the range that it has in the inputs.
+
+    Raises `BadSymbolicArgument` for a dimension that no input of the model has, and for an input that varies with one
+    and that the recipe does not name.
+    """
+    smallest, largest = (session.inputs(_end_of(ranges, traced, place)) for place in (0, 1))
+    ends = Ends(ranges, sizes_of(smallest), sizes_of(largest))
+    found: dict[str, SymbolicArgument] = {}
+    for dimension in ranges:
+        inputs = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 0))
+        other = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 1))
+        varying = _varying(sizes_of(inputs), sizes_of(other))
+        named = named_places(session, recipe.all_dimensions()[dimension], other)
+        _requirenamed_places(session, recipe, dimension, varying, named, other)
+        for name, places in named.items():
+            if any(place in varying for place in places):
+                found[name] = ends.argument(name, dimension, places)
+    return (*found.values(), *(one for one in recipe.symbolic_arguments() if one.name not in found))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The sizes that inputs have at both ends of ranges, by their places in the inputs."""
+
+    ranges: Ranges
+    smallest: Mapping[str, int]
+    largest: Mapping[str, int]
+
+    def argument(self, name: str, dimension: str, places: Iterable[str]) -> SymbolicArgument:
+        """The sizes of a name, with the range that holds all that they are between the ends; none is below one."""
+        lower, upper = self.ranges[dimension]
+        sizes = [size for place in places for size in (self.smallest[place], self.largest[place])]
+        return SymbolicArgument(name, max(1, min(lower, *sizes)), max(upper, *sizes), required=False)
+
+
+def _end_of(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
+    """The size at the lower ends of all ranges, or at the upper ones; a cache has one token at the least.
+
+    An empty one has no tensors, so that it is no size that varies.
+    """
+    return traced._replace(**{name: max(1, bounds[place]) for name, bounds in ranges.items()})
+
+
+def _requirenamed_places(
+    session: Session,
+    recipe: Recipe,
+    dimension: str,
+    varying: Iterable[str],
+    named: Mapping[str, Sequence[str]],
+    inputs: Inputs,
+) -> None:
+    """Raise `BadSymbolicArgument` where no size of the inputs varies with a dimension, or one that has no name."""
+    if not varying:
+        raise BadSymbolicArgument(
+            f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",
+            fix=f"leave out {dimension}; the inputs are: {', '.join(_described(inputs))}",
+        )
+    known = {place for places in named.values() for place in places}
+    if unnamed := sorted(place for place in varying if place not in known):
+        raise BadSymbolicArgument(
+            f"{', '.join(unnamed)} depends on {dimension}, but the recipe {recipe.name} does not name it",
+            fix=f"add it to the recipe's `dimensions`, next to {', '.join(recipe.all_dimensions()[dimension])}",
+        )
+
+
+def sizes_of(inputs: Inputs) -> dict[str, int]:
+    """The sizes of all tensors of inputs, and the numbers in caches, by their places: `input_ids.size(1)`."""
+    tensors = [*tensors_in(inputs)]
+    sizes = {f"{name}.size({place})": size for name, tensor in tensors for place, size in enumerate(tensor.shape)}
+    return {**sizes, **dict(numbers_in(inputs))}
+
+
+def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
+    """The places of the sizes in which two calls differ."""
+    return {place for place, size in largest.items() if smallest[place] != size}
+
+
+def named_places(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
+    """The names that lead to sizes of the inputs, each with the places of these."""
+    wanted = [SymbolicArgument(name, None, None, required=False) for name in names]
+    found: dict[str, list[str]] = {}
+    for value in named_values(wanted, session.model, (), inputs):
+        found.setdefault(value.argument.name, []).append(KEYWORD.sub(r"\1", value.path))
+    return found
+
+
+def _described(inputs: Inputs) -> Iterator[str]:
+    yield from (f"{name} {list(tensor.shape)}" for name, tensor in tensors_in(inputs))

@@ -1,0 +1,172 @@
+"""The memory that a call of a model takes, estimated on tensors without data before anything of it is allocated."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.workflow.models.inputs.input_tensors import converted, tensors_in
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.models.inputs.modality import sizes_in_words
+from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.memory.free_memory import free_memory
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.report.number_format import size as bytes_in_words
+from thunder_core.workflow.validation.comparison import buffers_kept
+from thunder_core.workflow.validation.gradients import gradients_kept
+from thunder_core.workflow.validation.precision import reference_bytes, widest_affordable
+
+# No published model takes more than this many times the bytes of its inputs: a token of 16 bytes becomes logits of
+# half a megabyte at most. What fits even then is not looked at any further.
+MOST_FOR_INPUTS = 1 << 17
+SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # that drawing one token, or one pixel, takes at the least
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a call takes beside the weights: at its peak, and what is left of it when it has returned."""
+
+    peak: int
+    kept: int
+
+
+def require_memory(
+    loaded: LoadedModel,
+    purpose: Purpose,
+    *,
+    seed: int,
+    runs: bool = True,
+    validate: bool = False,
+    **sizes: int,
+) -> None:
+    """Raise `OutOfMemory` where a call with inputs of these sizes takes more memory than is free on the model's device.
+
+    Without `runs` its inputs alone are weighed: it is for another device. With `validate` the reference run in higher
+    precision is weighed too. What cannot be estimated, because the model asks for the values of tensors, is left to
+    the allocator, which refuses later and says less.
+    """
+    device = loaded.model.device
+    free = free_memory(device)
+    if free is None:
+        return
+    size = InputSize(**sizes)
+    batch = size.batch
+    what = f"a call with batch {batch} and {sizes_in_words(loaded.config, size)}"
+    require_room(what, least_bytes(size), free, device, "use a smaller --seq")
+    sample = purpose.inputs(loaded, **size._replace(batch=1).stated, seed=seed)
+    given = batch * sum(tensor.nbytes for _, tensor in tensors_in(sample))
+    if given * MOST_FOR_INPUTS <= free:
+        return
+    need = need_of(loaded, purpose, sample, batch) if runs else None
+    if need is None:
+        require_room(f"the input of {what}", given, free, device, "use a smaller --batch or --seq")
+        return
+    require_room(what, given + need.peak, free, device, smaller_size(batch, given + need.peak, free))
+    if validate:
+        reference = widest_affordable(loaded.model, train=purpose.train)
+        wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
+        weights = reference_bytes(loaded.model, reference, train=purpose.train)
+        total = given + weights + 2 * need.kept + wider * need.peak
+        beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
+        require_room(beside, total, free, device, smaller_size(batch, total, free))
+
+
+def least_bytes(size: InputSize) -> int:
+    """The bytes that drawing one sample takes at the least."""
+    tokens, pixels = size.seq + (size.cache or 0), (size.height or 1) * (size.width or 1)
+    return tokens * SEQUENCE_BYTES + pixels * PIXEL_BYTES
+
+
+def require_room(what: str, needed: int, free: int, device: torch.device, smaller: str) -> None:
+    """Raise `OutOfMemory` where more bytes are needed than are free."""
+    if needed > free:
+        raise OutOfMemory(
+            f"{what} needs about {bytes_in_words(needed)} at its peak, but {device} has {bytes_in_words(free)} free; "
+            "nothing was allocated",
+            fix=f"{smaller}, a narrower --dtype, or a machine with more memory",
+        )
+
+
+def smaller_size(batch: int, needed: int, free: int) -> str:
+    """Advise the batch that would fit, since memory grows with it, or a shorter sequence."""
+    most = batch * free // needed
+    return f"use --batch {most}, which may fit" if most else "use a smaller --seq"
+
+
+def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -> MemoryNeed | None:
+    """The memory of a call with so many of a sample, which has a batch of one; None where that cannot be known.
+
+    Rounding up to blocks and what kernels take for themselves is not counted: it takes no less than this.
+    """
+    model = loaded.model
+    with buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
+                inputs = {
+                    name: converted(value, partial(_without_data, batch, model.device))
+                    for name, value in sample.items()
+                }
+                given = weighing.held
+                returned = purpose.call(model, model)(**inputs)
+                need = MemoryNeed(peak=weighing.peak - given, kept=weighing.held - given)
+                del returned
+        except Exception:
+            return None
+    return need
+
+
+def _without_data(batch: int, device: torch.device, one: torch.Tensor) -> torch.Tensor:
+    """A tensor like one of a sample, for so many samples and on a device; made on fakes, it has no data."""
+    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=device)
+
+
+@contextmanager
+def _saved_by_name() -> Iterator[None]:
+    """Keep what autograd saves as Python objects, whose end can be noticed."""
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        yield
+
+
+class _Weighing(TorchDispatchMode):
+    """Counts the bytes of the storages that operations make, while any tensor of theirs lives."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.held = self.peak = 0
+        self.tensors: Counter[int] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        is_view = any(returned.alias_info for returned in func._schema.returns)
+        for tensor in _pytree.tree_leaves(made):
+            if isinstance(tensor, FakeTensor):
+                self._add(tensor, is_view=is_view)
+        return made
+
+    def _add(self, tensor: torch.Tensor, *, is_view: bool) -> None:
+        storage = tensor.untyped_storage()
+        key, nbytes = storage._cdata, storage.nbytes()
+        if not self.tensors[key]:
+            if is_view:  # of a weight, which was there before
+                return
+            self.held += nbytes
+            self.peak = max(self.peak, self.held)
+        self.tensors[key] += 1
+        weakref.finalize(tensor, self._drop, key, nbytes).atexit = False
+
+    def _drop(self, key: int, nbytes: int) -> None:
+        self.tensors[key] -= 1
+        if not self.tensors[key]:
+            self.held -= nbytes

@@ -1,0 +1,130 @@
+"""The comparison of executors with eager PyTorch, for recipes with an executor that only compares.
+
+What an artifact keeps is the same program without it: a comparison finds out once whether the executors are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.compilation.compiler.check_listing import CheckedOperation, checks
+from thunder_core.foundation.errors import BadOption, SourceLine, ThunderError, ValidationError, WrongResult
+from thunder_core.tracing.extension.authorship import is_ours, line_in_class, line_of
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.executors import candidates
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.report import ComparisonFacts, ExecutorComparison
+
+COMPARING = "debug"  # the executor that compares what the others compute
+
+
+def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
+    """The names of the executors of a preparation that only compare what the others compute."""
+    return tuple(one.name for one in prepared.executors if one.executor is not None and one.executor.only_compares)
+
+
+def comparing_others(prepared: Prepared) -> Prepared | None:
+    """The preparation with an executor that compares, where executors of somebody else take part; None elsewhere."""
+    if not any(is_of_others(one.executor) for one in prepared.executors if one.executor is not None):
+        return None
+    return replace(prepared, executors=(*candidates((COMPARING,)), *prepared.executors))
+
+
+def is_of_others(executor: Executor) -> bool:
+    """Whether an executor, or a function that it has for an operation, is somebody else's."""
+    functions = [one.symbol.target for one in getattr(executor, "table", {}).values()]
+    return not is_ours(executor) or not all(map(is_ours, functions))
+
+
+@contextmanager
+def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
+    """Raise `WrongResult` where the block fails by an executor of somebody else, which `call` finds out."""
+    try:
+        yield
+    except ThunderError:
+        raise
+    except Exception:
+        comparing = comparing_others(prepared)
+        if comparing is None:
+            raise
+        with suppress_all_but(WrongResult):
+            call(comparing)
+        raise
+
+
+@contextmanager
+def blaming_executor(prepared: Prepared) -> Iterator[None]:
+    """Raise `WrongResult` where a validation fails by a line that an executor of somebody else runs."""
+    try:
+        yield
+    except ValidationError as error:
+        fault: Any = error.faults[0] if error.faults else None
+        executors = [one.executor for one in prepared.executors if fault is not None and one.name == fault.by]
+        if not executors or executors[0] is None or not is_of_others(executors[0]):
+            raise
+        wrong = WrongResult(
+            f"the executor {fault.by} computes a line wrongly; {error.what}",
+            fix=error.fix,
+            where=line_of_claim(executors[0], fault),
+        )
+        wrong.report = getattr(error, "report", None)
+        raise wrong from error
+
+
+def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
+    """The line of the function of an executor that a faulty line calls; of its class, where it has no such function."""
+    targets = [one.symbol.target for one in getattr(executor, "table", {}).values()]
+    named = [one for one in targets if getattr(one, "__name__", "\0") in fault.line and not is_ours(one)]
+    return line_of(named[0]) if named else line_in_class(type(executor), "claim")
+
+
+@contextmanager
+def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
+    """Let no error out of the block but those of a kind."""
+    try:
+        yield
+    except kind:
+        raise
+    except Exception:
+        return
+
+
+def without_comparison(prepared: Prepared) -> Prepared:
+    """The preparation without the executors that only compare."""
+    names = comparing_executors(prepared)
+    return replace(prepared, executors=tuple(one for one in prepared.executors if one.name not in names))
+
+
+def refuse_comparison(request: Request, prepared: Prepared) -> None:
+    """Raise `BadOption` where executors are to be compared as they run, and nothing runs on this machine."""
+    if request.target and (names := comparing_executors(prepared)):
+        raise BadOption(
+            f"--target {request.target} and the executor {names[0]} of the recipe {prepared.recipe.name} exclude each "
+            "other: it compares the other executors while they run, but nothing runs on this machine",
+            fix=f"leave out --target, or the recipe that adds {names[0]}",
+        )
+
+
+def comparison_facts(compiled: Any, by: str) -> ComparisonFacts:
+    """The comparisons that an executor has made until now, in all programs of a compiled model."""
+    return ComparisonFacts(by=by, operations=tuple(comparison_rows(checks(compiled))))
+
+
+def comparison_rows(checked: list[CheckedOperation]) -> Iterator[ExecutorComparison]:
+    """Yield a row for all claims of an executor to the same operations, and for those left out for one reason."""
+    groups: dict[tuple[str, tuple[str, ...], str], list[CheckedOperation]] = {}
+    for one in checked:
+        groups.setdefault((one.executor, one.operations, one.left_out), []).append(one)
+    for (executor, operations, left_out), members in groups.items():
+        yield ExecutorComparison(
+            executor=executor,
+            operations=operations,
+            claims=len(members),
+            compared=sum(one.compared for one in members),
+            largest=max(one.largest for one in members),
+            left_out=left_out,
+        )

@@ -1,0 +1,103 @@
+"""The executors of a recipe that this machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.backend.claiming.claim import NEEDS_CONSTANT_SIZES
+from thunder_core.backend.claiming.executor import Executor, find_executor
+from thunder_core.backend.claiming.withholding import LEFT_OUT
+from thunder_core.backend.fusion.fuse import FusionExecutor
+from thunder_core.foundation.errors import EnvironmentLacks, UnknownName
+from thunder_core.tracing.extension.authorship import checked_return
+from thunder_core.tracing.extension.requirement import Degradation
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+
+FUSED = "fused kernels"
+
+
+@dataclass(frozen=True)
+class NamedExecutor:
+    """An executor that a recipe names: itself, or the reason why it is left out here; and whether it fuses."""
+
+    name: str
+    executor: Executor | None
+    reason: str | None
+    fuses: bool = False
+
+
+def candidates(
+    names: Iterable[str | Executor], target: str = "", device: torch.device | None = None
+) -> tuple[NamedExecutor, ...]:
+    """Each executor in the recipe's order, for a device of this machine or a GPU of the architecture `target`."""
+    return tuple(_candidate(name, target, device) for name in names)
+
+
+def _candidate(name: str | Executor, target: str, device: torch.device | None) -> NamedExecutor:
+    try:
+        executor = find_executor(name)
+    except EnvironmentLacks as error:
+        return NamedExecutor(str(name), None, error.what)
+    except UnknownName:
+        return NamedExecutor(str(name), None, "no executor of this name is installed")
+    reason = _missing(executor, target, device)
+    return NamedExecutor(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
+
+
+def _missing(executor: Executor, target: str, device: torch.device | None) -> str | None:
+    if target:
+        method, reason = "missing_for", executor.missing_for(target)
+    elif device is None:
+        method, reason = "missing", executor.missing()
+    else:
+        method, reason = "missing_on", executor.missing_on(device)
+    checked: str | None = checked_return(executor, method, reason, (str, type(None)))
+    return checked
+
+
+def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
+    """The loss of fusion, where a recipe names executors that fuse and none of them is to be had."""
+    fusing = [one for one in named if one.fuses]
+    if fusing and all(one.reason for one in fusing):
+        named_reasons = "; ".join(f"{one.name}: {one.reason}" for one in fusing)
+        reason = named_reasons if len(fusing) > 1 else str(fusing[0].reason)
+        yield Degradation(FUSED, reason, "`thunder doctor` shows what to install")
+
+
+def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
+    """The executors that take no part in programs with symbolic sizes."""
+    for one in named:
+        if one.executor is not None and not one.executor.symbolic_sizes:
+            yield Degradation(
+                one.name, NEEDS_CONSTANT_SIZES, "leave out --dynamic, or use a recipe without this executor"
+            )
+
+
+def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
+    """The executors that were offered bound symbols of claimed traces and could do none here, by the machine's fault.
+
+    What is refused for reasons of its own, beside what is fused, is no loss: the report lists it.
+    """
+    running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
+    refused = [one for trace in traces for one in trace.refused if one.reason != LEFT_OUT]
+    offered = [one for one in refused if not one.lasting or one.executor not in running]
+    for executor in dict.fromkeys(one.executor for one in offered):
+        of_executor = [one for one in offered if one.executor == executor]
+        reasons = "; ".join(dict.fromkeys(one.reason for one in of_executor))
+        count = sum(one.count for one in of_executor)
+        yield Degradation(
+            FUSED,
+            f"{executor} gave up {count} operation{'' if count == 1 else 's'}: {reasons}",
+            "`thunder doctor` shows what this machine lacks; fix it and try again",
+        )
+
+
+def executors_of(bound_symbols: Iterable[BoundSymbol]) -> Iterator[str]:
+    """The executors that run bound symbols and, where one wraps what another runs, those within."""
+    for bsym in bound_symbols:
+        yield bsym.executor
+        yield from executors_of(bsym.subsymbols)

@@ -1,0 +1,44 @@
+"""The device and the dtype of a model for which the user names none: the recipe's own, or the best that there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from thunder_core.foundation.errors import RecipeConflict
+from thunder_core.passes.recipe import Recipe
+from thunder_core.workflow.models.request.device import best_device, is_there, named_device, parse_device
+from thunder_core.workflow.models.request.request import ModelRequest
+
+GPU = torch.device("cuda")
+CPU = torch.device("cpu")
+
+
+def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> ModelRequest:
+    """The request with a device, and with the recipe's dtype if it has one for where the program will run.
+
+    What is made for a `target` stays on the CPU meanwhile. Raises `UnknownName` and `DeviceNotAvailable` for a device
+    that was asked for, and `RecipeConflict` for recipes of one sum that want different ones.
+    """
+    named = wanted_by_recipes(recipe, "device")
+    wanted = named_device(named) if named else None
+    device = parse_device(model.device) if model.device is not None else CPU if target else chosen_device(wanted)
+    runs_on = GPU if target else device
+    if model.dtype is None and (wanted is None or wanted.type == runs_on.type):
+        model = replace(model, dtype=wanted_by_recipes(recipe, "dtype") or None)
+    return replace(model, device=str(device))
+
+
+def chosen_device(wanted: torch.device | None) -> torch.device:
+    """The device that a recipe wants, if it is there, or the best that is."""
+    return wanted if wanted is not None and is_there(wanted) else best_device()
+
+
+def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
+    """The device or the dtype that the recipes of a sum want; empty where none says."""
+    wanted = {getattr(one, matter): one.name for one in reversed(recipe.recipes) if getattr(one, matter)}
+    if len(wanted) > 1:
+        told = ", ".join(f"{name} wants {value}" for value, name in wanted.items())
+        raise RecipeConflict(f"the recipes differ in their {matter}: {told}", fix="add recipes that agree")
+    return next(iter(wanted), "")

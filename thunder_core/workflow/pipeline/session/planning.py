@@ -1,0 +1,356 @@
+"""The plan of a request, printed by a dry run and before each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.foundation.options.generation_lengths import GenerationLengths
+from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.tracing.extension.requirement import by_reason
+from thunder_core.workflow.benchmark.machine import threads_of
+from thunder_core.workflow.benchmark.machine_load import MachineLoad, observed_load
+from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.models.folder.foreign_formats import has_weights
+from thunder_core.workflow.models.folder.origin import FolderOrigin
+from thunder_core.workflow.models.inputs.batches import longer_than
+from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.modality import size_configuration, sizes_in_words
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
+from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
+from thunder_core.workflow.pipeline.request.narrow_dtypes import cost_of_narrow_dtype
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.recipes import require_keepable
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.request_checks import check_request, needs_no_weights
+from thunder_core.workflow.pipeline.request.samples import real_samples
+from thunder_core.workflow.pipeline.session.dynamic import points_of, require_dimensions, require_positions, upper_end
+from thunder_core.workflow.pipeline.session.evaluate import metric_for
+from thunder_core.workflow.pipeline.session.executor_comparison import (
+    comparing_executors,
+    refuse_comparison,
+    without_comparison,
+)
+from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit, plan_memory
+from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
+from thunder_core.workflow.pipeline.session.sizes import size_to_trace
+from thunder_core.workflow.report.number_format import size as bytes_in_words
+
+STEP = "training: forward, loss and backward, in train mode"
+ELSEWHERE = "cuda"  # the device of a target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a request: its preparation, inputs, stages and destination.
+
+    `comparing` is the preparation that includes the executors that only compare the results of others; `prepared`
+    leaves them out. None if the recipe has no such executor.
+    """
+
+    request: Request
+    prepared: Prepared
+    size: InputSize
+    data: Dataset | None
+    judged_by: Dataset | None
+    stages: tuple[str, ...]
+    destination: Path
+    generation: GenerationLengths | None = None
+    comparing: Prepared | None = None
+    calibration: Dataset | None = None
+    memory: MemoryPlan | None = None
+    load: MachineLoad | None = None
+
+    @property
+    def device(self) -> str:
+        """The device on which the program will run."""
+        return ELSEWHERE if self.request.target else str(self.prepared.loading.device)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as pairs of a name and a text; a name may occur twice."""
+        request, prepared, loading = self.request, self.prepared, self.prepared.loading
+        name = prepared.model_name if prepared.model.sample is None else f"sample {prepared.model_name}"
+        architecture = (loading.config.architectures or [type(loading.config).__name__])[0]
+        return [
+            ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
+            ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
+            *(("chosen", reason) for reason in prepared.choice),
+            *([("purpose", STEP)] if request.train else []),
+            self._inputs,
+            *([("dynamic", self._ranges)] if request.dynamic else []),
+            *([("evaluation", self._judgement)] if self.judged_by else []),
+            ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none"),
+            *([("lookasides", ", ".join(lookasides))] if (lookasides := lookaside_names(prepared)) else []),
+            ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
+            *([("without", ", ".join(without))] if (without := prepared.recipe.composition.without) else []),
+            *(("degraded", text) for text in degraded_parts(prepared)),
+            *(("skipped", text) for text in skipped_executors(prepared)),
+            *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
+            *self.memory_rows(),
+            *self.load_rows(),
+            ("stages", " > ".join(self.stages)),
+            *unvalidated_rows(request),
+            *([("lacking", f"weights: {self.lacking_weights}")] if self.lacking_weights else []),
+            ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
+        ]
+
+    def memory_rows(self) -> Iterator[tuple[str, str]]:
+        """The memory of the stages, and what is lacking where it does not fit."""
+        if self.memory is None:
+            return
+        if self.request.target:
+            weights = bytes_in_words(self.memory.new_weights or self.memory.weights)
+            yield "memory", f"{weights} of weights on the target; not loaded on this machine"
+            return
+        yield from (("memory", row) for row in self.memory.rows())
+        prepared = self.prepared
+        if cost := cost_of_narrow_dtype(prepared.dtype_name, prepared.loading.device, self.memory.weights):
+            yield "dtype", cost
+        if (lacking := self.lacking_memory) is not None:
+            yield "lacking", f"{lacking.code} {lacking.what} ({lacking.fix})"
+
+    def load_rows(self) -> Iterator[tuple[str, str]]:
+        """The load of other processes, where it slows down the run and makes the benchmark unstable."""
+        threads = self.request.threads or threads_of(torch.device("cpu"))
+        if self.load is not None and self.load.crowds(threads):
+            fewer = "" if threads == 1 else f", or use fewer than {threads} --threads"
+            yield "busy", f"{self.load.used_by_others}: wait until the machine is quiet{fewer}"
+
+    @property
+    def lacking_memory(self) -> OutOfMemory | None:
+        """The error for a model that does not fit; None for one that does, and for a target, which loads nothing."""
+        if self.memory is None or self.memory.fits or self.request.target:
+            return None
+        return misfit(self.memory, self.prepared)
+
+    @property
+    def lacking_weights(self) -> str:
+        """The reason why this plan cannot be carried out yet, where its model is a config alone; else empty."""
+        origin, request = self.prepared.loading.origin, self.request
+        is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
+        if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
+            return ""
+        return f"{origin.folder} holds none, as a run needs (add them, or give --random-weights)"
+
+    @property
+    def points(self) -> list[InputSize]:
+        """The sizes at which is validated and measured: the one that is traced and, of ranges, others."""
+        return points_of(self.request.dynamic, self.size)
+
+    @property
+    def largest(self) -> InputSize:
+        """The largest input that the artifact is to take."""
+        return upper_end(self.request.dynamic, self.size)
+
+    @property
+    def purpose(self) -> Purpose:
+        """The purpose that the model is called for, and its data."""
+        return Purpose(self.request.train, self.data, cut=self.request.seq is not None)
+
+    @property
+    def _inputs(self) -> tuple[str, str]:
+        if self.generation is not None:
+            return "generation", f"{self.generation}, {self._origin}"
+        return "inputs", f"batch {self.size.batch}, {self._sizes}, {self._origin}{self._labelled}"
+
+    @property
+    def _sizes(self) -> str:
+        return sizes_in_words(self.prepared.loading.config, self.size)
+
+    @property
+    def _ranges(self) -> str:
+        config = self.prepared.loading.config
+        words = ({"batch": str(size.batch), **size_configuration(config, size)} for size in self.points)
+        sizes = ", ".join(map(size_in_words, words))
+        return f"{ranges_in_words(self.request.dynamic)}; validated and measured at {sizes}"
+
+    @property
+    def _origin(self) -> str:
+        if self.data is None:
+            return f"seed {self.prepared.model.seed}"
+        cut = longer_than(self.data, self.size.seq)
+        samples = f"{len(self.data)} sample{'' if len(self.data) == 1 else 's'}"
+        return f"{samples} from {self.data.file.name}{f', {cut} truncated' if cut else ''}"
+
+    @property
+    def _judgement(self) -> str:
+        assert self.judged_by is not None
+        metric = self.request.metric or metric_for(self.prepared.loading.task)
+        return f"{metric} before and after, on {len(self.judged_by)} samples from {self.judged_by.file.name}"
+
+    @property
+    def _labelled(self) -> str:
+        return ", with labels" if self.request.train else ""
+
+    def as_data(self) -> dict[str, object]:
+        """The plan as plain data."""
+        request, prepared, loading = self.request, self.prepared, self.prepared.loading
+        return {
+            "model": prepared.model_name,
+            "task": loading.task,
+            "device": self.device,
+            "target": request.target or None,
+            "dtype": prepared.dtype_name,
+            "recipe": prepared.recipe.name,
+            "choice": list(prepared.choice),
+            "options": dict(prepared.options),
+            **(self.size.stated if self.generation is None else asdict(self.generation)),
+            "dynamic": {name: list(ends) for name, ends in request.dynamic.items()},
+            "seed": prepared.model.seed,
+            "train": request.train,
+            "input": None if self.data is None else self.data.name,
+            "evaluate": None if self.judged_by is None else self.judged_by.name,
+            "transforms": [transform_name(transform) for transform in prepared.transforms],
+            "lookasides": lookaside_names(prepared),
+            "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
+            "without": list(prepared.recipe.composition.without),
+            "comparison": list(comparing_executors(self.comparing)) if self.comparing else [],
+            "degraded": [part.model_dump() for part in prepared.degraded],
+            "stages": list(self.stages),
+            "include_weights": request.include_weights,
+            "validation": "pending" if request.target else "on" if request.validate else "off",
+            "artifact": str(self.destination),
+            "memory": None if self.memory is None else self.memory.as_data(),
+            "notes": list(loading.notes),
+        }
+
+
+def comparison_in_words(comparing: Prepared) -> str:
+    """The executors that compare the others, in words."""
+    names = ", ".join(comparing_executors(comparing))
+    return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
+
+
+def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
+    """The rows of a plan without validation."""
+    if request.target:
+        yield "target", f"{request.target}: kernels are compiled for this GPU; nothing runs on this machine"
+        yield "validation", "pending: run `thunder validate` on the GPU; there is no benchmark before"
+    elif not request.validate:
+        yield "validation", "off: the report will say `not validated`"
+
+
+def degraded_parts(prepared: Prepared) -> Iterator[str]:
+    """Missing parts of the recipe, and the executors that are skipped for the same reason, each reason with its fix."""
+    for lost in by_reason(prepared.degraded):
+        names = [one.name for one in prepared.executors if one.reason == lost.reason]
+        skipped = f", {'executor' if len(names) == 1 else 'executors'} {', '.join(names)}" if names else ""
+        yield f"{lost.part}{skipped}: {lost.reason} ({lost.fix})"
+
+
+def skipped_executors(prepared: Prepared) -> Iterator[str]:
+    """The other executors that are not available, grouped by their reason."""
+    printed = {lost.reason for lost in prepared.degraded}
+    names: dict[str, list[str]] = {}
+    for one in prepared.executors:
+        if one.reason and one.reason not in printed:
+            names.setdefault(one.reason, []).append(one.name)
+    yield from (f"{', '.join(skipped)}: {reason}" for reason, skipped in names.items())
+
+
+def plan(request: Request, *, dry_run: bool = False) -> Plan:
+    """Plan a request, without heavy work and without writing anything.
+
+    A `dry_run`, whose plan is not carried out, needs no weights: a config alone is enough. The load of other processes
+    is observed meanwhile. Raises every error that can be found this early: names, sizes, files of the model, the
+    destination.
+    """
+    with observed_load() as load:
+        planned = _plan(request, dry_run=dry_run)
+    return replace(planned, load=load)
+
+
+def _plan(request: Request, *, dry_run: bool) -> Plan:
+    check_request(request, dry_run=dry_run)
+    check_destination(request)
+    if request.target:
+        request = replace(request, validate=False, benchmark=False)
+    prepared = prepare(request, config_is_enough=needs_no_weights(request, dry_run=dry_run))
+    require_keepable(prepared.recipe)
+    refuse_comparison(request, prepared)
+    comparing = prepared if comparing_executors(prepared) else None
+    require_dimensions(prepared.recipe, request.dynamic)
+    data, judged_by, calibration = (
+        real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
+        for option, file in named_files(request)
+    )
+    config = prepared.loading.config
+    generation = lengths_of(config, request) if request.generates else None
+    if generation is None:
+        size = size_to_trace(config, request, (data, judged_by))
+    else:
+        size = InputSize(generation.batch, generation.prompt_length)
+    require_positions(config, request.dynamic, size)
+    stages = stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None)
+    purpose = Purpose(request.train, data, cut=request.seq is not None)
+    tokens = 0 if generation is None else generation.new_tokens
+    memory = plan_memory(prepared, purpose, upper_end(request.dynamic, size), stages, tokens)
+    return Plan(
+        request=request,
+        memory=memory,
+        prepared=without_comparison(prepared),
+        size=size,
+        data=data,
+        judged_by=judged_by,
+        calibration=calibration,
+        stages=stages,
+        destination=destination_of(request, prepared),
+        generation=generation,
+        comparing=comparing,
+    )
+
+
+def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:
+    """The folder of the artifact: the one that was asked for, or one that is free now, in the working folder."""
+    purpose = "-train" if request.train else "-generate" if request.generates else ""
+    return choose_destination(
+        request.out,
+        force=request.force,
+        model=prepared.model_name,
+        recipe=f"{'+'.join(part.title for part in prepared.recipe.components)}{purpose}",
+        within=within,
+    )
+
+
+def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
+    """The options that name files of samples: to trace and measure, to judge by, and to calibrate with."""
+    yield "--input", request.input
+    yield "--eval", request.evaluate
+    yield "--calibrate", None if request.calibrate.isdigit() or not request.calibrate else Path(request.calibrate)
+
+
+def calls_first(request: Request) -> bool:
+    """Whether the first calls of what is compiled are a stage of their own."""
+    return not (request.target or request.train)
+
+
+def stages_of(request: Request, *, compares: bool = False, quantizes: bool = False) -> tuple[str, ...]:
+    """The stages that a request asks for, in their order; more where executors are compared, and where is quantized."""
+    wanted = {
+        CALIBRATE: quantizes and bool(request.calibrate),
+        QUALITY: quantizes and request.validate,
+        FIRST_CALLS: calls_first(request),
+        COMPARE: compares,
+        "validate": request.validate,
+        EVALUATE: request.evaluate is not None,
+        "benchmark": request.benchmark,
+    }
+    early, late = STAGES[: STAGES.index("trace")], STAGES[STAGES.index("trace") : STAGES.index("validate")]
+    stages = (*early, CALIBRATE, QUALITY, *late, COMPARE, "validate", EVALUATE, "benchmark", "write")
+    return tuple(stage for stage in stages if wanted.get(stage, True))
+
+
+def lookaside_names(prepared: Prepared) -> list[str]:
+    """The names of the functions whose calls the recipe's lookasides replace."""
+    return [lookaside.name for lookaside in prepared.recipe.all_lookasides()]
+
+
+def transform_name(transform: object) -> str:
+    """A transform by its class, which is a verb phrase."""
+    return type(transform).__name__

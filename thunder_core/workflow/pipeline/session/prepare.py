@@ -1,0 +1,182 @@
+"""The preparation of a request: all checks of its model and recipe that need no weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from transformers import PretrainedConfig
+
+from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
+from thunder_core.foundation.errors import EnvironmentLacks
+from thunder_core.passes.recipe import Processor, Recipe, Transform, lacks
+from thunder_core.passes.transforms.quantize import Quantize
+from thunder_core.tracing.extension.requirement import Degradation, by_reason
+from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
+from thunder_core.workflow.models.folder.origin import FolderOrigin
+from thunder_core.workflow.models.inputs.labels import require_labels
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
+from thunder_core.workflow.models.loading.load import LoadingPlan, plan_loading
+from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
+from thunder_core.workflow.pipeline.request.folder_recipe import with_trusted_recipe
+from thunder_core.workflow.pipeline.request.recipes import requested_recipe, sample_of, usable_transforms
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion, without_ranges
+from thunder_core.workflow.pipeline.session.placement import with_placement
+from thunder_core.workflow.report import Degraded
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe with its options, the model as it will be loaded, and the transforms and executors that can be used.
+
+    `in_order` are the transforms as they are applied, with those that clean up each program. `degraded` are the parts
+    of the recipe that this machine, or the target, lacks; `choice` are the reasons for one that was chosen.
+    """
+
+    recipe: Recipe
+    model: ModelRequest
+    loading: LoadingPlan
+    in_order: tuple[Transform, ...]
+    executors: tuple[NamedExecutor, ...]
+    degraded: tuple[Degraded, ...]
+    choice: tuple[str, ...] = ()
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The recipe's own transforms in their order."""
+        own = {type(transform) for transform, _ in self.recipe.composition.owned_transforms}
+        return tuple(one for one in self.in_order if type(one) in own)
+
+    @property
+    def quantize(self) -> Quantize | None:
+        """The transform that quantizes; None where there is none."""
+        return next((one for one in self.in_order if isinstance(one, Quantize)), None)
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model for people: its folder or hub name, or the sample's."""
+        if self.model.sample is None:
+            return str(self.model.model)
+        is_recipes_sample = self.model.sample == SAMPLES.get(self.recipe.shared_sample)
+        return self.recipe.shared_sample if is_recipes_sample else self.model.sample.architecture
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype that the model will have, as far as that is known without its weights."""
+        is_random = self.model.sample is not None or self.model.random_weights
+        dtype: Any = self.loading.dtype or self.loading.config.dtype or (torch.float32 if is_random else None)
+        return str(dtype).removeprefix("torch.") if dtype else "the dtype of its weights"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The values of the recipe's options, given or default, as text."""
+        return {name: str(value) for name, value in self.recipe.options.items()}
+
+
+def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
+    """Find and check the model and the recipe of a request; its weights may be missing where the `config_is_enough`.
+
+    Raises the errors of `requested_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
+    `BadModelFolder` for weights that are missing or damaged, `NoLoss` for a task that is to be trained and has no
+    labels, and `EnvironmentLacks` if the request is strict and this machine lacks a part of the recipe.
+    """
+    request, choice = with_chosen_recipe(with_trusted_recipe(request))
+    recipe = requested_recipe(request)
+    model = with_placement(with_sample(request.model, recipe), recipe, request.target)
+    device = torch.device(cast(str, model.device))
+    in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
+    named = candidates(recipe.all_executors(), request.target, device)
+    constant = without_ranges(named) if request.dynamic else ()
+    degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named), *constant))
+    if not request.force_slow:
+        refuse_slow_parts(recipe, request.target, device)
+    if request.strict:
+        require_not_degraded(recipe, degraded)
+    with quiet_transformers():
+        loading = plan_loading(model)
+        refuse_other_family(recipe, loading)
+        require_weights(loading, model, config_is_enough=config_is_enough)
+    if request.train:
+        require_labels(loading.task)
+    return Prepared(recipe, model, loading, in_order, named, degraded, choice)
+
+
+def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:
+    """Raise `EnvironmentLacks` for a part of a sum that makes a model slower than eager PyTorch on this processor."""
+    if len(recipe.recipes) < 2:
+        return
+    for part, need in recipe.all_requirements():
+        if isinstance(need, Processor) and need.otherwise and (reason := lacks(need, target, device)):
+            raise EnvironmentLacks(
+                f"the sum {recipe.name} would be slower than eager PyTorch here: for {part}, {reason}",
+                fix=f"use {need.otherwise} instead, or set --force-slow to accept a slower model",
+            )
+
+
+def with_chosen_recipe(request: Request) -> tuple[Request, tuple[str, ...]]:
+    """Return the request with the recipe that fits its model and machine, where it asks for that, and the reasons."""
+    if not asks_for_choice(request.recipe):
+        return request, ()
+    placed = with_placement(with_sample(request.model, Recipe()), Recipe(), request.target)
+    with quiet_transformers():
+        model_type = plan_loading(placed).config.model_type
+    device = torch.device(cast(str, placed.device))
+    choice = choose_recipe(model_type, device, request.target, generates=request.generates)
+    return replace(request, recipe=with_choice(request.recipe, choice)), choice.reasons
+
+
+def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
+    """Return a request for the recipe's own sample if it names no model; other requests as they are."""
+    if model.model is not None or model.sample is not None:
+        return model
+    return replace(model, sample=sample_of(recipe))
+
+
+def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enough: bool = False) -> None:
+    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; a hub's need not be downloaded yet.
+
+    They may be missing where the `config_is_enough`.
+    """
+    origin = loading.origin
+    if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
+        require_checkpoint(origin.folder, config_is_enough=config_is_enough)
+
+
+def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
+    """Raise `RecipeMismatch` by the config alone; `recipe.validate_all(model)` may raise it later for other reasons."""
+    model_type = loading.config.model_type
+    if any(part.families and model_type not in part.families for part in recipe.recipes):
+        recipe.validate_all(_ConfigOnly(loading.config))
+
+
+class _ConfigOnly(torch.nn.Module):
+    """A model with nothing but its config."""
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.config: Any = config
+
+
+def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a recipe that are missing, grouped by their reason, each group with the fix."""
+    yield from ((f"{lost.part}: {lost.reason}", lost.fix) for lost in by_reason(degraded))
+
+
+def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
+    """Return degradations, parts of a recipe that are missing, as rows of the report."""
+    return tuple(Degraded(part=one.part, reason=one.reason, fix=one.fix) for one in lost)
+
+
+def require_not_degraded(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
+    """Raise `EnvironmentLacks` if this machine lacks a part of the recipe."""
+    if degraded:
+        texts, fixes = zip(*degradation_texts(degraded), strict=True)
+        raise EnvironmentLacks(
+            f"this machine lacks what {recipe.name} needs: {'; '.join(texts)}",
+            fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave out --strict",
+        )

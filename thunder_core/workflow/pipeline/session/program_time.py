@@ -1,0 +1,48 @@
+"""The shares of executors in the time of a program: of its forward and, where it has one, of its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.backend.runtime.generate import executable
+from thunder_core.backend.runtime.program import Program
+from thunder_core.passes.autodiff.autograd_node import with_layout
+from thunder_core.tracing.ir.printer import print_trace
+from thunder_core.workflow.benchmark.time_shares import Timed, time_shares
+
+NOTHING: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True)
+class TimeShares:
+    """Each executor's part of the time of a call, 0 to 1, forward and backward together."""
+
+    forward: Mapping[str, float] = field(default_factory=dict)
+    backward: Mapping[str, float] = field(default_factory=dict)
+
+
+def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> TimeShares:
+    """The parts of a program that serves a call of the model with these inputs, in the mode that it was traced in."""
+    tensors, _ = program.prepare(model, (), inputs)
+    forward = Timed(program.last("computation"), lambda: tensors)
+    parts = [forward, *_backward(program, tensors)]
+    recorded = program.derivative is None and torch.is_grad_enabled()  # by autograd, which it may ask for something
+    with torch.set_grad_enabled(recorded):
+        shares = time_shares(*parts, device=next(model.parameters()).device)
+    return TimeShares(*shares)
+
+
+def _backward(program: Program, tensors: Any) -> list[Timed]:
+    """The backward that was compiled last, given ones for gradients."""
+    if program.derivative is None:
+        return []
+    signature, stage = program.derivative.signature, program.stages_of("backward")[-1]
+    with torch.no_grad():
+        found = executable(print_trace(program.last("computation")), "computation")(*tensors)
+    pairs = zip(signature.results, signature.layouts, stage.given, strict=True)
+    gradients = [with_layout(torch.ones_like(found[place]), layout) for place, layout, given in pairs if given]
+    return [Timed(stage.trace, lambda: [[*found[signature.count :], *gradients]])]

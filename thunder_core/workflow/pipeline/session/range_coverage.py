@@ -1,0 +1,146 @@
+"""The coverage of ranges of sizes: programs are traced until each size that is probed in the ranges is taken."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+import torch
+
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import specializations_of
+from thunder_core.foundation.errors import RangeNotServed, RecompileWarning, SpecializationWarning
+from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.frontend.acquire.written.constraints import GIVEN
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.session.dynamic import Ranges, points_of
+from thunder_core.workflow.pipeline.session.session import Session
+
+MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
+MAX_PROBES = 256  # combinations of sizes that are probed
+INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+@contextmanager
+def shortfalls_expected() -> Iterator[None]:
+    """While this lasts, no warning tells of programs that serve a part of a range: the others are looked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpecializationWarning)
+        warnings.simplefilter("ignore", RecompileWarning)
+        yield
+
+
+@dataclass(frozen=True)
+class RangeCoverage:
+    """The programs of a session that are to serve all of some ranges."""
+
+    session: Session
+    ranges: Ranges
+    traced: InputSize
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that there are, in the order in which they were traced."""
+        return list(specializations_of(self.session.compiled).programs)[::-1]
+
+    def complete(self) -> str:
+        """Trace a program for each probed size that no program takes; what was probed, in words.
+
+        Probed are the points of the ranges, and sizes near the numbers in the programs' constraints. Raises
+        `RangeNotServed` where that needs more than `MAX_PROGRAMS`.
+        """
+        asked: set[InputSize] = set()
+        while (missed := self._missed(asked)) is not None:
+            if len(self.programs) >= MAX_PROGRAMS:
+                raise self._not_served(missed)
+            count = len(self.programs)
+            self.session.call(self.session.inputs(missed))
+            if len(self.programs) == count:  # the call ran in eager PyTorch
+                raise self._not_served(missed)
+            asked.clear()
+        count = math.prod(map(len, self._nearby().values()))
+        drawn = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
+        return f"tried {len(asked)} sizes: the ends, and the sizes next to each number in a constraint{drawn}"
+
+    def _missed(self, asked: set[InputSize]) -> InputSize | None:
+        """The first size that no program takes, of those that were not asked before."""
+        for size in self._probes():
+            if size not in asked:
+                asked.add(size)
+                if not self._is_served(size):
+                    return size
+        return None
+
+    def _probes(self) -> Iterator[InputSize]:
+        """Yield the points of the ranges, then combinations of sizes near each number that a constraint names.
+
+        Where there are too many, each size is combined with the traced ones, and some combinations are drawn.
+        """
+        yield from points_of(self.ranges, self.traced)
+        sizes = self._nearby()
+        count = math.prod(map(len, sizes.values()))
+        if count > MAX_PROBES:
+            yield from (self.traced._replace(**{name: size}) for name, found in sizes.items() for size in found)
+        draw = Random(0)  # noqa: S311 - the same sizes in each run
+        places = range(count) if count <= MAX_PROBES else draw.sample(range(count), MAX_PROBES)
+        yield from (self._combination(sizes, place) for place in places)
+
+    def _combination(self, sizes: Mapping[str, Sequence[int]], place: int) -> InputSize:
+        """The combination of that number, of all that there are of the sizes."""
+        chosen = {}
+        for name, found in sizes.items():
+            place, number = divmod(place, len(found))
+            chosen[name] = found[number]
+        return self.traced._replace(**chosen)
+
+    def _nearby(self) -> dict[str, list[int]]:
+        """For each dimension its traced size, the ends of its range, and what is near a number of a constraint."""
+        numbers = {
+            int(one)
+            for program in self.programs
+            for told in program.constraints
+            for one in INTEGER.findall(told.condition)
+        }
+        nearby = sorted({number + step for number in numbers for step in (-1, 0, 1)})
+        return {
+            name: [
+                *dict.fromkeys(
+                    (getattr(self.traced, name), lower, upper, *(size for size in nearby if lower <= size < upper))
+                )
+            ]
+            for name, (lower, upper) in self.ranges.items()
+        }
+
+    def _is_served(self, size: InputSize) -> bool:
+        subject = specializations_of(self.session.compiled).subject
+        inputs = self.session.inputs(size)
+        with torch.set_grad_enabled(self.session.purpose.train):
+            return any(_accepts(program, subject, inputs) for program in self.programs)
+
+    def _not_served(self, missed: InputSize) -> RangeNotServed:
+        programs = self.programs
+        whole = next((program.constant_because for program in programs if program.constant_because), "")
+        narrow = [str(one) for program in programs for one in program.constraints if one.needed != GIVEN]
+        told = (
+            f"it was traced for its sizes, because {whole}" if whole else "; ".join(dict.fromkeys(narrow)) or "guards"
+        )
+        sizes = ", ".join(f"{name} {missed.stated[name]}" for name in self.ranges)
+        ranges = ranges_in_words(self.ranges)
+        return RangeNotServed(
+            f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another program; {told}",
+            fix="use a narrower range, or leave out --dynamic",
+        )
+
+
+def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
+    try:
+        program.prepare(subject, (), dict(inputs))
+    except Exception:  # guards, and paths that lead nowhere
+        return False
+    return True

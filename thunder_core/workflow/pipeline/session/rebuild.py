@@ -1,0 +1,29 @@
+"""The eager model behind an artifact, as `load_model` gives models."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from transformers import PreTrainedModel
+
+from thunder_core.foundation.errors import WrongInputs
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.loading import rebuilt_model
+from thunder_core.workflow.models.loading.load import LoadedModel
+
+
+def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
+    """The model that an artifact was made from, on its device or another, with its papers.
+
+    Raises `WrongInputs` for an artifact that `thunder_core.save` wrote without saying where the model comes from, and
+    `RemoteCodeRefused` for a model with code of its own, unless that is trusted.
+    """
+    manifest = artifact.manifest
+    if not manifest.source:
+        raise WrongInputs(
+            f"{artifact.folder} does not record the origin or the task of its {manifest.subject}",
+            fix="make the artifact with `thunder optimize`, or compare it with the model in Python",
+        )
+    model = cast(PreTrainedModel, rebuilt_model(artifact, device, trust_remote_code=trust_remote_code))
+    source: dict[str, object] = {**manifest.source, "device": str(model.device)}
+    return LoadedModel(model, model.config, str(manifest.source["task"]), source, manifest.fingerprint)

@@ -1,0 +1,270 @@
+"""A session: a model that is loaded, compiled and called, for optimize, bench, validate and inspect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import UsageError
+from thunder_core.passes.recipe import Tolerance
+from thunder_core.tracing.extension.leaving_out import require_modules
+from thunder_core.tracing.extension.transform import prepared_model
+from thunder_core.workflow.artifact.format.manifest import EXAMPLE
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.format.tensors import read_tensors
+from thunder_core.workflow.artifact.loading import load_opened
+from thunder_core.workflow.artifact.trust.consent import Consent
+from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.models.inputs.batches import IDS
+from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.inputs import Inputs
+from thunder_core.workflow.models.inputs.modality import size_configuration
+from thunder_core.workflow.models.loading.described_model import describe_model
+from thunder_core.workflow.models.loading.load import LoadedModel, load_model, rebuild_model
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
+from thunder_core.workflow.pipeline.request.artifact_tolerance import tolerance_of
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE
+from thunder_core.workflow.pipeline.session.application import apply
+from thunder_core.workflow.pipeline.session.estimate import require_memory
+from thunder_core.workflow.pipeline.session.evaluate import evaluate, require_judgeable
+from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
+from thunder_core.workflow.pipeline.session.rebuild import loaded_from
+from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.report import Evaluation
+
+ONLY_TRACED = "the file of inputs has {}, which {} also traced: there were no other inputs to validate on"
+
+Advance = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A loaded model, the function that compiles it, and the purpose that both are called for.
+
+    `names` are those of the model and of the recipe, which tell a measurement from others; `seed` is that of drawn
+    inputs, unless a call names another; `tolerance` returns how far outputs of a dtype may be from the reference.
+    `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions, and
+    `traced_size` is the size that its programs were traced with, if the artifact has it. `load_original` loads the
+    model of an artifact that keeps the one that its recipe's transforms prepared.
+    """
+
+    loaded: LoadedModel
+    purpose: Purpose
+    compile: Callable[[torch.nn.Module], torch.nn.Module]
+    names: Mapping[str, str]
+    seed: int
+    tolerance: Callable[[torch.dtype], Tolerance]
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    traced_size: InputSize | None = None
+    load_original: Callable[[], torch.nn.Module] | None = None
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The eager model, as the recipe's transforms have prepared it: the compiled one computes what it does."""
+        return self.loaded.model
+
+    @property
+    def has_original(self) -> bool:
+        """Whether the model was another one before the recipe's transforms prepared it."""
+        return self.loaded.original is not None or self.load_original is not None
+
+    @cached_property
+    def original(self) -> torch.nn.Module:
+        """The eager model as it was loaded, with whose speed ours is compared; for training, the prepared one."""
+        if self.purpose.train:
+            return self.model
+        if self.load_original is not None:
+            return self.load_original()
+        return self.model if self.loaded.original is None else self.loaded.original
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return self.loaded.model.device
+
+    @cached_property
+    def compiled(self) -> torch.nn.Module:
+        """The compiled model, made at its first use."""
+        return self.compile(self.model)
+
+    def ready(self) -> AbstractContextManager[None]:
+        """While this lasts, the model is in the mode for its calls; then its buffers and gradients are restored."""
+        return self.purpose.ready(self.model)
+
+    def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
+        """Return one call of the model, or of a function that computes the same: the forward, or a step of training."""
+        return self.purpose.call(function, self.model)
+
+    def release(self) -> None:
+        """Drop the gradients that a step of training leaves behind, as the next step does first."""
+        self.model.zero_grad(set_to_none=True)
+
+    def call(self, inputs: Inputs) -> object:
+        """Call the compiled model once, which traces inputs of a new kind."""
+        return self.call_of(self.compiled)(**inputs)
+
+    def inputs(self, size: InputSize, number: int = 0, seed: int | None = None) -> Inputs:
+        """Return the inputs of that number; `optimize` traces number 0."""
+        seed = self.seed if seed is None else seed
+        return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
+
+    def variants(self, inputs: Inputs) -> Sequence[Inputs]:
+        """Return the inputs without what callers may leave out, because the model has defaults for it."""
+        return tuple(self.purpose.variants(inputs))
+
+    def configuration(self, size: InputSize) -> dict[str, str]:
+        """Return the facts that a measurement depends on, so that only measurements with equal facts are compared."""
+        dtype = str(self.loaded.source["dtype"])
+        sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size)}
+        return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
+
+    def size_in_words(self, size: InputSize) -> str:
+        """Return the size of an input as tables write it: `4 x 320`."""
+        return size_in_words(self.configuration(size))
+
+    def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
+        """Raise `OutOfMemory` for inputs of a size that this machine cannot take."""
+        require_memory(self.loaded, self.purpose, **size.stated, seed=self.seed, runs=runs, validate=validate)
+
+    def require_judgeable_samples(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
+        """Raise `BadData` for samples by which this model cannot be judged."""
+        require_judgeable(self.loaded, samples, size.batch, size.seq, self.purpose, metric)
+
+    def validation_report(
+        self,
+        size: InputSize,
+        wanted: int,
+        *,
+        others: Sequence[InputSize] = (),
+        traced: int = 1,
+        seed: int | None = None,
+        allow_non_finite: bool = False,
+        advance: Advance,
+        seconds: float | None = None,
+    ) -> ValidationReport:
+        """Compare with eager PyTorch on a `wanted` number of inputs, without those of a file that were `traced`.
+
+        There is one input more of each size in `others`, behind the first one. `seconds` bound the time, as `validate`
+        says.
+        """
+        numbers, only_traced = self.purpose.numbers_to_validate_on(
+            self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
+        )
+        first, *rest = ((size, number) for number in numbers)
+        drawn = [first, *((other, wanted + 1) for other in others), *rest]
+        inputs = [self.inputs(*size_and_number, seed) for size_and_number in drawn]
+        variants = () if others else self.variants(inputs[0])
+        report = validate(
+            self.compiled,
+            self.model,
+            [*inputs, *variants],
+            self.tolerance(self.loaded.model.dtype),
+            language_model=self.loaded.task in LANGUAGE_TASKS,
+            train=self.purpose.train,
+            allow_non_finite=allow_non_finite,
+            progress=advance,
+            seed=self.seed if seed is None else seed,
+            sizes=[self.size_in_words(drawn_size) for drawn_size, _ in drawn] if others else (),
+            seconds=seconds,
+        )
+        if not only_traced:
+            return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
+        counted = ("one batch", "was") if only_traced == 1 else (f"{only_traced} batches", "were")
+        return report.model_copy(update={"notes": (ONLY_TRACED.format(*counted), *report.notes)})
+
+    def evaluation(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
+        """Evaluate the metric on real samples, of the eager model and of the compiled one."""
+        cut = self.purpose.cut
+        sizes = {"batch": size.batch, "seq": size.seq}
+        return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
+
+
+def open_model(
+    prepared: Prepared,
+    purpose: Purpose,
+    begin: Callable[[str], None] = lambda stage: None,
+    prepare: Callable[[LoadedModel], torch.nn.Module] | None = None,
+    *,
+    loads_weights: bool = True,
+) -> Session:
+    """Open a session of a model that a recipe compiles; `begin` is called as the recipe begins to check the model.
+
+    Where nothing runs, the model needs no weights: without `loads_weights` none of its tensors has data.
+
+    The model is prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`,
+    `RecipeMismatch`, what transforms raise for a model that they cannot prepare, and `UnknownName` for an executor that
+    is left out of modules that the model has not.
+    """
+    loaded = load_model(prepared.model) if loads_weights else describe_model(prepared.loading, prepared.model)
+    begin(CHECK_RECIPE)
+    prepared.recipe.validate_all(loaded.model)
+    require_modules(prepared.recipe.composition.without, loaded.model)
+    return Session(
+        loaded.prepared_as(prepare(loaded) if prepare else prepared_model(loaded.model, prepared.in_order)),
+        purpose,
+        partial(apply, prepared),
+        {"model": prepared.model_name, "recipe": prepared.recipe.name},
+        prepared.model.seed,
+        prepared.recipe.loosest_tolerance,
+    )
+
+
+def open_saved(
+    artifact: Artifact,
+    purpose: Purpose,
+    consent: Consent,
+    *,
+    device: str | None = None,
+    strict: bool = False,
+    tolerance: tuple[str, ...] = (),
+) -> Session:
+    """Open a session of an artifact, whose programs are used instead of a compiler, and of the model it was made from.
+
+    Raises the errors of `load`; with `strict`, calls that no program takes raise `WrongInputs`. The bounds of
+    `tolerance` are in the place of the artifact's own.
+    """
+    manifest = artifact.manifest
+    loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
+    compiled = load_opened(artifact, loaded.model, consent, strict=strict)
+    model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
+    return Session(
+        loaded,
+        purpose,
+        lambda model: compiled,
+        {"model": model, "recipe": manifest.recipe},
+        0,
+        partial(tolerance_of, artifact, asked=tolerance),
+        manifest.dynamic,
+        traced_size(artifact),
+        partial(original_of, artifact, str(loaded.model.device), consent) if manifest.compiler.prepares else None,
+    )
+
+
+def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.Module:
+    """Load the model that an artifact was made from, as it was before its recipe's transforms prepared it."""
+    source = artifact.manifest.source
+    try:
+        return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model
+    except UsageError as error:
+        error.fix = f"{error.fix}; or compare with the prepared model: --against prepared"
+        raise
+
+
+def traced_size(artifact: Artifact) -> InputSize | None:
+    """Return the size of the inputs, drawn or an example, that an artifact's programs were traced with, if known."""
+    drawn = artifact.manifest.drawn
+    if drawn:
+        return InputSize(**{name: size for name, size in drawn.items() if name in InputSize._fields})
+    if not artifact.manifest.example:
+        return None
+    example = read_tensors(artifact, EXAMPLE)
+    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
+    return InputSize(batch, example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE)

@@ -1,0 +1,88 @@
+"""The size of the inputs that is traced: what was asked for, or what is usual, within the ranges that were named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PretrainedConfig
+
+from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.errors.tree import message_line
+from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.modality import image_size, sizes_in_words
+from thunder_core.workflow.models.inputs.sequence import longest_sequence
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.request.ranges import size_within
+from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.samples import sequence_of
+from thunder_core.workflow.pipeline.session.dynamic import Ranges
+from thunder_core.workflow.pipeline.session.session import Session
+
+USUAL_CACHE = 128  # tokens
+
+
+def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dataset | None]) -> InputSize:
+    """The size at which a request is traced; raises `BadOption` and `SequenceTooLong` for one that cannot be.
+
+    A call that goes on with a text is given one token, unless another length is asked for.
+    """
+    ranges = request.dynamic
+    with_cache = request.cache is not None or "cache" in ranges
+    seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data)
+    seq = size_within(ranges, "seq", seq, asked=request.seq is not None)
+    height, width = image_size(config)
+    return InputSize(
+        batch=size_within(ranges, "batch", request.batch or 1, asked=request.batch is not None),
+        seq=seq,
+        cache=_beside_tokens(request, "cache", usual_cache(config, seq)),
+        height=_beside_tokens(request, "height", height),
+        width=_beside_tokens(request, "width", width),
+    )
+
+
+def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
+    """Raise `BadOption` where the eager model takes no images of a size that was asked for, or that ends a range.
+
+    Models whose positions are learned for one size, and which cannot interpolate them, take no other.
+    """
+    if traced.height is None and traced.width is None:
+        return
+    ends = [_image_end(ranges, traced, place) for place in (0, 1)]
+    for size in dict.fromkeys((traced._replace(batch=1), *ends)):
+        inputs = session.inputs(size)
+        try:
+            with torch.no_grad():
+                session.model(**inputs)
+        except Exception as error:  # whatever its code or a kernel says of a size that it was not made for
+            if is_out_of_memory(error):
+                raise
+            said = message_line(error)
+            height, width = image_size(session.loaded.config)
+            raise BadOption(
+                f"this {type(session.model).__name__} takes no images of "
+                f"{sizes_in_words(session.loaded.config, size)}: {said}",
+                fix=f"use sizes that the model takes (its config has {height} x {width} pixels), or leave out "
+                "--height, --width and their ranges",
+            ) from error
+
+
+def _image_end(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
+    """The smallest or the largest image of the ranges, one alone."""
+    ends = {name: bounds[place] for name, bounds in ranges.items() if name in ("height", "width")}
+    return traced._replace(batch=1, **ends)
+
+
+def usual_cache(config: PretrainedConfig, seq: int) -> int:
+    """The usual number of tokens in a cache, as far as the model has positions for them."""
+    longest = longest_sequence(config)
+    return USUAL_CACHE if longest is None else max(0, min(USUAL_CACHE, longest - seq))
+
+
+def _beside_tokens(request: Request, name: str, usual: int) -> int | None:
+    """The size of that name that a request asks for, or that lies in its range; None where it does not name it."""
+    asked = getattr(request, name)
+    if asked is None and name not in request.dynamic:
+        return None
+    return size_within(request.dynamic, name, usual if asked is None else asked, asked=asked is not None)

@@ -1,0 +1,98 @@
+"""The account of a run: what a program's traces say, as rows of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from thunder_core.backend.claiming.claim import claims_by_executor, program_bsyms
+from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.compilation.memory.use import MemoryUse
+from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
+from thunder_core.workflow.pipeline.session.executors import NamedExecutor
+from thunder_core.workflow.pipeline.session.program_time import TimeShares
+from thunder_core.workflow.report import ExecutorRefusal, ExecutorShare, MemoryPoint, OperationCount, TraceSummary
+
+LATER_TRACES = ("tail", "backward")  # traces that are made when they are first needed
+SymbolCounts = Counter[tuple[str, str, str]]
+
+
+def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
+    """Each trace at each stage, in the order in which they were made."""
+    behind = (stage for name in LATER_TRACES for stage in program.stages_of(name))
+    return tuple(_summaries((*program.stages, *behind)))
+
+
+def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
+    before: dict[str, SymbolCounts] = {}
+    masks: dict[str, tuple[bool, ...]] = {}
+    seen: Counter[str] = Counter()
+    for stage in stages:
+        trace, counts = stage.trace, symbol_counts(stage.trace)
+        earlier = before.get(trace.name) if stage.given == masks.get(trace.name, stage.given) else None
+        yield TraceSummary(
+            trace=trace.name,
+            stage=str(seen[trace.name]),
+            made_by=trace.made_by,
+            lines=len(trace),
+            seconds=stage.seconds,
+            changed=0 if earlier is None else max((counts - earlier).total(), (earlier - counts).total()),
+        )
+        before[trace.name], masks[trace.name] = counts, stage.given
+        seen[trace.name] += 1
+
+
+def symbol_counts(trace: Trace) -> SymbolCounts:
+    """The bound symbols of a trace as far as they can be told apart: what is called, who runs it, and what it makes."""
+    return Counter(
+        (bsym.symbol.name, bsym.executor, " ".join(proxy.name for proxy in bsym.outputs))
+        for bsym in trace.bound_symbols
+    )
+
+
+def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] = ()) -> tuple[ExecutorShare, ...]:
+    """The number of bound symbols that each executor runs, the busiest first, and its part of the time if measured.
+
+    Those of its tail and of its backwards are counted for themselves.
+    """
+    forward, behind = claims_by_executor(trace), Counter[str]()
+    for one in backwards:
+        behind.update(claims_by_executor(one))
+    return tuple(
+        ExecutorShare(
+            executor=name,
+            operations=forward.get(name, 0),
+            backward=behind[name],
+            time_share=times.forward.get(name),
+            backward_share=times.backward.get(name),
+        )
+        for name in dict.fromkeys((*forward, *behind))
+    )
+
+
+def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[ExecutorRefusal, ...]:
+    """The refusals of the recipe's executors: of those that are not available, then of what others did not take."""
+    absent = (ExecutorRefusal(executor=one.name, reason=one.reason) for one in candidates if one.reason)
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in trace.refused:
+        counts[one.executor, one.reason] += one.count
+    offered = (
+        ExecutorRefusal(executor=name, reason=reason, operations=count)
+        for (name, reason), count in counts.most_common()
+    )
+    return (*absent, *offered)
+
+
+def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
+    """The number of calls of each operation, the most frequent first."""
+    claimed = (bsym for bsym in nested_bound_symbols(trace) if bsym.executor)
+    counts = Counter(inner.symbol.name for bsym in claimed for inner in program_bsyms(bsym))
+    return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
+
+
+def memory_points(use: MemoryUse) -> tuple[MemoryPoint, ...]:
+    """The bytes that the computation itself holds, after each bound symbol and while it runs."""
+    return tuple(
+        MemoryPoint(line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside)
+        for line in use.lines
+    )

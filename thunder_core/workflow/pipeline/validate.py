@@ -1,0 +1,233 @@
+"""Validating an artifact: its stored programs, none of them traced anew, beside eager PyTorch on fresh inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.foundation.errors import BadOption, OutputNotWritable, WrongInputs
+from thunder_core.workflow.artifact.format.compatibility import require_compatible
+from thunder_core.workflow.artifact.format.manifest import GenerationFacts, ValidationState
+from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
+from thunder_core.workflow.artifact.format.report import read_report
+from thunder_core.workflow.artifact.format.signature import require_authentic
+from thunder_core.workflow.artifact.revise import can_be_revised, require_same, revise
+from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
+from thunder_core.workflow.benchmark.machine import machine_name
+from thunder_core.workflow.models.inputs.batches import longer_than
+from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.loading.library_output import quiet_transformers
+from thunder_core.workflow.models.request.input_size import InputSize
+from thunder_core.workflow.pipeline.failures import stage_failures
+from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
+from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.samples import artifacts_samples
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest, check_validate_request
+from thunder_core.workflow.pipeline.session.clock import StageClock
+from thunder_core.workflow.pipeline.session.dynamic import points_of
+from thunder_core.workflow.pipeline.session.progress import EVALUATE, Progress, Unwatched
+from thunder_core.workflow.pipeline.session.session import Session, open_saved, traced_size
+from thunder_core.workflow.validation import ValidationReport
+from thunder_core.workflow.validation.report import Evaluation, GenerationReport
+
+
+@dataclass(frozen=True)
+class Revalidation:
+    """The result of a validation, and whether the artifact was changed: it is where it had not been validated yet.
+
+    Signatures of the earlier state are dropped then. `caveats` are the report's remarks on the model's weights.
+    """
+
+    artifact: Path
+    state: ValidationState
+    written: bool
+    validation: ValidationReport | GenerationReport
+    signature_dropped: bool = False
+    evaluation: Evaluation | None = None
+    caveats: tuple[str, ...] = ()
+
+
+def validate_artifact(
+    folder: Path,
+    *,
+    inputs: int = 3,
+    seed: int | None = None,
+    write: bool = True,
+    allow_non_finite: bool = False,
+    input: Path | None = None,  # noqa: A002 - the option's name
+    evaluate: Path | None = None,
+    metric: str | None = None,
+    validate_budget: float | None = None,
+    tolerance: tuple[str, ...] = (),
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
+) -> Revalidation:
+    """Compare an artifact with the eager model that it was made from, as `optimize` does before it writes one.
+
+    `seed` is that of the inputs (default: the one that it was made with; the traced input itself is left out). One that
+    was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
+    NaN, infinities and nothing but zeros in what eager PyTorch gives. `input` is a file of real inputs, of which so
+    many batches are taken, and `evaluate` one of samples by which the model is judged before and after, by `metric`.
+    `validate_budget` bounds the seconds. The tolerance is the artifact's, within what its recipe allows; `tolerance`
+    has other bounds (`"times_eager=4"`). `consent` is what `load` takes as well. A signature is of what was signed: an
+    artifact that becomes validated has none any more.
+
+    Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
+    artifact does not say which inputs it takes; nothing is changed then.
+    """
+    request = ValidateRequest(
+        inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget, tolerance
+    )
+    check_validate_request(request)
+    clock = StageClock(progress or Unwatched())
+    with stage_failures(lambda: clock.stage or "the start"):
+        return _validate_artifact(folder, request, consent, clock)
+
+
+def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent, clock: StageClock) -> Revalidation:
+    clock.begin("load")
+    artifact = open_artifact(folder)
+    require_authentic(artifact, consent)
+    report = read_report(artifact)
+    state, signature_dropped = artifact.manifest.validation, False
+    writes = request.write and state != "validated"
+    generation = artifact.manifest.generation
+    if generation is None:
+        size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
+    else:
+        require_drawn(artifact, request)
+    require_inference(artifact, request.evaluate)
+    if writes:
+        require_writable(artifact.folder)
+    require_compatible(artifact.manifest)
+    data, judged_by = (
+        artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
+        for option, file in (("--input", request.input), ("--eval", request.evaluate))
+    )
+    purpose = Purpose(artifact.manifest.train, data, cut=True)
+    session = open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance)
+    validation: ValidationReport | GenerationReport
+    if generation is None:
+        seed = drawn_with if request.seed is None else request.seed
+        validation, evaluation = _findings(session, request, size, seed, judged_by, clock)
+    else:
+        validation, evaluation = _generation_findings(session, request, generation, clock), None
+    if writes:
+        clock.begin("write")
+        signature_dropped = write_validation(artifact, validation, evaluation, machine_name(session.device))
+    clock.stop()
+    return Revalidation(
+        artifact.folder,
+        "validated" if writes else state,
+        writes,
+        validation,
+        signature_dropped,
+        evaluation,
+        caveats=() if report is None else report.model.caveats,
+    )
+
+
+def _findings(
+    session: Session, request: ValidateRequest, size: InputSize, seed: int, judged_by: Dataset | None, clock: StageClock
+) -> tuple[ValidationReport, Evaluation | None]:
+    """The comparison with eager PyTorch and, where there are samples to judge by, the metric before and after."""
+    if judged_by is not None:
+        session.require_judgeable_samples(judged_by, size, request.metric)
+    accepts, advance = request.allow_non_finite, clock.advance
+    with session.ready():
+        clock.begin("validate")
+        report = session.validation_report(
+            size,
+            request.inputs,
+            others=points_of(session.ranges, size)[1:] if session.purpose.data is None else (),
+            traced=0,
+            seed=seed,
+            allow_non_finite=accepts,
+            advance=advance,
+            seconds=request.validate_budget,
+        )
+        notes = (*report.notes, *cut_notes(session.purpose.data, size.seq))
+        evaluation = None
+        if judged_by is not None:
+            clock.begin(EVALUATE)
+            evaluation = session.evaluation(judged_by, size, request.metric, advance=advance)
+    return report.model_copy(update={"notes": notes}), evaluation
+
+
+def _generation_findings(
+    session: Session, request: ValidateRequest, generation: GenerationFacts, clock: StageClock
+) -> GenerationReport:
+    """The comparison with eager generation; a seed that was asked for is that of the prompts themselves."""
+    seed = generation.seed if request.seed is None else request.seed
+    with session.ready(), quiet_transformers():
+        clock.begin("validate")
+        return generation_report(
+            session,
+            generation.lengths,
+            seed,
+            allow_non_finite=request.allow_non_finite,
+            advance=clock.advance,
+        )
+
+
+def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
+    """Raise `BadOption` where an artifact that generates is to be compared on samples, which are of single calls."""
+    for option, file in (("--input", request.input), ("--eval", request.evaluate)):
+        if file is not None:
+            raise BadOption(
+                f"{option} is for single calls, but {artifact.folder} was made for generation",
+                fix=f"leave out {option}",
+            )
+
+
+def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
+    """The size of the inputs that an artifact's programs take, and the seed of those that were drawn.
+
+    Real inputs may be as those of an example that was not drawn. Raises `WrongInputs` for an artifact that does not say
+    how its inputs were drawn, or has no example.
+    """
+    size, drawn = traced_size(artifact), artifact.manifest.drawn
+    if size is None or not (drawn or real_inputs):
+        raise WrongInputs(
+            f"{artifact.folder} does not record which inputs its programs take",
+            fix="pass real inputs with --input, make the artifact with `thunder optimize`, or compare it with the "
+            "model in Python",
+        )
+    return size, drawn.get("seed", 0)
+
+
+def require_inference(artifact: Artifact, evaluate: Path | None) -> None:
+    """Raise `BadOption` where a step of training is to be judged by samples."""
+    if evaluate is not None and artifact.manifest.train:
+        raise BadOption(f"--eval needs inference, but {artifact.folder} is for training", fix="leave out --eval")
+
+
+def require_writable(folder: Path) -> None:
+    """Raise `OutputNotWritable` before anything heavy where the result could not be kept."""
+    if not can_be_revised(folder):
+        raise OutputNotWritable(
+            f"{folder} is not writable, so it cannot be marked as validated",
+            fix="use --no-write, or copy the artifact to a writable folder",
+        )
+
+
+def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
+    """The note on samples that are longer than the programs take."""
+    cut = 0 if data is None else longer_than(data, seq)
+    if data is not None and cut:
+        yield f"{cut} of the {len(data)} samples of {data.file.name} were truncated to the artifact's {seq} tokens"
+
+
+def write_validation(
+    artifact: Artifact, validation: ValidationReport | GenerationReport, evaluation: Evaluation | None, machine: str
+) -> bool:
+    """Write what was measured into the artifact, and where; whether a signature was dropped."""
+    told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
+    require_same(artifact, artifact.folder)
+    report = read_report(artifact)
+    kind = "generation" if isinstance(told, GenerationReport) else "validation"
+    update: dict[str, object] = {kind: told, "validation_state": "validated"}
+    if evaluation is not None:
+        update["evaluation"] = evaluation
+    return revise(artifact, report.model_copy(update=update) if report else None, "validated").signature_dropped

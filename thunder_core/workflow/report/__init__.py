@@ -1,0 +1,90 @@
+"""The report of one run: plain data with a schema, and its pages for people.
+
+The names below are loaded when they are first used: a report is read without PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.report.contents import (
+        ComparisonFacts,
+        ConstraintFacts,
+        Degraded,
+        Environment,
+        ExecutorComparison,
+        ExecutorRefusal,
+        ExecutorShare,
+        Gpu,
+        MemoryPoint,
+        ModelFacts,
+        OperationCount,
+        RecipeFacts,
+        Refused,
+        Report,
+        StageTime,
+        TraceSummary,
+    )
+    from thunder_core.workflow.report.csv_table import render_csv
+    from thunder_core.workflow.report.environment import describe_environment
+    from thunder_core.workflow.report.render import PAGES, render_html, render_markdown, write_report
+    from thunder_core.workflow.report.speedups import render_benchmark, render_benchmark_markdown
+
+HOMES = {
+    "PAGES": "render",
+    "ComparisonFacts": "contents",
+    "ConstraintFacts": "contents",
+    "Degraded": "contents",
+    "Environment": "contents",
+    "ExecutorComparison": "contents",
+    "ExecutorShare": "contents",
+    "Gpu": "contents",
+    "MemoryPoint": "contents",
+    "ModelFacts": "contents",
+    "OperationCount": "contents",
+    "RecipeFacts": "contents",
+    "ExecutorRefusal": "contents",
+    "Refused": "contents",
+    "Report": "contents",
+    "StageTime": "contents",
+    "TraceSummary": "contents",
+    "describe_environment": "environment",
+    "render_benchmark": "speedups",
+    "render_benchmark_markdown": "speedups",
+    "render_csv": "csv_table",
+    "render_html": "render",
+    "render_markdown": "render",
+    "write_report": "render",
+}
+
+__all__ = [
+    "PAGES",
+    "ComparisonFacts",
+    "ConstraintFacts",
+    "Degraded",
+    "Environment",
+    "ExecutorComparison",
+    "ExecutorRefusal",
+    "ExecutorShare",
+    "Gpu",
+    "MemoryPoint",
+    "ModelFacts",
+    "OperationCount",
+    "RecipeFacts",
+    "Refused",
+    "Report",
+    "StageTime",
+    "TraceSummary",
+    "describe_environment",
+    "render_benchmark",
+    "render_benchmark_markdown",
+    "render_csv",
+    "render_html",
+    "render_markdown",
+    "write_report",
+]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -1,0 +1,225 @@
+"""A report as pages: Markdown for terminals and code hosts, one self-contained HTML file for browsers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from thunder_core.foundation.printable import printable
+from thunder_core.tracing.extension.requirement import by_reason
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport
+from thunder_core.workflow.benchmark.verdict import Verdict
+from thunder_core.workflow.report import number_format, plots
+from thunder_core.workflow.report.contents import Report
+from thunder_core.workflow.report.generation import generation_rows
+from thunder_core.workflow.report.markdown import cell, code_cell
+from thunder_core.workflow.report.ranges import constraints_of, points_of, served
+from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
+
+
+def as_shown(value: object) -> object:
+    """A value as a template writes it: text without control characters; markup of the templates stays markup."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return Markup(text) if isinstance(value, Markup) else text  # noqa: S704 (it was markup before)
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("thunder_core.workflow.report"),
+    autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2", "svg.j2"), default=False),
+    undefined=jinja2.StrictUndefined,
+    finalize=as_shown,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+FILTERS = ("seconds", "size", "count", "error", "times", "percent", "significant")
+MOODS: dict[Verdict, str] = {
+    "faster": "good",
+    "slower": "bad",
+    "unstable": "warning",
+    "not distinguishable": "plain",
+}
+SHOWN_FIGURE: frozenset[Verdict] = frozenset({"faster", "slower"})
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things: `1 input`, `2 inputs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+TEMPLATES.filters.update(
+    {name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code_cell, plural=plural
+)
+TEMPLATES.globals.update(generation_rows=generation_rows)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the big figures at the top."""
+
+    title: str
+    figure: str
+    detail: str
+    mood: str
+    """`good`, `warning`, `bad` or `plain`: the colour, and the sign beside it."""
+
+
+def render_markdown(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown."""
+    return TEMPLATES.get_template("report.md.j2").render(**parts_of(report))
+
+
+def render_html(report: Report) -> str:
+    """The report as one HTML file that needs neither network nor script."""
+    drawn = {"plots": plots_of(report), "token_plots": [plots.token_lines(one) for one in report.generation_benchmarks]}
+    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **drawn, moods=MOODS)
+
+
+def parts_of(report: Report) -> dict[str, object]:
+    """The report, and the values that both pages derive from it."""
+    return {
+        "report": report,
+        "headlines": headlines_of(report),
+        "warning": warning_of(report),
+        "degraded": by_reason(report.degraded),
+        "served": served(report),
+        "points": points_of(report),
+        "constraints": constraints_of(report),
+    }
+
+
+PAGES: dict[str, Callable[[Report], str]] = {
+    "report.json": lambda report: report.model_dump_json(indent=2) + "\n",
+    "report.md": render_markdown,
+    "report.html": render_html,
+}
+
+
+def write_report(report: Report, folder: Path) -> None:
+    """Write report.json, report.md and report.html into a folder that exists."""
+    for name, render in PAGES.items():
+        (folder / name).write_text(render(report), encoding="utf-8")
+
+
+def plots_of(report: Report) -> dict[str, object]:
+    """Each plot by its name; None where the report has no data for it."""
+    drawn = {
+        "strips": report.benchmark and plots.time_strips(report.benchmark),
+        "dumbbells": report.validation and report.validation.outputs and plots.error_dumbbells(report.validation),
+        "stages": report.stages and plots.stage_bars(report.stages),
+        "shares": report.executors and plots.executor_shares(report.executors),
+        "operations": report.operations and plots.operation_bars(report.operations),
+        "layers": report.quantization and plots.layer_errors(report.quantization),
+        "curve": any(point.bytes for point in report.memory) and plots.memory_curve(report.memory),
+    }
+    return {name: plot or None for name, plot in drawn.items()}
+
+
+def headlines_of(report: Report) -> tuple[Headline, ...]:
+    """The headlines: verdict, speed and error."""
+    found = [_verdict(report), *_speed(report), *_error(report)]
+    return tuple(found)
+
+
+def _verdict(report: Report) -> Headline:
+    if report.validation_state == "pending":
+        return Headline("Verdict", "Validation pending", "run `thunder validate` on the target", "warning")
+    if report.generation is not None:
+        return _generation_verdict(report.generation)
+    if report.validation is None:
+        return Headline("Verdict", "Not validated", "validation was switched off", "warning")
+    inputs = plural(report.validation.inputs, "input")
+    against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_in_words}"
+    if not report.validation.passed:
+        return Headline("Verdict", "Out of tolerance", against, "bad")
+    broken = [output.name for output in report.validation.outputs if not output.finite]
+    if broken:
+        detail = f"{plural(len(broken), 'output')} with NaN or infinities, including {broken[0]}; {against}"
+        return Headline("Verdict", "Validated, not finite", detail, "warning")
+    if report.validation.vacuous:
+        return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {against}", "warning")
+    if report.model.caveats:
+        return Headline(
+            "Verdict", "Validated, other weights", f"{'; '.join(report.model.caveats)}; {against}", "warning"
+        )
+    if is_slower(report):
+        return Headline("Verdict", "Validated, slower than eager", f"take another recipe here; {against}", "warning")
+    if report.degraded:
+        skipped = f"{plural(len(report.degraded), 'part')} of the recipe skipped on this machine"
+        return Headline("Verdict", "Validated, degraded", f"{skipped}; {against}", "warning")
+    return Headline("Verdict", "Validated", against, "good")
+
+
+def is_slower(report: Report) -> bool:
+    """Whether what was made is measured to be slower than eager PyTorch."""
+    measured = report.speed
+    return (
+        measured is not None and len(measured.candidates) > 1 and measured.verdict(measured.candidates[1]) == "slower"
+    )
+
+
+def _generation_verdict(generation: GenerationReport) -> Headline:
+    equal = f"{generation.equal} of {generation.tokens} greedy tokens agree with eager's"
+    detail = f"{equal}, for {plural(len(generation.prompts), 'prompt size')}"
+    if not generation.passed:
+        return Headline("Verdict", "Out of tolerance", detail, "bad")
+    if generation.notes:
+        return Headline("Verdict", "Validated, not finite", detail, "warning")
+    return Headline("Verdict", "Validated", detail, "good")
+
+
+def _compared(validation: ValidationReport) -> str:
+    """The values that were compared, in words: outputs, gradients in training, and side effects."""
+    gradients = sum(output.is_gradient for output in validation.outputs)
+    effects = sum(output.is_state for output in validation.outputs)
+    counts = {"output": len(validation.outputs) - gradients - effects, "gradient": gradients, "side effect": effects}
+    words = [plural(number, noun) for noun, number in counts.items() if number or noun == "output"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _speed(report: Report) -> list[Headline]:
+    if report.speed is None or len(report.speed.candidates) < 2:
+        return []
+    first, second = report.speed.candidates[:2]
+    verdict, ratio = report.speed.verdict(second), second.speedup
+    figure = number_format.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
+    between = f"95% interval {number_format.times(ratio.low)} to {number_format.times(ratio.high)}"
+    medians = (
+        f"{number_format.seconds(first.median)} {first.name}, {number_format.seconds(second.median)} {second.name}"
+    )
+    words = report.speed.told(second).removeprefix(f"{verdict}: ")
+    detail = f"{words}; {number_format.times(ratio.value)}, {between}; {medians}"
+    return [Headline(f"Speed compared with {first.name}", figure, detail, MOODS[verdict])]
+
+
+def warning_of(report: Report) -> str:
+    """The warning at the top of the page if the recipe makes the model slower; otherwise empty."""
+    if report.speed is None or len(report.speed.candidates) < 2:
+        return ""
+    second = report.speed.candidates[1]
+    if report.speed.verdict(second) != "slower":
+        return ""
+    slower = f"{report.recipe.name} makes this model slower than {report.speed.first.name} PyTorch on this machine"
+    return f"{slower}: {number_format.times(second.speedup.value)} the speed."
+
+
+def mood_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
+    """The mood of a verdict: `good` if faster, `bad` if slower, `warning` if the measurement is unstable."""
+    return MOODS[report.verdict(candidate)]
+
+
+def _error(report: Report) -> list[Headline]:
+    if report.validation is None or not report.validation.outputs:
+        return []
+    worst = report.validation.ranked[0]
+    mine, theirs = worst.optimized.maximum, worst.eager.maximum
+    title = "Largest error relative to eager's own" if theirs else "Largest error"
+    figure = number_format.times(mine / theirs) if theirs else number_format.error(mine)
+    detail = f"{worst.name}: {number_format.error(mine)}, eager {number_format.error(theirs)}"
+    allowed = f"allowed {number_format.error(report.validation.allowed(worst))}"
+    return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]

@@ -1,0 +1,115 @@
+"""The pages of a benchmark: speed-ups of many configurations side by side, and the times behind each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport, Interval
+from thunder_core.workflow.benchmark.suite import BenchmarkSuite
+from thunder_core.workflow.report import number_format
+from thunder_core.workflow.report.axes import Axis, Tick, linear
+from thunder_core.workflow.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips, token_lines
+from thunder_core.workflow.report.render import TEMPLATES, mood_of
+
+EVEN = 1.0
+
+
+@dataclass(frozen=True)
+class IntervalRow:
+    """The speed-up of one candidate in one configuration."""
+
+    label: str
+    full_label: str
+    text: str
+    y: float
+    value: float
+    low: float
+    high: float
+    mood: str
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Speed-ups on one axis, with a line at 1."""
+
+    title: str
+    height: float
+    even: float
+    text_at: float
+    rows: tuple[IntervalRow, ...]
+    ticks: tuple[Tick, ...]
+
+
+def render_benchmark(suite: BenchmarkSuite) -> str:
+    """The measurements as one HTML file that needs neither network nor script."""
+    models = {report.configuration.get("model", "") for report in suite.reports}
+    return TEMPLATES.get_template("bench.html.j2").render(
+        suite=suite,
+        model=models.pop() if len(models) == 1 else "",
+        machines=list(dict.fromkeys(report.machine for report in suite.reports)),
+        speedups=speedup_intervals(suite),
+        parts=[
+            (configuration_name(report, suite) or "Times", report, time_strips(report)) for report in suite.measured
+        ],
+        token_plots=[token_lines(one) for one in suite.generations],
+    )
+
+
+def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
+    """The measurements as GitHub-flavoured Markdown: a table for each configuration."""
+    parts = [(configuration_name(report, suite), report) for report in suite.reports]
+    return TEMPLATES.get_template("bench.md.j2").render(suite=suite, parts=parts)
+
+
+def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
+    """The part of a configuration that differs from the others of the suite: `batch 1, seq 128`."""
+    others = [other.configuration for other in suite.measured]
+    differing = {
+        key: value for key, value in report.configuration.items() if any(other.get(key) != value for other in others)
+    }
+    return ", ".join(value if key == "call" else f"{key} {value}" for key, value in differing.items())
+
+
+def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
+    """The speed-ups of every candidate but the first, in every configuration, on one axis."""
+    rows = [
+        (_label(report, candidate, suite), candidate.speedup, mood_of(report, candidate))
+        for report in suite.measured
+        for candidate in report.candidates[1:]
+    ]
+    texts = [
+        f"{number_format.times(s.value)} ({number_format.times(s.low)} to {number_format.times(s.high)})"
+        for _, s, _ in rows
+    ]
+    text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER
+    ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
+    axis = linear(ends, label_room(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
+    return Intervals(
+        title=f"Speed compared with {suite.reports[0].first.name}" if suite.reports else "Speed",
+        height=len(rows) * ROW + 34,
+        even=axis(EVEN),
+        text_at=text_at,
+        rows=tuple(
+            _row(label, speedup, mood, text, axis, 14 + number * ROW)
+            for number, ((label, speedup, mood), text) in enumerate(zip(rows, texts, strict=True))
+        ),
+        ticks=axis.ticks(lambda value: f"{value:g}", about=4),
+    )
+
+
+def _label(report: BenchmarkReport, candidate: BenchmarkCandidate, suite: BenchmarkSuite) -> str:
+    where = configuration_name(report, suite)
+    return f"{candidate.name}: {where}" if where else candidate.name
+
+
+def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: float) -> IntervalRow:
+    return IntervalRow(
+        label=number_format.shortened(label, LONGEST),
+        full_label=label,
+        text=text,
+        y=y,
+        value=axis(speedup.value),
+        low=axis(speedup.low),
+        high=axis(speedup.high),
+        mood=mood,
+    )

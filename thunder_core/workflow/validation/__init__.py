@@ -1,0 +1,26 @@
+"""Whether an optimized callable is the eager model: measured on inputs that were not traced, judged by the recipe.
+
+The names below are loaded when they are first used: what was found is plain data, read without PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.validation.comparison import validate
+    from thunder_core.workflow.validation.report import Errors, LanguageReport, OutputReport, ValidationReport
+
+HOMES = {
+    "Errors": "report",
+    "LanguageReport": "report",
+    "OutputReport": "report",
+    "ValidationReport": "report",
+    "validate": "comparison",
+}
+
+__all__ = ["Errors", "LanguageReport", "OutputReport", "ValidationReport", "validate"]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -1,0 +1,104 @@
+"""Whether agreement on an output says anything: how much of it is NaN or infinite, and whether it is all zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.foundation.errors import AllZero, NotFinite, ValidationError
+from thunder_core.workflow.validation.report import OutputReport, ValidationReport
+
+MOST_NAMES = 4  # that a note lists
+
+ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_finite=True); the report records it"
+
+
+@dataclass(frozen=True)
+class Finiteness:
+    """The elements of one output of eager's that are NaN or infinite in it or in the reference; see `OutputReport`."""
+
+    elements: int
+    nan: int
+    infinite: int
+    finite_in_eager: bool
+    all_zero: bool
+
+
+def finiteness_of(eager: torch.Tensor, reference: torch.Tensor) -> Finiteness:
+    """The finiteness of an output; integers and booleans are always numbers, and may all be zero."""
+    if not (eager.is_floating_point() or eager.is_complex()):
+        return Finiteness(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
+    nan = eager.isnan() | reference.isnan()
+    infinite = (eager.isinf() | reference.isinf()) & ~nan
+    return Finiteness(
+        elements=eager.numel(),
+        nan=int(nan.sum()),
+        infinite=int(infinite.sum()),
+        finite_in_eager=bool(eager.isfinite().all()),
+        all_zero=eager.numel() > 0 and not bool(eager.any()),
+    )
+
+
+def joined(of_inputs: Sequence[Finiteness]) -> Finiteness:
+    """The finiteness of one output over all inputs."""
+    return Finiteness(
+        elements=sum(one.elements for one in of_inputs),
+        nan=sum(one.nan for one in of_inputs),
+        infinite=sum(one.infinite for one in of_inputs),
+        finite_in_eager=all(one.finite_in_eager for one in of_inputs),
+        all_zero=all(one.all_zero for one in of_inputs),
+    )
+
+
+def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
+    """The notes for readers of a report on outputs that are not finite, or all zeros."""
+    broken = [output for output in outputs if not output.finite]
+    if broken:
+        yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only finite elements were compared"
+    zeros = [output for output in outputs if output.all_zero]
+    if zeros:
+        yield f"all zeros in eager PyTorch on every input: {_listed(zeros)}"
+
+
+def _listed(outputs: Sequence[OutputReport]) -> str:
+    shown = ", ".join(f"`{output.name}` ({output.remark})" for output in outputs[:MOST_NAMES])
+    more = len(outputs) - MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def require_conclusive(report: ValidationReport, *, train: bool) -> None:
+    """Raise `NotFinite` or `AllZero`, with the report as its `report`, where agreement with eager would say nothing."""
+    broken = [output for output in report.outputs if not output.finite]
+    if broken:
+        raise _reported(_not_finite(broken, report), report)
+    floating = [output for output in report.outputs if output.is_floating and output.elements and not output.is_state]
+    judged = [output for output in floating if output.is_gradient] if train else floating
+    if judged and all(output.all_zero for output in judged):
+        kind = "gradient" if train else "output"
+        raise _reported(
+            AllZero(
+                f"every {kind} ({_listed(judged)}) is zero in eager PyTorch on every input, so a comparison does not "
+                "validate anything",
+                fix=f"check the weights (an initialization with zeros, or weights that were not loaded); {ACCEPT}",
+            ),
+            report,
+        )
+
+
+def _not_finite(broken: Sequence[OutputReport], report: ValidationReport) -> NotFinite:
+    first, more = broken[0], len(broken) - 1
+    others = f", and {more} more" if more else ""
+    in_eager = not all(output.finite_in_eager for output in broken)
+    where = "eager PyTorch itself" if in_eager else f"the {report.reference_dtype} reference"
+    return NotFinite(
+        f"`{first.name}`{others} is infinite or NaN in {where} ({first.remark}), so it cannot be compared",
+        fix="use a --dtype with a wider range (bfloat16, float32), or check the weights and inputs that make the model "
+        f"diverge; {ACCEPT}",
+    )
+
+
+def _reported(error: NotFinite | AllZero, report: ValidationReport) -> ValidationError:
+    error.report = report
+    return error

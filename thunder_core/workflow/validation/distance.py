@@ -1,0 +1,126 @@
+"""The distance of two tensors from a reference, in blocks, so that large logits need no large copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.workflow.validation.report import Errors
+
+BLOCK = 1 << 20  # elements of a block, and of the sample that quantiles are taken from; torch.quantile takes 1 << 24
+SEED = 22  # of the places that are sampled
+EXACT = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The errors of an optimized tensor and of eager's, and whether what allows no error agrees.
+
+    That is integers, and which elements are NaN, infinite or at an end of the dtype.
+    """
+
+    optimized: Errors
+    eager: Errors
+    scale: float
+    cosine: float
+    exact_values_agree: bool
+
+
+def measure_distance(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> Distance:
+    """The distance of both from the reference; integers and booleans are held against eager itself."""
+    if optimized.is_floating_point() or optimized.is_complex():
+        return _measure_numbers(optimized, eager, reference)
+    return _measure_integers(optimized, eager)
+
+
+def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Matching blocks of whole rows of the tensors, each as a matrix in double precision."""
+    plain = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
+    width = plain[0].shape[-1] if plain[0].ndim else 1
+    if plain[0].numel() == 0:
+        return
+    rows = max(1, BLOCK // width)
+    for block in zip(*(torch.split(t.detach().reshape(-1, width), rows) for t in plain), strict=True):
+        yield tuple(part.double() for part in block)
+
+
+def _measure_integers(optimized: torch.Tensor, eager: torch.Tensor) -> Distance:
+    sample = _Sample(eager.numel())
+    for mine, theirs in blocks(optimized, eager):
+        sample.add((mine - theirs).abs().flatten())
+    same = torch.equal(optimized, eager)
+    return Distance(sample.errors(), EXACT, 0.0, 1.0 if same else 0.0, same)
+
+
+def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> Distance:
+    mine, theirs, angle = _Sample(eager.numel()), _Sample(eager.numel()), _Angle()
+    limit, scale, same = torch.finfo(eager.dtype).max, 0.0, True
+    for o, e, r in blocks(optimized, eager, reference):
+        our_codes, eager_codes = _exact_value_codes(o, limit), _exact_value_codes(e, limit)
+        same = same and torch.equal(our_codes, eager_codes)
+        plain = (our_codes == 0) & (eager_codes == 0) & r.isfinite()
+        exact = r[plain]
+        mine.add((o[plain] - exact).abs())
+        theirs.add((e[plain] - exact).abs())
+        angle.add(o[plain], exact)
+        scale = max(scale, exact.abs().max().item() if exact.numel() else 0.0)
+    return Distance(mine.errors(), theirs.errors(), scale, angle.cosine, same)
+
+
+def _exact_value_codes(values: torch.Tensor, limit: float) -> torch.Tensor:
+    """2 for NaN, 3 and -3 for infinities, 1 and -1 for either end of the dtype (masks are made of them), else 0."""
+    ends = torch.where(values.abs() >= limit, values.sign(), 0.0)
+    return torch.where(values.isnan(), 2.0, torch.where(values.isinf(), 3.0 * values.sign(), ends))
+
+
+class _Sample:
+    """Absolute errors as they come by: maximum and mean of all, quantiles of a random sample, the same each time."""
+
+    def __init__(self, expected: int) -> None:
+        self.share = min(1.0, BLOCK / expected) if expected else 1.0
+        self.generator = torch.Generator().manual_seed(SEED)
+        self.count, self.total, self.maximum = 0, 0.0, 0.0
+        self.kept: list[torch.Tensor] = []
+
+    def add(self, errors: torch.Tensor) -> None:
+        if errors.numel():
+            self.count += errors.numel()
+            self.total += errors.sum().item()
+            self.maximum = max(self.maximum, errors.max().item())
+            self.kept.append(self.sample(errors))
+
+    def sample(self, errors: torch.Tensor) -> torch.Tensor:
+        """Some of the errors: as many in each block, at places that no row or column decides about."""
+        if self.share == 1.0:
+            return errors
+        kept = math.ceil(errors.numel() * self.share)
+        places = torch.randint(errors.numel(), (kept,), generator=self.generator)
+        return errors[places.to(errors.device)]
+
+    def errors(self) -> Errors:
+        if not self.count:
+            return EXACT
+        kept = torch.cat(self.kept)
+        median, p99 = kept.quantile(torch.tensor([0.5, 0.99], dtype=kept.dtype, device=kept.device)).tolist()
+        return Errors(maximum=self.maximum, mean=self.total / self.count, median=median, p99=p99)
+
+
+class _Angle:
+    """The cosine between two long vectors that come by in blocks."""
+
+    def __init__(self) -> None:
+        self.dot, self.left, self.right = 0.0, 0.0, 0.0
+
+    def add(self, left: torch.Tensor, right: torch.Tensor) -> None:
+        self.dot += (left * right).sum().item()
+        self.left += left.square().sum().item()
+        self.right += right.square().sum().item()
+
+    @property
+    def cosine(self) -> float:
+        if not (self.left and self.right):
+            return 1.0 if self.left == self.right else 0.0
+        return self.dot / (math.sqrt(self.left) * math.sqrt(self.right))

@@ -1,0 +1,195 @@
+"""Validation of generation: the tokens that the optimized model would choose, and how its distributions diverge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers.generation.logits_process import LogitsProcessor
+
+from thunder_core.foundation.errors import AllZero, NotComparable, NotFinite, OutOfTolerance
+from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.workflow.validation.degenerate_outputs import ACCEPT
+from thunder_core.workflow.validation.language import divergences, have_distributions
+from thunder_core.workflow.validation.leaves import dtype_name
+from thunder_core.workflow.validation.report import GenerationReport, PromptReport
+
+Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask
+EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token has to be eager's
+UNDEFINED = (
+    "{} of {} next-token distributions of eager PyTorch contain NaN or infinities; only the others were compared"
+)
+
+
+class TeacherForcing(LogitsProcessor):
+    """Goes on with given tokens, and notes those that would have been chosen."""
+
+    def __init__(self, tokens: torch.Tensor) -> None:
+        """`tokens` are those of each step, [batch, steps]."""
+        self.tokens = tokens
+        self.chosen: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """Scores by which the given token of the step is the only one."""
+        given = self.tokens[:, len(self.chosen)]
+        self.chosen.append(scores.argmax(-1))
+        forced = torch.full_like(scores, -torch.inf)
+        return forced.scatter_(1, given.unsqueeze(1), 0.0)
+
+
+def generated(model: Any, prompt: Prompt, new_tokens: int, **options: object) -> Any:
+    """The result of `generate` of the transformers library: greedy, of exactly so many tokens."""
+    lengths = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
+    return model.generate(**prompt, **lengths, do_sample=False, num_beams=1, **options)
+
+
+def validate_generation(
+    optimized: Any,
+    model: Any,
+    prompts: Sequence[tuple[str, Prompt]],
+    new_tokens: int,
+    tolerance: Tolerance,
+    *,
+    allow_non_finite: bool = False,
+    progress: Callable[[int, int], None],
+) -> GenerationReport:
+    """Compare the optimized model with eager on prompts, each with its size in words.
+
+    Eager generates greedily; the optimized one goes on with eager's tokens (teacher forcing), so that at each step both
+    have read the same. Compared are the token that each would choose, and the distributions. Where all tokens are
+    equal, greedy generation by the optimized model gives these tokens, too: its first step reads what eager's read,
+    and so does each that follows a step with the same token. In float32 and float64 all have to be equal; in others
+    the share that the tolerance names as `top1`. The mean divergence must not be greater than the tolerance's `kl`.
+
+    Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable where the logits
+    are of another shape.
+    """
+    exact = model.dtype in EXACT
+    found = []
+    for number, (size, prompt) in enumerate(prompts):
+        found.append(_compared(optimized, model, size, prompt, new_tokens))
+        progress(number + 1, len(prompts))
+    report = GenerationReport(
+        passed=True,
+        new_tokens=new_tokens,
+        dtype=dtype_name(model.dtype),
+        exact=exact,
+        tolerance=tolerance,
+        prompts=tuple(_judged(one, tolerance, exact=exact) for one, _, _ in found),
+        notes=tuple(_notes(found)),
+    )
+    report = report.model_copy(update={"passed": all(one.passed for one in report.prompts)})
+    if not allow_non_finite:
+        _require_conclusive(report, found)
+    _require_passed(report)
+    return report
+
+
+Compared = tuple[PromptReport, int, bool]  # with the number of eager's undefined distributions, and if all are zeros
+
+
+def _compared(optimized: Any, model: Any, size: str, prompt: Prompt, new_tokens: int) -> Compared:
+    """One batch of prompts, side by side."""
+    kept = {"return_dict_in_generate": True, "output_logits": True}
+    eager = generated(model, prompt, new_tokens, **kept)
+    tokens = eager.sequences[:, -new_tokens:]
+    forcing = TeacherForcing(tokens)
+    ours = generated(optimized, prompt, new_tokens, logits_processor=[forcing], **kept)
+    _require_same_shapes(size, ours.logits, eager.logits)
+    chosen = torch.stack(forcing.chosen, 1)
+    equal = chosen == tokens
+    differing = (~equal).any(0).nonzero()
+    steps = [_divergence(mine, theirs) for mine, theirs in zip(ours.logits, eager.logits, strict=True)]
+    report = PromptReport(
+        size=size,
+        tokens=equal.numel(),
+        equal=int(equal.sum()),
+        first_difference=int(differing[0]) + 1 if len(differing) else None,
+        divergences=tuple(mean for mean, _ in steps),
+        passed=True,
+    )
+    return report, sum(undefined for _, undefined in steps), not any(bool(one.any()) for one in eager.logits)
+
+
+def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> None:
+    shapes = [[tuple(step.shape) for step in logits] for logits in (ours, eager)]
+    if shapes[0] != shapes[1]:
+        raise NotComparable(
+            f"the logits for prompts of {size} have the shapes {set(shapes[0])}, but eager's have {set(shapes[1])}",
+            fix="leave out the executors and transforms that change shapes",
+        )
+
+
+def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, int]:
+    """The mean over the prompts of KL(eager || optimized) at one step, in nats, and where eager has no distribution.
+
+    KL(p || q) is the sum of p (ln p - ln q) over the tokens (Kullback and Leibler, On Information and Sufficiency, Ann.
+    Math. Statist. 22, 1951); a natural logarithm makes it nats. It is NaN where the optimized one has no distribution
+    and eager has one.
+    """
+    defined = have_distributions(eager)
+    broken = defined & ~have_distributions(optimized, eager)
+    if bool(broken.any()):
+        return float("nan"), int((~defined).sum())
+    found = divergences(optimized[defined].double(), eager[defined].double())
+    return float(found.mean()) if len(found) else 0.0, int((~defined).sum())
+
+
+def _judged(report: PromptReport, tolerance: Tolerance, *, exact: bool) -> PromptReport:
+    """The report with the verdict on it."""
+    failures = [*_token_failures(report, tolerance, exact=exact)]
+    if not report.mean_divergence <= tolerance.kl:  # also where it is NaN
+        failures.append(
+            f"the KL divergence of its distributions from eager's is {report.mean_divergence:.3g} nats, and at most "
+            f"{tolerance.kl:.3g} is allowed"
+        )
+    return report.model_copy(update={"passed": not failures, "failures": tuple(failures)})
+
+
+def _token_failures(report: PromptReport, tolerance: Tolerance, *, exact: bool) -> list[str]:
+    share = report.equal / report.tokens
+    if share >= (1.0 if exact else tolerance.top1):
+        return []
+    wanted = "all have to agree" if exact else f"{tolerance.top1:.2%} have to agree"
+    agreement = f"{report.equal} of its {report.tokens} tokens agree with eager's, and {wanted}"
+    return [f"{agreement}; the first difference is at token {report.first_difference or 1}"]
+
+
+def _notes(found: Sequence[Compared]) -> list[str]:
+    undefined = sum(count for _, count, _ in found)
+    return [UNDEFINED.format(undefined, sum(report.tokens for report, _, _ in found))] if undefined else []
+
+
+def _require_conclusive(report: GenerationReport, found: Sequence[Compared]) -> None:
+    """Raise `NotFinite` or `AllZero` where agreement with eager would say nothing."""
+    error: NotFinite | AllZero
+    if report.notes:
+        error = NotFinite(
+            f"the logits are infinite or NaN in eager PyTorch: {report.notes[0]}",
+            fix=f"use a --dtype with a wider range (bfloat16, float32), or check the weights; {ACCEPT}",
+        )
+    elif all(zeros for _, _, zeros in found):
+        error = AllZero(
+            "all logits are zero in eager PyTorch, so a comparison does not validate anything",
+            fix=f"check the weights (an initialization with zeros, or weights that were not loaded); {ACCEPT}",
+        )
+    else:
+        return
+    error.report = report
+    raise error
+
+
+def _require_passed(report: GenerationReport) -> None:
+    """Raise `OutOfTolerance` where some prompts failed."""
+    if report.passed:
+        return
+    worst = report.worst
+    failed = sum(not one.passed for one in report.prompts)
+    error = OutOfTolerance(
+        f"generation for prompts of {worst.size} differs from eager's: {'; '.join(worst.failures)} ({failed} of "
+        f"{len(report.prompts)} batches of prompts failed)",
+        fix="leave out the recipe's transforms and executors one at a time to find the cause",
+    )
+    error.report = report
+    raise error

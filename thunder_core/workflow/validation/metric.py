@@ -1,0 +1,133 @@
+"""Metrics of a model on real samples: accuracy, perplexity, and the cosine of embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.foundation.errors import BadData
+from thunder_core.workflow.validation.leaves import Leaves
+
+IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
+LARGEST_EXPONENT = 709.0  # whose exponential is the last that float64 holds
+EMBEDDINGS = ("pooler_output", "text_embeds", "image_embeds", "last_hidden_state", "logits")
+
+
+@dataclass(frozen=True)
+class EvaluatedBatch:
+    """The outputs of eager and of the optimized model for a batch, its labels, and the mask of its tokens.
+
+    A causal model's logits are for the token behind.
+    """
+
+    eager: Leaves
+    ours: Leaves
+    labels: torch.Tensor | None
+    mask: torch.Tensor | None
+    causal: bool = False
+
+
+@dataclass
+class Tally:
+    """The sums of a metric over the batches so far: of eager's results and of the optimized ones."""
+
+    counted: int = 0
+    before: float = 0.0
+    after: float = 0.0
+
+    def add(self, counted: int, before: float, after: float) -> None:
+        """Count a batch."""
+        self.counted += counted
+        self.before += before
+        self.after += after
+
+
+def _accuracy(tally: Tally, batch: EvaluatedBatch) -> None:
+    """Add the positions whose greatest logit is the label's."""
+    wanted = _labels(batch)
+    counted = wanted != IGNORED
+    choices = (_shaped(_logits(leaves, batch), wanted).argmax(-1) for leaves in (batch.eager, batch.ours))
+    before, after = (float((choice == wanted)[counted].sum()) for choice in choices)
+    tally.add(int(counted.sum()), before, after)
+
+
+def _perplexity(tally: Tally, batch: EvaluatedBatch) -> None:
+    """Add the negative log-likelihoods of the labels, in nats."""
+    wanted = _labels(batch)
+    before, after = (_loss(_logits(leaves, batch), wanted) for leaves in (batch.eager, batch.ours))
+    tally.add(int((wanted != IGNORED).sum()), before, after)
+
+
+def _cosine(tally: Tally, batch: EvaluatedBatch) -> None:
+    """Add the cosines of eager's embeddings with themselves, and with the optimized ones."""
+    eager, ours = _embedding(batch.eager, batch.mask), _embedding(batch.ours, batch.mask)
+    before, after = (float(torch.nn.functional.cosine_similarity(eager, one, dim=-1).sum()) for one in (eager, ours))
+    tally.add(len(eager), before, after)
+
+
+METRICS: Mapping[str, tuple[Callable[[Tally, EvaluatedBatch], None], Callable[[float], float]]] = {
+    "accuracy": (_accuracy, float),
+    "perplexity": (_perplexity, lambda mean: math.exp(mean) if not mean > LARGEST_EXPONENT else math.inf),
+    "cosine": (_cosine, float),
+}
+
+
+def count(metric: str, tally: Tally, batch: EvaluatedBatch) -> None:
+    """Add a batch to the tally of a metric; raises `BadData` where outputs and labels do not fit it."""
+    METRICS[metric][0](tally, batch)
+
+
+def result(metric: str, tally: Tally) -> tuple[float, float]:
+    """The metric before and after: the mean over what was counted, for perplexity its exponential."""
+    if not tally.counted:
+        raise BadData(f"no label is left for the {metric}: all are ignored", fix=f"give labels other than {IGNORED}")
+    finish = METRICS[metric][1]
+    return finish(tally.before / tally.counted), finish(tally.after / tally.counted)
+
+
+def _labels(batch: EvaluatedBatch) -> torch.Tensor:
+    if batch.labels is None or batch.labels.is_floating_point():
+        raise BadData("the `labels` in the file are not classes", fix="give integers as `labels`")
+    return batch.labels[:, 1:] if batch.causal else batch.labels
+
+
+def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
+    """The logits for each label; those of a causal model are one position ahead of it."""
+    found = leaves.tensors.get("logits")
+    if found is None:
+        raise BadData(
+            "the model returns no `logits`, which the metric needs", fix="use --metric cosine or another --task"
+        )
+    return (found[:, :-1] if batch.causal else found).double()
+
+
+def _shaped(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    if logits.shape[:-1] != labels.shape:
+        raise BadData(
+            f"`labels` have the shape {list(labels.shape)}, which does not fit the logits, {list(logits.shape)}",
+            fix="give a label for each sample, or for each token if the model classifies tokens",
+        )
+    return logits
+
+
+def _loss(logits: torch.Tensor, labels: torch.Tensor) -> float:
+    flat = _shaped(logits, labels).flatten(0, -2)
+    return float(torch.nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"))
+
+
+def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:
+    """One vector for each sample: the pooled one, or the mean over the tokens that are no padding."""
+    found = next((leaves.tensors[name] for name in EMBEDDINGS if name in leaves.tensors), None)
+    if found is None or found.ndim < 2:
+        raise BadData("the model returns no embeddings to compare", fix="use another --metric or another --task")
+    vectors = found.double()
+    if vectors.ndim == 2:
+        return vectors
+    vectors = vectors.flatten(2) if vectors.ndim > 3 else vectors
+    if mask is None or mask.shape != vectors.shape[:2]:
+        return vectors.mean(1)
+    weights = mask.double().unsqueeze(-1)
+    return (vectors * weights).sum(1) / weights.sum(1).clamp(min=1.0)

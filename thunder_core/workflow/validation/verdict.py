@@ -1,0 +1,157 @@
+"""The verdict of a validation: the measured errors of every input, compared with the recipe's tolerance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from thunder_core.foundation.errors import OutOfTolerance
+from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.workflow.validation.degenerate_outputs import Finiteness, joined
+from thunder_core.workflow.validation.distance import Distance
+from thunder_core.workflow.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
+
+BY_HAND = "leave out the recipe's transforms and executors one at a time to find the cause"
+QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One output on one input."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    distance: Distance
+    language: LanguageReport | None
+    finiteness: Finiteness
+
+
+def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
+    """The report of one output: the worst of its measurements, and what of all of them the tolerance forbids."""
+    worst_first = sorted(measurements, key=lambda m: _badness(m.distance, tolerance), reverse=True)
+    worst = worst_first[0].distance
+    failures: dict[str, str] = {}
+    for measured in worst_first:
+        failures = {**_failures(measured, tolerance), **failures}
+    return OutputReport(
+        name=name,
+        dtype=measurements[0].dtype,
+        shapes=tuple(dict.fromkeys(m.shape for m in measurements)),
+        optimized=worst.optimized,
+        eager=worst.eager,
+        scale=worst.scale,
+        cosine=min(m.distance.cosine for m in measurements),
+        language=_worst_language([m.language for m in measurements if m.language is not None]),
+        smallest_tolerance=smallest_times_eager(worst, tolerance.floor),
+        passed=not failures,
+        failures=tuple(failures.values()),
+        **asdict(joined([m.finiteness for m in measurements])),
+    )
+
+
+def judge_points(
+    sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
+) -> tuple[PointReport, ...]:
+    """The report of each size by itself; `sizes` has that of each input, in the order of the measurements."""
+    return tuple(_judge_point(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
+
+
+def _judge_point(
+    size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
+) -> PointReport:
+    places = [place for place, one in enumerate(sizes) if one == size]
+    outputs = [judge(name, [found[place] for place in places], tolerance) for name, found in measured.items()]
+    worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
+    return PointReport(
+        size=size,
+        inputs=len(places),
+        output=worst.name,
+        optimized=worst.optimized.maximum,
+        eager=worst.eager.maximum,
+        passed=all(output.passed for output in outputs),
+    )
+
+
+def smallest_times_eager(distance: Distance, floor: float) -> float:
+    """The smallest multiple of eager's own errors that, with the floor, covers the optimized errors."""
+    if not distance.exact_values_agree:
+        return math.inf
+    slack = floor * distance.scale
+    return max(_needed(getattr(distance.optimized, q), getattr(distance.eager, q), slack) for q in QUANTITIES)
+
+
+def _needed(mine: float, theirs: float, slack: float) -> float:
+    if mine <= slack:
+        return 0.0
+    return (mine - slack) / theirs if theirs else math.inf
+
+
+def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
+    """The errors that the tolerance forbids, in words, by kind."""
+    if not measured.distance.exact_values_agree:
+        return {"exact values": "its integers, NaN or infinities differ from eager's"}
+    found = _error_failure(measured.distance, tolerance)
+    return found if measured.language is None else found | _language_failures(measured.language, tolerance)
+
+
+def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
+    slack = tolerance.floor * distance.scale
+    for quantity, words in QUANTITIES.items():
+        mine, theirs = getattr(distance.optimized, quantity), getattr(distance.eager, quantity)
+        if _needed(mine, theirs, slack) > tolerance.times_eager:
+            allowed = tolerance.times_eager * theirs + slack
+            text = f"its {words} error is {mine:.3g}; eager's own error is {theirs:.3g}, and {allowed:.3g} is allowed"
+            return {"error": text}
+    return {}
+
+
+def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[str, str]:
+    found = {}
+    if language.kl - language.eager_kl > tolerance.kl:
+        allowed = f"eager's is {language.eager_kl:.3g}, and {tolerance.kl:.3g} more is allowed"
+        found["kl"] = f"its KL divergence is {language.kl:.3g} nats; {allowed}"
+    if language.top1 < tolerance.top1:
+        found["top1"] = f"its top-1 agreement is {language.top1:.2%}, and {tolerance.top1:.2%} is required"
+    return found
+
+
+def _badness(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
+    """The sort key of measurements: the smallest tolerance that passes, then the used share of the tolerance."""
+    allowed = tolerance.times_eager * distance.eager.maximum + tolerance.floor * distance.scale
+    return smallest_times_eager(distance, tolerance.floor), distance.optimized.maximum / (allowed or 1.0)
+
+
+def _worst_language(reports: Sequence[LanguageReport]) -> LanguageReport | None:
+    """The divergence and the agreement, each with what belongs to it on the input where it is worst."""
+    if not reports:
+        return None
+    diverging = max(reports, key=lambda report: report.kl - report.eager_kl)
+    disagreeing = min(reports, key=lambda report: report.top1)
+    return disagreeing.model_copy(update={"kl": diverging.kl, "eager_kl": diverging.eager_kl})
+
+
+def require_passed(report: ValidationReport) -> None:
+    """Raise OutOfTolerance, with the report as its `report`, if any output failed."""
+    if report.passed:
+        return
+    worst = report.worst
+    failed = sum(not output.passed for output in report.outputs)
+    others = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
+    points = [point.size for point in report.points if not point.passed]
+    places = f", with inputs of {', '.join(points)}" if points else ""
+    error = OutOfTolerance(
+        f"`{worst.name}` differs from the {report.reference_dtype} reference by more than the recipe allows: "
+        f"{'; '.join(worst.failures)}{others}{places}",
+        fix=_advice(worst, report.tolerance),
+    )
+    error.report = report
+    raise error
+
+
+def _advice(worst: OutputReport, tolerance: Tolerance) -> str:
+    search = BY_HAND
+    if math.isinf(worst.smallest_tolerance) or worst.smallest_tolerance <= tolerance.times_eager:
+        return search
+    enough = math.ceil(worst.smallest_tolerance * 100) / 100
+    return f"{search}; if this error is acceptable, a tolerance of times_eager={enough:g} passes"
