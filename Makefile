@@ -86,6 +86,7 @@ docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.recipes
 	$(BIN)/python -m docs.private_names
 	$(BIN)/python -m docs.versions
+	$(BIN)/python -m docs.wings
 	$(BIN)/mkdocs build --strict --quiet
 
 coverage: install ## run PyTorch's databases of operators and modules under jit and write docs/coverage.md (JOBS=2)

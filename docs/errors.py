@@ -1,4 +1,4 @@
-"""Writes docs/errors.md, the page of all exit statuses and error codes, from the tree in `thunder_core.foundation.errors`."""
+"""Writes docs/errors.md, the page of all exit statuses and error codes, from the tree in `thunder_core.errors`."""
 
 from __future__ import annotations
 

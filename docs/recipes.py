@@ -56,7 +56,7 @@ leave a choice; never from the order of writing. `thunder recipes explain` print
 `reasons` in Python:
 
 ```python
->>> from thunder_core.passes.recipe.composition import reasons
+>>> from thunder_core.recipe.composition import reasons
 >>> for kind, name, why in reasons((one.with_(executors=["triton"])).composition):
 ...     print(kind, name, *why, sep=" | ")
 executor | sdpa
@@ -71,7 +71,7 @@ Parts that exclude each other, want different settings or must each come before 
 ```python
 >>> (one.with_(memory_budget=0.9)).composition.settings
 Traceback (most recent call last):
-thunder_core.foundation.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
+thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budget=0.0, but memory_budget=0.9 ...
   fix: leave out max-memory-saving or memory_budget=0.9
 
 ```

@@ -1,15 +1,19 @@
-"""The floors of the house: imports run only downward, which is read from the source, so no install is needed."""
+"""The wings of the house: imports run only downward, which is read from the source, so no install is needed."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from docs.wings import PAGE, WINGS, render, storeys
+from thunder_core.foundation.rooms import ROOMS_OF
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
@@ -19,69 +23,22 @@ PACKAGES = {
     "thunder_recipes": ROOT / "recipes" / "thunder_recipes",
 }
 
-# From the ground up. The rooms of a floor stand above each other as well, in the order in which they are written; rooms
-# that are written in one pair of parentheses do not know each other.
-FLOORS = {
-    "ground": (
-        ("thunder_core.foundation.printable", "thunder_core.foundation.package"),
-        ("thunder_core.foundation.errors",),
-        ("thunder_core.foundation.tested_versions",),
-        ("thunder_core.foundation.storage", "thunder_core.foundation.plugins", "thunder_core.foundation.options"),
-    ),
-    "programs": (
-        (
-            "thunder_core.tracing.ir",
-            "thunder_core.tracing.library",
-            "thunder_core.frontend.interpreter",
-            "thunder_core.backend.cache",
-        ),
-        ("thunder_core.backend.quantization",),
-    ),
-    "recording": (
-        ("thunder_core.tracing.analysis", "thunder_core.tracing.extension"),
-        ("thunder_core.tracing.capture",),
-    ),
-    "executors": (
-        ("thunder_core.backend.patterns", "thunder_core.backend.runtime", "thunder_core.backend.functionalization"),
-        ("thunder_core.backend.claiming",),
-        ("thunder_core.backend.fusion", "thunder_core.passes.recipe"),
-    ),
-    "transforms": (
-        ("thunder_core.passes.transforms",),
-        ("thunder_core.passes.autodiff",),
-    ),
-    "compiler": (
-        ("thunder_core.frontend.acquire", "thunder_executors"),
-        ("thunder_core.compilation.compiler", "thunder_recipes"),
-        ("thunder_core.compilation.dynamo",),
-    ),
-    "models": (
-        (
-            "thunder_core.compilation.gradients",
-            "thunder_core.functional",
-            "thunder_core.compilation.memory",
-            "thunder_core.workflow.models",
-            "thunder_core.workflow.benchmark",
-        ),
-        ("thunder_core.workflow.validation",),
-        ("thunder_core.workflow.fault_localization",),
-        ("thunder_core.workflow.report",),
-        ("thunder_core.workflow.artifact",),
-    ),
-    "commands": (
-        ("thunder_core.workflow.pipeline",),
-        ("thunder_core.workflow.inspect",),
-        ("thunder_cli",),
-    ),
-}
-STOREYS = [rooms for floor in FLOORS.values() for rooms in floor]
+STOREYS = list(storeys())
 HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
+# Rooms that programs do not import: the names are of today's layout alone.
+NOT_BY_THEIR_OWN_NAMES = {
+    "foundation": {"rooms", "tested_versions"},
+    "tracing": {"library"},
+    "compilation": {"gradients"},
+}
+EMPTY = {f"thunder_core.{wing}" for wing in WINGS}  # packages that only hold rooms
 
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
 IMPORTS_BY_NAME = {
     "thunder_core/foundation/plugins.py": "this is what it is for",
     "thunder_core/frontend/acquire/lookasides/state/imports.py": "stands in for the program's own import statements",
     "thunder_core/__init__.py": "the lazy face of the package",
+    "thunder_core/foundation/rooms.py": "imports a room by its own name",
     "thunder_core/frontend/interpreter/imports.py": "runs the program's own import statements",
     "thunder_core/frontend/interpreter/builtin/__init__.py": "the folder is imported whole",
     "thunder_core/frontend/interpreter/opcodes/__init__.py": "the folder is imported whole",
@@ -150,7 +107,7 @@ def targets(node: ast.AST, module: str, is_package: bool) -> Iterator[str]:
     elif isinstance(node, ast.ImportFrom):
         above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
-        # `from thunder_core.tracing.ir import tree` imports the module tree; `from thunder_core.tracing.ir.tree import leaves` no more.
+        # `from package import tree` imports the module tree; `from package.tree import leaves` imports no more than it.
         yield from dict.fromkeys(name if (name := f"{base}.{alias.name}") in MODULES else base for alias in node.names)
 
 
@@ -215,23 +172,34 @@ def test_there_is_something_to_read() -> None:
 
 
 def test_every_module_has_a_floor() -> None:
-    homeless = {module for module in MODULES if module != FACE and room_of(module) == FACE}
+    homeless = {module for module in MODULES if module not in {FACE, *EMPTY} and room_of(module) == FACE}
     assert not homeless, f"give these a floor in {Path(__file__).name}"
 
 
-def test_the_page_has_these_floors() -> None:
-    """`docs/design.md` tells of the same rooms, from the top down; a semicolon is a step."""
-    page = (
-        (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Floors")[2].partition("\n\nRecipes")[0]
-    )
-    rows = re.findall(r"^\| (\w+) \| (.*) \|$", page, re.MULTILINE)[1:]
-    assert [name for name, _ in rows] == list(reversed(FLOORS))
-    for name, told in rows:
-        storeys = re.sub(r"\([^)]*\)", "", told).split(";")
-        assert len(storeys) == len(FLOORS[name])
-        for storey, rooms in zip(storeys, reversed(FLOORS[name]), strict=True):
-            named = {room.removeprefix("thunder_core.").replace(".", "/") for room in rooms}
-            assert named == set(re.findall(r"`([\w/]+?)(?:/|\.py)`", storey))
+def test_the_page_has_the_table_of_wings() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert render(page) == page, "run `make docs`"
+    assert all(f"| `{wing}/` |" in page for wing in WINGS)
+
+
+def test_rooms_by_their_own_names_are_the_rooms_of_the_wings() -> None:
+    folders = {
+        wing: {path.name.removesuffix(".py") for path in (ROOT / "thunder_core" / wing).iterdir()}
+        - {"__init__", "__pycache__"}
+        for wing in WINGS
+    }
+    assert list(WINGS) == list(ROOMS_OF)
+    for wing, rooms in ROOMS_OF.items():
+        assert folders[wing] - set(rooms) == NOT_BY_THEIR_OWN_NAMES.get(wing, set())
+
+
+FLAT = 26  # modules of a folder, its `__init__.py` included
+LARGE = {ROOT / "thunder_core" / "frontend" / "interpreter"}  # one module for each part of CPython
+
+
+def test_no_folder_is_too_large_to_look_over() -> None:
+    sizes = Counter(path.parent for path in MODULES.values() if path.parent not in LARGE)
+    assert not {str(folder): size for folder, size in sizes.items() if size > FLAT}
 
 
 def test_imports_run_only_downward() -> None:

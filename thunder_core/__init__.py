@@ -1,7 +1,7 @@
 """Thunder: a source-to-source compiler for PyTorch programs that can be read at every stage.
 
-The names of this face are loaded when they are first used, so that `import thunder_core.frontend.interpreter` needs nothing but
-the standard library.
+The names of this face are loaded when they are first used, so that `import thunder_core.interpreter` needs nothing
+but the standard library.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from thunder_core.foundation import rooms
 from thunder_core.foundation.package import __version__
 
 # Programs with symbolic sizes have several thousand expressions, of which SymPy remembers the last 1,000 by default.
@@ -73,12 +74,15 @@ HOMES = {
     "thunder_core.workflow.artifact.loading": ("load",),
     "thunder_core.workflow.artifact.saving": ("save",),
 }
+rooms.register()
 _HOME = {name: home for home, names in HOMES.items() for name in names}
 
 __all__ = [*_HOME, "__version__"]  # noqa: PLE0604 (the table above is the list)
 
 
 def __getattr__(name: str) -> Any:
+    if name in rooms.WING_OF:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'thunder_core' has no attribute {name!r}")
     value = getattr(_home_of(name), name)

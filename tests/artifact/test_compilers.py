@@ -34,7 +34,7 @@ from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Compi
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
 # Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that
-# were written before do not have it, so it needs a higher SCHEMA_VERSION and a line in `workflow/artifact/format/upgrade.py` as well.
+# were written before do not have it, so it needs a higher SCHEMA_VERSION and a line in `format/upgrade.py` as well.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "cache": ("same input",),
     "sharp_edges": ("warn", "error"),

@@ -56,7 +56,7 @@ def test_nothing_is_interpreted_on_an_unknown_version(monkeypatch):
 
 def test_what_a_new_version_touches_is_listed():
     """Each file that asks for the version, and no other, is named in CONTRIBUTING.md."""
-    folder = ROOT / "thunder_core" / "interpreter"
+    folder = ROOT / "thunder_core" / "frontend" / "interpreter"
     asks = re.compile(r"version_info|since=\(|until=\(|_3_\d+|OFFSETS|SUPPORTED: ")
     asking = {
         str(path.relative_to(folder)) for path in folder.rglob("*.py") if asks.search(path.read_text(encoding="utf-8"))

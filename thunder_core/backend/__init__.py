@@ -1,1 +1,1 @@
-"""Executors: who computes which operation, how regions are compiled, kept and called."""
+"""Executors: which executor runs an operation, and how regions are compiled, stored and called."""

@@ -1,1 +1,1 @@
-"""From a function to a compiled one: `jit`, TorchDynamo's graphs, function transforms, memory of a program."""
+"""`jit`, graphs of TorchDynamo, function transforms, and the memory of a program."""

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, options, files on disk, plug-ins; none of it needs PyTorch."""
+"""Errors, options, files on disk and plug-ins. No module here needs PyTorch."""

@@ -6,4 +6,4 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-FOLDER = str(Path(__file__).parent)
+FOLDER = str(Path(__file__).parents[1])

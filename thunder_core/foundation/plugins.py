@@ -34,7 +34,9 @@ BUILTIN: dict[Group, tuple[str, ...]] = {
     "executors": ("thunder_executors",),
     "recipes": ("thunder_recipes",),
     "transforms": ("thunder_core.passes.transforms",),
-    "lookasides": ("thunder_core.frontend.acquire.lookasides",),
+    "lookasides": tuple(
+        f"thunder_core.frontend.acquire.lookasides.{kind}" for kind in ("functions", "operators", "state")
+    ),
     "commands": ("thunder_cli.commands",),
 }
 # The commands that list a group, and say what each of its plug-ins lacks here.

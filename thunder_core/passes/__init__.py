@@ -1,1 +1,1 @@
-"""What changes a trace: transforms, derivatives, and the recipes that choose them."""
+"""Transforms of traces, derivatives, and the recipes that select them."""

@@ -1,1 +1,1 @@
-"""Traces, the operations of PyTorch that they record, facts about them, and the functions that generated code calls."""
+"""Traces, the recording of PyTorch operations, facts about traces, and the functions that generated code calls."""

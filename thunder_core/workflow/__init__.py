@@ -1,1 +1,1 @@
-"""From a model to a validated artifact: loading, validation, benchmark, report, and the commands' work."""
+"""From a model to a validated artifact: models, validation, benchmarks, reports, and the work of the commands."""

@@ -207,4 +207,4 @@ def all_errors() -> Iterator[type[ThunderError]]:
 
 for _member in list(globals().values()):
     if inspect.isclass(_member) and _member.__module__.startswith(f"{__name__}."):
-        _member.__module__ = __name__  # tracebacks and pickles name each as it is imported
+        _member.__module__ = "thunder_core.errors"  # tracebacks and pickles name each as programs import it

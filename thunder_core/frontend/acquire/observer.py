@@ -46,6 +46,7 @@ from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import (
     stored,
 )
 from thunder_core.frontend.acquire.lookasides.state.draws import drawing_call, is_generator
+from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_lookup, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_questions import process_question
 from thunder_core.frontend.acquire.lookasides.state.world import world_call
@@ -61,7 +62,6 @@ from thunder_core.frontend.acquire.outside.call_traits import (
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError, ProgramDraws
-from thunder_core.frontend.acquire.outside.lookups import LOOKUPS, settle_lookup, settle_method
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_question_for_member
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
 from thunder_core.frontend.acquire.outside.observed_writes import ObservedWrites

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from thunder_core.workflow.artifact.saving import save
     from thunder_core.workflow.artifact.write import write_artifact
 
-HOMES = {"load": "loading", "save": "saving", "write_artifact": "write", "Artifact": "read", "open_artifact": "read"}
+HOMES = {
+    "load": "loading",
+    "save": "saving",
+    "write_artifact": "write",
+    "Artifact": "format.read",
+    "open_artifact": "format.read",
+}
 
 __all__ = ["Artifact", "load", "open_artifact", "save", "write_artifact"]
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, Unwatched
 
 HOMES = {
-    "STAGES": "progress",
+    "STAGES": "session.progress",
     "Outcome": "optimization",
-    "Plan": "planning",
-    "Progress": "progress",
-    "Request": "request",
-    "Unwatched": "progress",
+    "Plan": "session.planning",
+    "Progress": "session.progress",
+    "Request": "request.request",
+    "Unwatched": "session.progress",
     "carry_out": "optimization",
-    "compile": "application",
+    "compile": "session.application",
     "optimize": "optimization",
-    "plan": "planning",
+    "plan": "session.planning",
 }
 
 __all__ = ["STAGES", "Outcome", "Plan", "Progress", "Request", "Unwatched", "carry_out", "compile", "optimize", "plan"]

@@ -24,7 +24,8 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
 UNBOUNDED = 1 << 30
-MIN_CUT = "thunder_core.passes.autodiff.recomputation.min_cut:sink_side_of_min_cut"  # imported at its first use, since SciPy takes a while
+# Imported at its first use, since SciPy takes a while.
+MIN_CUT = "thunder_core.passes.autodiff.recomputation.min_cut:sink_side_of_min_cut"
 CHEAP = frozenset(
     f"torch.ops.aten.{name}"
     for name in (

@@ -77,7 +77,7 @@ class LoadingPlan:
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
-    """The model that a request names; raises the error of `thunder_core.foundation.errors` that fits what is wrong with it."""
+    """The model that a request names; raises the error that fits what is wrong with it."""
     with quiet_transformers() as warned:
         plan = plan_loading(request)
         with seeded(request.seed):

@@ -1,0 +1,109 @@
+"""Writes the table of wings and rooms in docs/design.md: `python -m docs.wings`. `tests/test_layers.py` holds it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "design.md"
+BEGIN, END = "<!-- Written by `make docs`: wings -->\n", "<!-- end of wings -->\n"
+
+# The wings of `thunder_core` from the ground up, and the levels of the rooms in each. A room imports rooms of lower
+# levels and lower wings; rooms of the same level do not import each other.
+WINGS = {
+    "foundation": (
+        ("printable", "package", "rooms"),
+        ("errors",),
+        ("tested_versions",),
+        ("storage", "plugins", "options"),
+    ),
+    "tracing": (
+        ("ir", "library"),
+        ("analysis", "extension"),
+        ("capture/torch_facts",),
+        ("capture/symbolic",),
+        ("capture/fakes",),
+        ("capture",),
+    ),
+    "backend": (
+        ("cache", "quantization"),
+        ("patterns", "runtime", "functionalization"),
+        ("claiming",),
+        ("fusion",),
+    ),
+    "passes": (
+        ("recipe",),
+        ("transforms",),
+        ("autodiff/recomputation",),
+        ("autodiff",),
+    ),
+    "frontend": (
+        ("interpreter",),
+        ("acquire/outside",),
+        ("acquire/written",),
+        ("acquire",),
+    ),
+    "compilation": (
+        ("compiler",),
+        ("dynamo", "gradients", "memory"),
+    ),
+    "workflow": (
+        ("models", "benchmark"),
+        ("validation",),
+        ("fault_localization",),
+        ("report",),
+        ("artifact/trust",),
+        ("artifact/format",),
+        ("artifact/standalone",),
+        ("artifact",),
+        ("pipeline/request",),
+        ("pipeline/session",),
+        ("pipeline/generation",),
+        ("pipeline",),
+        ("inspect",),
+    ),
+}
+# What lies beside the wings: above which of them it stands.
+BESIDE = {
+    "frontend": ("thunder_executors",),
+    "compilation": ("thunder_recipes", "thunder_core.functional"),
+    "workflow": ("thunder_cli",),
+}
+
+
+def storeys() -> Iterator[tuple[str, ...]]:
+    """The levels of all rooms, from the ground up."""
+    for wing, levels in WINGS.items():
+        yield from (tuple(f"thunder_core.{wing}.{room.replace('/', '.')}" for room in level) for level in levels)
+        yield from ((package,) for package in BESIDE.get(wing, ()))
+
+
+def summary(wing: str) -> str:
+    """What a wing is for: the docstring of its package, without the full stop."""
+    tree = ast.parse((ROOT / "thunder_core" / wing / "__init__.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").removesuffix(".")
+
+
+def table() -> str:
+    """The table of wings, from the top down."""
+    rows = [f"| `{wing}/` | {summary(wing)} | {levels_of(wing)} |" for wing in reversed(WINGS)]
+    return "\n".join(("| wing | purpose | rooms |", "|---|---|---|", *rows)) + "\n"
+
+
+def levels_of(wing: str) -> str:
+    """The rooms of a wing: levels from the top down, separated by semicolons."""
+    return "; ".join(", ".join(f"`{room}`" for room in level) for level in reversed(WINGS[wing]))
+
+
+def render(page: str) -> str:
+    """The page with the table between its two marks."""
+    return re.sub(
+        f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{table()}\n{END}", page, flags=re.DOTALL
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
