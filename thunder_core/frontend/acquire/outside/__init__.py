@@ -1,1 +1,1 @@
-"""What a program reads and writes outside of itself: paths, guards, effects."""
+"""Reads and writes outside of a program: paths, guards, effects."""

@@ -1,1 +1,1 @@
-"""The statements that a trace's prologue and epilogue are written of."""
+"""Statements of a prologue and an epilogue: unpacking, guards, constraints, expressions."""

@@ -1,1 +1,1 @@
-"""What the backward recomputes instead of keeping."""
+"""Values that the backward recomputes instead of keeping them."""

@@ -1,1 +1,1 @@
-"""Facts about PyTorch's operations and state, which do not depend on the recording."""
+"""Facts about PyTorch's operations and state, which do not depend on a recording."""

@@ -1,1 +1,1 @@
-"""Which modules and signatures an artifact may rely on."""
+"""The modules that may be imported for an artifact, and the keys of its signatures."""

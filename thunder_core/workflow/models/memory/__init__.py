@@ -1,1 +1,1 @@
-"""How much memory there is, and its limits."""
+"""Free memory, its limits, and the memory that is given back."""

@@ -1,1 +1,1 @@
-"""What is asked for, checked before anything is loaded."""
+"""Requests for a model, checked before anything is loaded."""

@@ -1,1 +1,1 @@
-"""What is asked for, checked before anything is loaded."""
+"""Requests of the commands, checked before anything is loaded."""
