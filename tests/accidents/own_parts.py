@@ -10,7 +10,7 @@ HEAD = """
 import sys
 import torch
 from dataclasses import dataclass
-from thunder_core.passes.recipe import Recipe, Transform
+from thunder_core.recipe import Recipe, Transform
 from thunder_core.backend.claiming.executor import Executor, OperatorExecutor
 
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import thunder_core as thunder
 from tests.readme import ROOT
@@ -13,4 +14,4 @@ PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 def test_every_public_name_is_in_the_reference():
     listed = re.findall(r"^::: (\S+)$", PAGE, re.MULTILINE)
     public = (getattr(thunder, name) for name in thunder.__all__ if name != "__version__")
-    assert sorted(listed) == sorted(f"{one.__module__}.{one.__qualname__}" for one in public)
+    assert sorted(listed) == sorted(f"{sys.modules[one.__module__].__name__}.{one.__qualname__}" for one in public)

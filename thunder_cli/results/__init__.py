@@ -1,1 +1,1 @@
-"""What the commands print of benchmarks."""
+"""Printed results of benchmarks, and the statuses that they end with."""

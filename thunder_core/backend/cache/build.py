@@ -22,7 +22,7 @@ from thunder_core.backend.cache.record import mark_used
 from thunder_core.foundation.storage.folder import fresh_folder, remove
 from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_content
 
-LOGGER = logging.getLogger("thunder_core.backend.cache")
+LOGGER = logging.getLogger("thunder_core.cache")
 Build = Callable[[Path], None]
 ONCE = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
 SHARED = 3  # digits of the digest that name a lock, so that there are never more than 4,096 of its files

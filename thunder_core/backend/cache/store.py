@@ -30,7 +30,7 @@ from thunder_core.foundation.errors import CacheNotUsable
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.full_disk import fullness
 
-LOGGER = logging.getLogger("thunder_core.backend.cache")
+LOGGER = logging.getLogger("thunder_core.cache")
 PATIENCE = 600.0  # seconds; longer than any one kernel takes to compile
 
 

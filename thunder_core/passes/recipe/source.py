@@ -21,8 +21,8 @@ from thunder_core.foundation import plugins
 from thunder_core.passes.recipe.module_source import ModuleSource, Undecided, read_module
 from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parsed_options, require_option_names
 
-RECIPES = frozenset({"thunder_core.passes.recipe.Recipe", "thunder_core.Recipe"})
-OPTIONS = frozenset({"thunder_core.passes.recipe.RecipeOptions", "thunder_core.passes.recipe.options.RecipeOptions"})
+RECIPES = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "thunder_core.passes.recipe.Recipe"})
+OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
 # The packages of which no class but those above is a recipe.
 OTHERS = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
 # What a recipe's class may bind and keep its options as they are declared: all but these, and other special methods.

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from thunder_core.passes.recipe import Lookaside, Recipe, RecipeOptions, Transform
+from thunder_core.recipe import Lookaside, Recipe, RecipeOptions, Transform
 
 
 class {kind}(Recipe):
@@ -61,7 +61,7 @@ import pytest
 import torch
 
 import thunder_core
-from thunder_core.foundation.errors import BadOption
+from thunder_core.errors import BadOption
 
 RECIPE = str(Path(__file__).with_name("{file}"))
 
