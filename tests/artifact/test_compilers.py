@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from thunder_core import Lookaside, functional
 from thunder_core.backend.claiming.executor import OperatorExecutor
 from thunder_core.compilation.compiler import Compiler, specializations_of
 from thunder_core.foundation.errors import (
-    ArtifactDamaged,
     ArtifactForeign,
     DataDependent,
     SharpEdgeError,
@@ -25,12 +23,9 @@ from thunder_core.foundation.errors import (
 )
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.foundation.storage.digest import digest_of
-from thunder_core.foundation.storage.manifest import MANIFEST
 from thunder_core.passes.transforms.autocast import Autocast
-from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.compilers import compiler_facts, compiler_of
-from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, CompilerFacts
+from thunder_core.workflow.artifact.format.manifest import CompilerFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
 # Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that
@@ -212,63 +207,3 @@ def test_what_keeps_no_program_says_so_when_it_is_saved(tmp_path):
     compiled(torch.ones(2))
     with pytest.raises(WrongInputs, match="no caching"):
         thunder.save(compiled, tmp_path / "none.thunder")
-
-
-def older(folder: Path, **changes: object) -> Path:
-    """The artifact as schema 2 had it: the option `data_dependent` alone, and not where it is `error`."""
-    path = folder / MANIFEST
-    content = json.loads(path.read_bytes())
-    del content["digest"]
-    options = content["compiler"].pop("options")
-    kept = {} if options["data_dependent"] == "error" else {"data_dependent": options["data_dependent"]}
-    content |= {"schema_version": 2, "compiler": {**kept, **content["compiler"]}, **changes}
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    sealed = {**content, "digest": digest_of(text.encode())}
-    path.write_text(json.dumps(sealed, indent=1, ensure_ascii=False) + "\n")
-    return folder
-
-
-def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refused(artifact, model, x):
-    loaded = thunder.load(older(artifact), model)
-    assert torch.equal(loaded(x), model(x))
-    with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not record the compile options"):
-        loaded(torch.ones(7, 4))
-
-
-LATER_OPTIONS = {  # what a schema did not have
-    3: ("max_programs", "symbolic", "without"),
-    4: ("symbolic", "without"),
-    5: ("symbolic", "without"),
-    11: ("without",),
-}
-
-
-@pytest.mark.parametrize("schema", LATER_OPTIONS)
-def test_an_artifact_of_an_earlier_schema_has_the_options_that_were_in_force_then(artifact, model, x, schema):
-    path = artifact / MANIFEST
-    content = json.loads(path.read_bytes())
-    del content["digest"]
-    for name in LATER_OPTIONS[schema]:
-        del content["compiler"]["options"][name]
-    content["schema_version"] = schema
-    digest = digest_of((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-    path.write_text(json.dumps({**content, "digest": digest}, indent=1, ensure_ascii=False) + "\n")
-    loaded = thunder.load(artifact, model)
-    assert torch.equal(loaded(x), model(x))
-    options = options_of(loaded)
-    assert (options.max_programs, options.symbolic, options.without) == (64, (), ())
-
-
-@pytest.mark.parametrize("schema", [1, 2])
-def test_what_a_recipe_made_had_known_options_in_earlier_schemas(artifact, model, x, schema):
-    folder = older(artifact, recipe="default", schema_version=schema)
-    assert open_artifact(folder).manifest.schema_version == SCHEMA_VERSION
-    loaded = thunder.load(folder, model)
-    torch.testing.assert_close(loaded(torch.ones(7, 4)), model(torch.ones(7, 4)))
-    assert options_of(loaded).sharp_edges == "allow"
-
-
-@pytest.mark.parametrize("compiler", [None, [], {"options": 1}, {"data_dependent": "maybe"}, {"executors": 3}])
-def test_an_earlier_manifest_that_makes_no_sense_is_damaged(artifact, model, compiler):
-    with pytest.raises(ArtifactDamaged):
-        thunder.load(older(artifact, compiler=compiler), model)

@@ -15,8 +15,6 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.artifact.damages import reseal
-from tests.artifact.test_compilers import older
 from tests.processes import run_python
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.foundation.errors import ArtifactDamaged, NotDifferentiable
@@ -236,15 +234,6 @@ def test_why_there_is_no_backward_is_kept(tmp_path):
     loaded = thunder.load(folder, recorded)
     used(loaded)
     assert thunder.last_program(loaded).recorded == facts.recorded
-
-
-def test_an_artifact_of_the_schema_before_is_read(tmp_path):
-    folder = kept(recorded, tmp_path / "a")
-    (facts,) = open_artifact(folder).manifest.programs
-    reseal(folder, programs=(facts.model_copy(update={"recorded": ""}),))
-    older(folder, schema_version=1)
-    assert '"derivative"' not in (folder / "manifest.json").read_text()
-    assert_equal(used(thunder.load(folder, recorded, strict=True)), used(recorded))
 
 
 WRONG = {"body": 99, "count": 1, "results": [0], "strides": [[1]]}

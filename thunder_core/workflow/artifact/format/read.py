@@ -15,10 +15,8 @@ from thunder_core.foundation.storage.digest import digest_of, digest_of_file
 from thunder_core.foundation.storage.manifest import MANIFEST, ends_with_seal
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 from thunder_core.tracing.ir.listing import Listing
-from thunder_core.workflow.artifact.format.former_names import in_current_names
 from thunder_core.workflow.artifact.format.listing_check import LISTINGS, listing_matches_code
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Manifest, StageFacts
-from thunder_core.workflow.artifact.format.upgrade import upgraded
 
 COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
 MOST_MANIFEST = 64 << 20  # bytes
@@ -47,13 +45,13 @@ class Artifact:
             raise damaged(self.folder, f"{name} is no text: {error}") from error
 
     def source(self, stage: StageFacts) -> str:
-        """The text of a stage, by the names that this version of Thunder has for what it calls."""
-        return in_current_names(self.text(stage.file))
+        """The text of a stage."""
+        return self.text(stage.file)
 
     def listing(self, stage: StageFacts) -> Listing:
         """The lines of a stage with their metadata: those that run."""
         try:
-            listing = LISTINGS.validate_json(in_current_names(self.text(stage.lines_file)))
+            listing = LISTINGS.validate_json(self.text(stage.lines_file))
         except ValidationError as error:
             raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
         if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
@@ -91,11 +89,10 @@ def read_manifest(folder: Path) -> Manifest:
     if path.stat().st_size > MOST_MANIFEST:
         raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, which is too large for a manifest")
     content = read_inside(folder, MANIFEST)
-    schema = schema_of(folder, content)
+    require_schema(folder, content)
     if not ends_with_seal(content):
         raise damaged(folder, f"{MANIFEST} has been changed: its last line is not the digest of the other lines")
     try:
-        content = upgraded(content, schema)
         manifest = Manifest.model_validate_json(content)
         written = manifest.to_bytes()
     except ValidationError as error:
@@ -113,17 +110,16 @@ def first_of(error: ValidationError) -> str:
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
-def schema_of(folder: Path, content: bytes) -> int:
-    """The schema of a manifest, of which nothing else is read; raises `ArtifactTooNew` for one that cannot be known."""
+def require_schema(folder: Path, content: bytes) -> None:
+    """Raise `ArtifactTooNew` for a manifest of another schema; nothing else of it is read."""
     found = SCHEMA.match(content)
     if found is None or int(found[1]) < 1:
         raise damaged(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
     if int(found[1]) > SCHEMA_VERSION:
         raise ArtifactTooNew(
-            f"{folder} has the schema {found[1].decode()}; this version of Thunder reads up to {SCHEMA_VERSION}",
+            f"{folder} has the schema {found[1].decode()}; this version of Thunder reads schema {SCHEMA_VERSION}",
             fix="upgrade thunder-optimize, or make the artifact again with this version",
         )
-    return int(found[1])
 
 
 def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
