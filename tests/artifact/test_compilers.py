@@ -28,8 +28,8 @@ from thunder_core.workflow.artifact.format.compilers import compiler_facts, comp
 from thunder_core.workflow.artifact.format.manifest import CompilerFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
-# Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that
-# were written before do not have it, so it needs a higher SCHEMA_VERSION and a line in `format/upgrade.py` as well.
+# Of each option, values that `jit` does not take by itself. An option that is added needs some here, and a higher
+# SCHEMA_VERSION: manifests that were written before do not have it.
 OTHERS: dict[str, tuple[Any, ...]] = {
     "cache": ("same input",),
     "sharp_edges": ("warn", "error"),
