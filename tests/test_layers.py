@@ -302,3 +302,12 @@ def test_nothing_is_unpickled() -> None:
 @pytest.mark.parametrize("name", ["utils", "util", "common", "helpers", "misc", "base_utils"])
 def test_every_file_is_named_for_what_it_is(name: str) -> None:
     assert not [str(path) for path in MODULES.values() if path.stem == name]
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in tree_of(module).body:
+            if isinstance(node, ast.ClassDef) and module.startswith("thunder_core.") and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert not {name: modules for name, modules in homes.items() if len(modules) > 1}

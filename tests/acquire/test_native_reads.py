@@ -39,7 +39,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
 from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
-from thunder_core.frontend.acquire.outside.native_kinds import Answer, answer_of, stated_answer
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, stated_answer
 
 X = torch.ones(2)
 Change = Callable[[Any], object]
@@ -561,18 +561,18 @@ def test_each_class_of_c_in_the_standard_library_has_an_answer() -> None:
 @pytest.mark.parametrize(
     ("value", "answer"),
     [
-        ({}, Answer.ITEMS),
-        (types.SimpleNamespace(), Answer.ATTRIBUTES),
-        (KeyError(), Answer.ATTRIBUTES),
-        (io.StringIO(), Answer.STATE),
-        (re.compile("a"), Answer.STATE),
-        (re.match("a", "a"), Answer.SAME),
-        (iter([]), Answer.STEPS),
-        (threading.Lock(), Answer.ASKED),
-        (torch.ones(1), Answer.TENSOR),
-        (Plain(), Answer.FIXED),
-        (opaque_reader(), Answer.OPAQUE),
+        ({}, NativeAnswer.ITEMS),
+        (types.SimpleNamespace(), NativeAnswer.ATTRIBUTES),
+        (KeyError(), NativeAnswer.ATTRIBUTES),
+        (io.StringIO(), NativeAnswer.STATE),
+        (re.compile("a"), NativeAnswer.STATE),
+        (re.match("a", "a"), NativeAnswer.SAME),
+        (iter([]), NativeAnswer.STEPS),
+        (threading.Lock(), NativeAnswer.ASKED),
+        (torch.ones(1), NativeAnswer.TENSOR),
+        (Plain(), NativeAnswer.FIXED),
+        (opaque_reader(), NativeAnswer.OPAQUE),
     ],
 )
-def test_answer_of_a_class(value: Any, answer: Answer) -> None:
+def test_answer_of_a_class(value: Any, answer: NativeAnswer) -> None:
     assert answer_of(type(value)) is answer

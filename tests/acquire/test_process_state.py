@@ -29,7 +29,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.uncompiled import leave_inductor_out
 from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning
-from thunder_core.frontend.acquire.outside.native_functions import Reads, answer_of_function
+from thunder_core.frontend.acquire.outside.native_functions import NativeReason, answer_of_function
 
 X = torch.ones(1)
 Act = Callable[[], object]
@@ -381,11 +381,11 @@ def test_context_that_a_program_copies_is_eagers(program: Callable[[Tensor], Ten
 def test_functions_of_other_packages_are_answered_by_their_package() -> None:
     safetensors = pytest.importorskip("safetensors._safetensors_rust")
     core = pytest.importorskip("pydantic_core")
-    assert answer_of_function(safetensors.serialize) is Reads.UNKNOWN
-    assert answer_of_function(core.to_json) is Reads.DEEP
-    assert answer_of_function(np.frombuffer) is Reads.ARGUMENTS
-    assert answer_of_function(torch._C._get_default_device) is Reads.ARGUMENTS
-    assert answer_of_function(math.sin) is Reads.ARGUMENTS
+    assert answer_of_function(safetensors.serialize) is NativeReason.UNKNOWN
+    assert answer_of_function(core.to_json) is NativeReason.DEEP
+    assert answer_of_function(np.frombuffer) is NativeReason.ARGUMENTS
+    assert answer_of_function(torch._C._get_default_device) is NativeReason.ARGUMENTS
+    assert answer_of_function(math.sin) is NativeReason.ARGUMENTS
 
 
 @pytest.mark.parametrize("hold", [lambda k: Holder(k), lambda k: [Holder(k)], lambda k: {"a": Holder(k)}])

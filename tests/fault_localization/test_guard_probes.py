@@ -11,7 +11,7 @@ from tests.planted.guards import without_guard
 from tests.planted.programs import with_trace
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.fault_localization.guard_probes import probes
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 
 GUARDS = (
     "module.scale: was 0.5",
@@ -46,7 +46,7 @@ def test_probes_leave_nothing_behind():
     program, model = program_and_model()
     before = {name: dict(vars(module)) for name, module in model.named_modules()}
     forward = torch.nn.Linear.forward
-    for probe in probes(program, Call(model, (), {"x": numbers()}), thorough=True):
+    for probe in probes(program, SubjectCall(model, (), {"x": numbers()}), thorough=True):
         with probe.changed:
             pass
     assert {name: dict(vars(module)) for name, module in model.named_modules()} == before

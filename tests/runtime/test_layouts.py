@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder_core as thunder
-from thunder_core.backend.runtime.layouts import Watch, differs, layouts_watched
+from thunder_core.backend.runtime.layouts import LayoutWatch, differs, layouts_watched
 from thunder_core.compilation.compiler import last_program
 from thunder_core.foundation.errors import Bug
 from thunder_core.passes.recipe import Tolerance
@@ -105,7 +105,7 @@ def test_symbolic_sizes_are_held_against_those_of_the_call_and_nothing_is_decide
 def test_a_symbolic_size_that_is_not_what_was_derived_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = thunder.jit(lambda x: torch.ops.aten.add(x, 1) * 2, cache="symbolic values")
     compiled(torch.ones(2, 3))
-    watch = Watch()
+    watch = LayoutWatch()
     watch.rewriting(last_program(compiled).last("computation"))
     watch.look(0, torch.ones(4, 5))
     assert not watch.mismatches

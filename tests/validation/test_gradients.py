@@ -10,7 +10,7 @@ import torch
 from thunder_core.foundation.errors import NoLoss, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, validate
-from thunder_core.workflow.validation.draws import Draws
+from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.gradients import gradients_kept, loss_of
 
 
@@ -141,13 +141,13 @@ def test_a_reference_that_draws_other_numbers_has_no_say() -> None:
 
 
 def test_only_what_changes_a_generator_is_drawn() -> None:
-    draws = Draws(())
+    draws = DrawnValues(())
     with draws.note():
         torch.nn.functional.dropout(torch.ones(4), 0.5)
         torch.nn.functional.scaled_dot_product_attention(*(torch.ones(1, 1, 2, 8) for _ in range(3)))
     assert [name for name, _ in draws.taken] == ["aten.bernoulli_.float"]
     assert draws.agree_with(draws)
-    assert not draws.agree_with(Draws(()))
+    assert not draws.agree_with(DrawnValues(()))
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])

@@ -5,11 +5,11 @@ compared with what was written. Nothing here imports torch.
 """
 
 from thunder_core.backend.cache.entry import Entry
-from thunder_core.backend.cache.explanation import Difference, Why
+from thunder_core.backend.cache.explanation import KeyDifference, Why
 from thunder_core.backend.cache.key import REGION, Key
 from thunder_core.backend.cache.place import cache_folder
 from thunder_core.backend.cache.prune import Freed
 from thunder_core.backend.cache.record import Record
 from thunder_core.backend.cache.store import Store
 
-__all__ = ["REGION", "Difference", "Entry", "Freed", "Key", "Record", "Store", "Why", "cache_folder"]
+__all__ = ["REGION", "Entry", "Freed", "Key", "KeyDifference", "Record", "Store", "Why", "cache_folder"]

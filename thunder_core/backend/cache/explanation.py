@@ -9,7 +9,7 @@ from thunder_core.backend.cache.record import Record
 from thunder_core.foundation.storage.manifest import StoredFacts
 
 
-class Difference(StoredFacts):
+class KeyDifference(StoredFacts):
     """A field in which two keys differ; None where a key does not name it."""
 
     field: str
@@ -38,7 +38,7 @@ class Why(StoredFacts):
     kept: bool
     replaced: str = ""
     nearest: Record | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[KeyDifference, ...] = ()
 
 
 def explain(asked: Why, fields: Mapping[str, str], earlier: Iterable[Record]) -> Why:
@@ -50,11 +50,13 @@ def explain(asked: Why, fields: Mapping[str, str], earlier: Iterable[Record]) ->
     return asked.model_copy(update={"nearest": nearest, "differences": differences(nearest.fields, fields)})
 
 
-def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
+def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDifference, ...]:
     """The fields that differ, in the order of their names."""
     names = sorted({*was, *now})
     return tuple(
-        Difference(field=name, was=was.get(name), now=now.get(name)) for name in names if was.get(name) != now.get(name)
+        KeyDifference(field=name, was=was.get(name), now=now.get(name))
+        for name in names
+        if was.get(name) != now.get(name)
     )
 
 

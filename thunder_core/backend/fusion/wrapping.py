@@ -69,7 +69,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     for takes, group in groupby(range(len(bsyms)), key=taken.__getitem__):
         places = list(group)
         part = bsyms[places[0] : places[-1] + 1]
-        run = Run.of(part, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
+        run = RegionCandidate.of(part, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
         if run is not None and run.is_worthwhile:
             part = (_wrapped(run, executor, f"{executor.short_name}_{count}"),)
             count += 1
@@ -122,7 +122,7 @@ def is_held(origin: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Run:
+class RegionCandidate:
     """A run of bound symbols that an executor may take as one, with the values that it reads and returns."""
 
     bsyms: tuple[BoundSymbol, ...]
@@ -131,7 +131,7 @@ class Run:
     memory: WrittenMemory
 
     @classmethod
-    def of(cls, bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory) -> Run:
+    def of(cls, bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory) -> RegionCandidate:
         """The run of these bound symbols, of which what is read `later` is returned."""
         defined = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
         inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined}
@@ -192,7 +192,7 @@ def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
     return frozenset(proxy.name for one in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in one)
 
 
-def _wrapped(run: Run, executor: WrappingExecutor, name: str) -> BoundSymbol:
+def _wrapped(run: RegionCandidate, executor: WrappingExecutor, name: str) -> BoundSymbol:
     inner = Trace(ENTRY, run.inputs, run.bsyms, run.outputs, made_by=f"wrap by {executor.name}")
     listing, constants = list_trace(free_after_last_use(inner))
     function = MachineCode(_text(listing, executor, _options(run)), b"", ()).function(name)
@@ -209,7 +209,7 @@ def _wrapped(run: Run, executor: WrappingExecutor, name: str) -> BoundSymbol:
     )
 
 
-def _options(run: Run) -> str:
+def _options(run: RegionCandidate) -> str:
     """The inputs that objects hold, those that lie in written memory, and one of these for each write, as arguments."""
     names = [proxy.name for proxy in run.tensors]
     static = tuple(number for number, name in enumerate(names) if name in run.memory.static)

@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy
 
-from thunder_core.backend.patterns.outcome import Outcome, described, names_of_floats, proxies_in
+from thunder_core.backend.patterns.outcome import FunctionOutcome, described, names_of_floats, proxies_in
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.backend.patterns.replacement import Replacement
 from thunder_core.backend.patterns.search import MatchCandidate, anchors, candidates
@@ -172,7 +172,7 @@ def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:
     return modes.pop()
 
 
-def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Outcome:
+def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> FunctionOutcome:
     """The outcome of the pattern for these arguments; a function that cannot take them does not match."""
     try:
         return pattern.outcome(candidate.arguments, grad)
@@ -185,7 +185,9 @@ def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Outcome
 # ---- is it the pattern? -------------------------------------------------------------------------------------------
 
 
-def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None) -> tuple[Proxy, ...]:
+def proved(
+    outcome: FunctionOutcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None
+) -> tuple[Proxy, ...]:
     """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
     names = {proxy.name: f"x{number}" for number, proxy in enumerate(proxies_in(candidate.arguments))}
     names |= {proxy.name: name for proxy, name in names_of_floats(candidate.arguments).items()}

@@ -32,7 +32,7 @@ MOST_REMEMBERED = 256
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FunctionOutcome:
     """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
 
     `shares` says for each result which arguments and earlier results it shares memory with. Of symbolic sizes it is the
@@ -67,10 +67,10 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Run:
+class FunctionRun:
     """A run of a function on tensors without data: its outcome, and all that it called."""
 
-    outcome: Outcome
+    outcome: FunctionOutcome
     bound_symbols: tuple[BoundSymbol, ...]
 
     @property
@@ -86,7 +86,7 @@ def trace_on(
     arguments: tuple[Any, ...],
     grad: bool,
     environment: TraceShapeEnv | None = None,
-) -> Run:
+) -> FunctionRun:
     """Run the function on tensors without data that are like the arguments.
 
     Proxies of tensors among the arguments are called `x0`, `x1` and so on, and floats that are known by their names
@@ -112,7 +112,7 @@ def trace_on(
         raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
     # Recorded beneath autograd, proxies do not know what it will say of a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
-    outcome = Outcome(
+    outcome = FunctionOutcome(
         operations=live(recorder.bound_symbols, {proxy.name for proxy in results}),
         results=results,
         shares=_shared(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors]),
@@ -120,7 +120,7 @@ def trace_on(
         environment=fork,
         conditions=() if fork is None or environment is None else fork.decided_since(environment),
     )
-    return Run(outcome, tuple(recorder.bound_symbols))
+    return FunctionRun(outcome, tuple(recorder.bound_symbols))
 
 
 def _adopted(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.patterns.outcome import Outcome, Outcomes, trace_on
-from thunder_core.backend.patterns.placeholder import Call, Item, Parameter, Value, node_of
+from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, trace_on
+from thunder_core.backend.patterns.placeholder import Item, Parameter, PlaceholderCall, PlaceholderValue, node_of
 from thunder_core.backend.patterns.sketch import ALLOWED, Sketch, behind, sketches
 from thunder_core.foundation.errors import BadPattern, SourceLine
 
@@ -56,12 +56,12 @@ class Pattern:
         """The line of source at which the function begins."""
         return line_of(self.function)
 
-    def outcome(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
+    def outcome(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
         """The outcome of the function for such arguments, in that mode of autograd; raises what the function raises."""
-        outcome_of: Outcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
+        outcome_of: FunctionOutcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
         return outcome_of
 
-    def _traced(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
+    def _traced(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
         run = trace_on(self.function, self.parameters, arguments, grad)
         first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
         if first is not None:
@@ -125,7 +125,8 @@ def _check_sketch(
     """Refuse what can never be found."""
     name = function.__name__
     if not outputs or not all(
-        isinstance(output, Value) and isinstance(node_of(output), Call | Item) for output in outputs
+        isinstance(output, PlaceholderValue) and isinstance(node_of(output), PlaceholderCall | Item)
+        for output in outputs
     ):
         raise BadPattern(
             f"the pattern {name!r} returns something that it does not compute",

@@ -47,7 +47,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class PlaceholderCall:
     """One call of a torch function: its family, and its arguments by name."""
 
     function: Callable[..., Any]
@@ -63,20 +63,24 @@ class Call:
     def item(self) -> Item | None:
         """The call as one that takes one of several results of another, rather than a part of a tensor."""
         of = self.arguments.get("self")
-        call = node_of(of) if isinstance(of, Value) else None
+        call = node_of(of) if isinstance(of, PlaceholderValue) else None
         index = list(self.arguments.values())[-1]
-        return Item(call, index) if self.family == "getitem" and isinstance(call, Call) and type(index) is int else None
+        return (
+            Item(call, index)
+            if self.family == "getitem" and isinstance(call, PlaceholderCall) and type(index) is int
+            else None
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Item:
     """One of several results of a call."""
 
-    call: Call
+    call: PlaceholderCall
     index: int
 
 
-Node = Parameter | Call | Item
+Node = Parameter | PlaceholderCall | Item
 
 
 @dataclass
@@ -126,7 +130,7 @@ class Fact:
         return id(self)
 
 
-class Value:
+class PlaceholderValue:
     """A placeholder for a tensor, or for a parameter of which it is not known what it stands for."""
 
     def __init__(self, node: Node) -> None:
@@ -149,11 +153,11 @@ class Value:
             return lambda *args, **kwargs: called(attribute, (self, *args), kwargs)
         return called(attribute.__get__, (self,), {}) if name in TENSOR_ATTRIBUTES else Fact()
 
-    def __iter__(self) -> Iterator[Value]:
+    def __iter__(self) -> Iterator[PlaceholderValue]:
         node = self._node
-        if not isinstance(node, Call):
+        if not isinstance(node, PlaceholderCall):
             raise PatternRefused("it iterates over a tensor")
-        return iter([Value(Item(node, index)) for index in range(_unpacked(sys._getframe(1)))])
+        return iter([PlaceholderValue(Item(node, index)) for index in range(_unpacked(sys._getframe(1)))])
 
     def __bool__(self) -> NoReturn:
         raise PatternRefused("it branches on the value of a tensor")
@@ -180,34 +184,38 @@ class RealNumber(float):
 NUMBERS: dict[type | None, type[WholeNumber] | type[RealNumber]] = {int: WholeNumber, float: RealNumber}
 
 
-def _binary(name: str) -> Callable[[Value, Any], Any]:
+def _binary(name: str) -> Callable[[PlaceholderValue, Any], Any]:
     return lambda self, other: called(getattr(torch.Tensor, name), (self, other), {})
 
 
-def _in_place(self: Value, other: Any) -> NoReturn:
+def _in_place(self: PlaceholderValue, other: Any) -> NoReturn:
     raise PatternRefused("it writes to a tensor")
 
 
 def _fact(self: Fact, *others: Any) -> Any:
-    return NotImplemented if any(isinstance(other, Value) for other in others) else Fact()
+    return NotImplemented if any(isinstance(other, PlaceholderValue) for other in others) else Fact()
 
 
 for _name in BINARY:
-    setattr(Value, f"__{_name}__", _binary(f"__{_name}__"))
+    setattr(PlaceholderValue, f"__{_name}__", _binary(f"__{_name}__"))
     if hasattr(torch.Tensor, f"__r{_name}__"):
-        setattr(Value, f"__r{_name}__", _binary(f"__r{_name}__"))
-    setattr(Value, f"__i{_name}__", _in_place)
+        setattr(PlaceholderValue, f"__r{_name}__", _binary(f"__r{_name}__"))
+    setattr(PlaceholderValue, f"__i{_name}__", _in_place)
     setattr(Fact, f"__{_name}__", _fact)
     setattr(Fact, f"__r{_name}__", _fact)
 for _name in (*COMPARISONS, *INDEXING):
-    setattr(Value, f"__{_name}__", _binary(f"__{_name}__"))
+    setattr(PlaceholderValue, f"__{_name}__", _binary(f"__{_name}__"))
     setattr(Fact, f"__{_name}__", _fact)
 for _name in UNARY:
-    setattr(Value, f"__{_name}__", lambda self, _name=_name: called(getattr(torch.Tensor, f"__{_name}__"), (self,), {}))
+    setattr(
+        PlaceholderValue,
+        f"__{_name}__",
+        lambda self, _name=_name: called(getattr(torch.Tensor, f"__{_name}__"), (self,), {}),
+    )
     setattr(Fact, f"__{_name}__", _fact)
 
 
-def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
+def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlaceholderValue:
     """The result of a torch function, as a placeholder that remembers the call."""
     name = symbol_of(function).name
     short = name.rpartition(".")[2]
@@ -221,7 +229,7 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     arguments = named_arguments(function, args, kwargs)
     if _is_random(short, arguments):
         raise PatternRefused(f"it draws random numbers (`{name}`)")
-    return Value(Call(function, family(name), arguments))
+    return PlaceholderValue(PlaceholderCall(function, family(name), arguments))
 
 
 def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
@@ -237,20 +245,20 @@ def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
 def placeholder(parameter: Parameter) -> Any:
     """A placeholder for a parameter while the function is sketched."""
     if parameter.kind not in NUMBERS:
-        return Value(parameter)
+        return PlaceholderValue(parameter)
     number = NUMBERS[parameter.kind](1)
     number.node = parameter
     return number
 
 
-def is_placeholder(value: Any) -> TypeGuard[Value | WholeNumber | RealNumber]:
+def is_placeholder(value: Any) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
     """Whether the value stands for something that the search has to find."""
-    return isinstance(value, Value | WholeNumber | RealNumber)
+    return isinstance(value, PlaceholderValue | WholeNumber | RealNumber)
 
 
-def node_of(value: Value | WholeNumber | RealNumber) -> Node:
+def node_of(value: PlaceholderValue | WholeNumber | RealNumber) -> Node:
     """The node that a placeholder stands for."""
-    return value._node if isinstance(value, Value) else value.node
+    return value._node if isinstance(value, PlaceholderValue) else value.node
 
 
 def _unpacked(frame: Any) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.backend.patterns.outcome import Outcome, Outcomes, described, trace_on
+from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, described, trace_on
 from thunder_core.backend.patterns.pattern import Pattern, line_of
 from thunder_core.foundation.errors import BadPattern, ThunderError
 from thunder_core.tracing.capture.symbolic.all_sizes import every_size_asked
@@ -29,15 +29,17 @@ class Replacement:
     meta: Callable[..., Any] | None = None
     _outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
 
-    def outcome(self, arguments: tuple[Any, ...], grad: bool, expected: Outcome) -> Outcome | str:
+    def outcome(self, arguments: tuple[Any, ...], grad: bool, expected: FunctionOutcome) -> FunctionOutcome | str:
         """The outcome of the function for the arguments that the pattern has an outcome for, or why it is another one.
 
         It is the same to the rest of a program under the conditions of both.
         """
-        outcome_of: Outcome | str = self._outcomes.get(arguments, grad, lambda: self._tried(arguments, grad, expected))
+        outcome_of: FunctionOutcome | str = self._outcomes.get(
+            arguments, grad, lambda: self._tried(arguments, grad, expected)
+        )
         return outcome_of if isinstance(outcome_of, str) else self._difference(outcome_of, expected) or outcome_of
 
-    def _difference(self, found: Outcome, expected: Outcome) -> str | None:
+    def _difference(self, found: FunctionOutcome, expected: FunctionOutcome) -> str | None:
         """In what the results differ from the pattern's; None if in nothing that can be told."""
         if found.single != expected.single or len(found.results) != len(expected.results):
             return f"{self.symbol.short_name} returns {_counted(found)}, the pattern {_counted(expected)}"
@@ -50,7 +52,7 @@ class Replacement:
             return f"{self.symbol.short_name} returns tensors that share memory differently from the pattern's"
         return None
 
-    def _tried(self, arguments: tuple[Any, ...], grad: bool, expected: Outcome) -> Outcome | str:
+    def _tried(self, arguments: tuple[Any, ...], grad: bool, expected: FunctionOutcome) -> FunctionOutcome | str:
         function = self.meta or self.symbol.target
         try:
             run = trace_on(function, None, arguments, grad, expected.environment)
@@ -91,7 +93,7 @@ def _reaches_out(bsym: BoundSymbol) -> bool:
     return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
 
 
-def _counted(outcome: Outcome) -> str:
+def _counted(outcome: FunctionOutcome) -> str:
     return "one tensor" if outcome.single else f"{len(outcome.results)} tensors"
 
 

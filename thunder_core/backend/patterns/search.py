@@ -16,11 +16,11 @@ import torch
 from thunder_core.backend.patterns.pattern import Pattern
 from thunder_core.backend.patterns.placeholder import (
     MISSING,
-    Call,
     Item,
     Node,
     Parameter,
-    Value,
+    PlaceholderCall,
+    PlaceholderValue,
     is_placeholder,
     node_of,
 )
@@ -67,7 +67,7 @@ def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[Mat
 
 
 def _candidates_at(
-    pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int
+    pattern: Pattern, sketch: Sequence[PlaceholderValue], index: TraceIndex, anchor: int
 ) -> Iterator[MatchCandidate]:
     for state in _match_outputs(sketch, index, anchor, _State({}, frozenset()), anchor):
         if all(parameter in state.bindings for parameter in pattern.parameters):
@@ -76,7 +76,7 @@ def _candidates_at(
 
 
 def _match_outputs(
-    sketch: Sequence[Value], index: TraceIndex, position: int, state: _State, anchor: int
+    sketch: Sequence[PlaceholderValue], index: TraceIndex, position: int, state: _State, anchor: int
 ) -> Iterator[_State]:
     """Yield each state with the last output at a position, and the others anywhere, nearest to the anchor first."""
     if not index.free[position]:
@@ -87,7 +87,7 @@ def _match_outputs(
 
 
 def _match_remaining_outputs(
-    sketch: Sequence[Value], index: TraceIndex, state: _State, anchor: int
+    sketch: Sequence[PlaceholderValue], index: TraceIndex, state: _State, anchor: int
 ) -> Iterator[_State]:
     if not sketch:
         yield state
@@ -105,11 +105,11 @@ def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
     yield from positions[middle:]
 
 
-def _possible_producers(value: Value, index: TraceIndex) -> list[int]:
+def _possible_producers(value: PlaceholderValue, index: TraceIndex) -> list[int]:
     """The positions of bound symbols that may make a value of the sketch, also behind calls that may be no-ops."""
     producers: set[int] = set()
     node: Any = node_of(value)
-    while isinstance(node, Call | Item):
+    while isinstance(node, PlaceholderCall | Item):
         call = node.call if isinstance(node, Item) else node
         producers.update(index.by_family.get(call.family, ()))
         first = call.first
@@ -163,7 +163,9 @@ def _subgoals(expected: Any, actual: Any) -> Goals | None:
     return tuple(zip(expected, actual, strict=True))
 
 
-def _expansions(node: Call | Item, actual: Any, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
+def _expansions(
+    node: PlaceholderCall | Item, actual: Any, state: _State, index: TraceIndex
+) -> Iterator[tuple[Goals, _State]]:
     """Yield the goals and the state for each way in which a call of the sketch may have made a value of the trace.
 
     One of these is that it did nothing and left no bound symbol (`MAYBE_NOOP`).
@@ -171,12 +173,12 @@ def _expansions(node: Call | Item, actual: Any, state: _State, index: TraceIndex
     if not isinstance(actual, Proxy):
         return
     yield from _expansions_from_producer(node, actual, state, index)
-    if isinstance(node, Call) and node.family in MAYBE_NOOP:
+    if isinstance(node, PlaceholderCall) and node.family in MAYBE_NOOP:
         yield ((node.first, actual),), state.bind(node, actual)
 
 
 def _expansions_from_producer(
-    node: Call | Item, actual: Proxy, state: _State, index: TraceIndex
+    node: PlaceholderCall | Item, actual: Proxy, state: _State, index: TraceIndex
 ) -> Iterator[tuple[Goals, _State]]:
     position = index.producer.get(actual.name)
     if position is None or not index.free[position]:
@@ -190,7 +192,7 @@ def _expansions_from_producer(
     ):
         extended = state.bind(node, actual, position).bind(item.call, position)
         yield from ((goals, extended) for goals in _argument_goals(item.call, position, index))
-    if isinstance(node, Call) and index.families[position] == node.family and isinstance(output, Proxy):
+    if isinstance(node, PlaceholderCall) and index.families[position] == node.family and isinstance(output, Proxy):
         extended = state.bind(node, actual, position)
         yield from ((goals, extended) for goals in _argument_goals(node, position, index))
 
@@ -200,7 +202,7 @@ def _item_of_output(output: Any, index: int) -> Any:
     return output[index] if inside else None
 
 
-def _argument_goals(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
+def _argument_goals(call: PlaceholderCall, position: int, index: TraceIndex) -> Iterator[Goals]:
     """Yield the goals that pair a call's arguments with those of a bound symbol of its family.
 
     For commutative families the first two are paired both ways. There are none where an argument is missing, or where
@@ -227,8 +229,8 @@ def _argument_goals(call: Call, position: int, index: TraceIndex) -> Iterator[Go
 
 def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
     """False if what makes a value cannot be a call of the family that is expected: cheap pruning."""
-    node = expected._node if type(expected) is Value else None
-    if type(node) is not Call or node.family in MAYBE_NOOP or node.item is not None:
+    node = expected._node if type(expected) is PlaceholderValue else None
+    if type(node) is not PlaceholderCall or node.family in MAYBE_NOOP or node.item is not None:
         return True
     position = index.producer.get(actual.name) if isinstance(actual, Proxy) else None
     return position is not None and index.families[position] == node.family

@@ -15,12 +15,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from thunder_core.backend.patterns.placeholder import (
-    Call,
     Decisions,
     Item,
     Node,
     Parameter,
     PatternRefused,
+    PlaceholderCall,
     called,
     decisions,
     is_placeholder,
@@ -61,7 +61,7 @@ def behind(*outputs: Any) -> set[Node]:
         reached.add(node)
         if isinstance(node, Item):
             nodes.append(node.call)
-        elif isinstance(node, Call):
+        elif isinstance(node, PlaceholderCall):
             nodes.extend(node_of(leaf) for leaf in leaves(dict(node.arguments)) if is_placeholder(leaf))
     return reached
 

@@ -46,7 +46,7 @@ class Mismatch:
         return f"`{statement(self.bsym, Scope())}`{place}: `{self.proxy.name}` is {self.actual}, derived as {wanted}"
 
 
-class Watch:
+class LayoutWatch:
     """The tensors that are looked for, by the numbers of the bound symbols that look, and the mismatches found."""
 
     def __init__(self, *, exactly: bool = False) -> None:
@@ -118,7 +118,7 @@ class _Sizes:
         return int(value) if value.is_Integer else found
 
 
-_watching: list[Watch] = []
+_watching: list[LayoutWatch] = []
 
 
 def look(number: int, found: object) -> None:
@@ -131,13 +131,13 @@ LOOK = symbol_of(look)
 
 
 @contextmanager
-def layouts_watched(*, exactly: bool = False) -> Iterator[Watch]:
+def layouts_watched(*, exactly: bool = False) -> Iterator[LayoutWatch]:
     """While this lasts, all programs look at each tensor that they make; what is not as it was derived is noted.
 
     With `exactly`, the strides of all dimensions of size one matter, too. Programs from artifacts do not take part: of
     their bound symbols nothing is known but the text.
     """
-    watch = Watch(exactly=exactly)
+    watch = LayoutWatch(exactly=exactly)
     _watching.append(watch)
     try:
         with rewritten(watch.rewriting):

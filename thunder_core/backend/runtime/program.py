@@ -170,7 +170,7 @@ class Program:
         grad = torch.is_grad_enabled()
         undo = self._undo(inputs)
         random = RandomState.now(inputs) if self._restores_random else None
-        autocast = Autocast() if self._switches_autocast else None
+        autocast = AutocastState() if self._switches_autocast else None
         restores = [setting.keep() for setting in self._settings]
         try:
             with torch._C.DisableTorchFunctionSubclass():  # what subclasses say was asked while tracing
@@ -214,7 +214,7 @@ class Program:
         return user_line(error, self.last("computation"))
 
 
-class Autocast:
+class AutocastState:
     """The state of autocast as it is now."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ def is_within_transforms() -> bool:
     return innermost is not None and not isinstance(coerce_cinterpreter(innermost), FunctionalizeInterpreter)
 
 
-class Compiled(Protocol):
+class CompiledFunctionLike(Protocol):
     """A compiled function; it `acts` if the program of its latest call writes to objects of the user's."""
 
     @property
@@ -52,8 +52,8 @@ class TransformedCall:
     it.
     """
 
-    compiled: Compiled
-    transformed: Callable[[str], Compiled]
+    compiled: CompiledFunctionLike
+    transformed: Callable[[str], CompiledFunctionLike]
     leaves: list[Any]
     structure: TreeSpec
     output: list[Any] = field(default_factory=list)
@@ -79,7 +79,7 @@ class TransformedCall:
         )
 
     def flat(
-        self, compiled: Compiled, args: Any, kwargs: Any, given: Sequence[torch.Tensor]
+        self, compiled: CompiledFunctionLike, args: Any, kwargs: Any, given: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
         """The tensors of a result, of which none is one that was given; what the call did besides is noted."""
         versions, drawn = versions_of(given), random_states()

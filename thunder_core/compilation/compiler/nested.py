@@ -46,7 +46,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
 
-class Settings(Protocol):
+class CompilerSettings(Protocol):
     """The settings that something was compiled with."""
 
     @property
@@ -74,7 +74,7 @@ class CallsByLine:
     guards, its own cache and its own backward; what it returns is learned by tracing it on tensors without data.
     """
 
-    settings: Settings
+    settings: CompilerSettings
 
     def stays(self, compiled: Specializations) -> bool:
         """Whether a compiled function is called as it is: its settings differ, or it may have bound constants.
@@ -94,7 +94,7 @@ class CallsByLine:
         """Record the call of a compiled function as one bound symbol, and return its result."""
         try:
             with without_our_functions():
-                call = Call(acquisition, self.settings, compiled, *concrete((args, kwargs)))
+                call = NestedCall(acquisition, self.settings, compiled, *concrete((args, kwargs)))
                 try:
                     return call.recorded()
                 finally:
@@ -110,17 +110,17 @@ def without_device(settings: Any) -> Any:
     return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
 
 
-class Call:
+class NestedCall:
     """One call of a compiled function while a program is traced."""
 
     def __init__(
-        self, acquisition: Run, settings: Settings, compiled: Specializations, args: Any, kwargs: dict[str, Any]
+        self, acquisition: Run, settings: CompilerSettings, compiled: Specializations, args: Any, kwargs: dict[str, Any]
     ) -> None:
         self.acquisition = acquisition
         self.recorder = acquisition.recorder
         self.compiled = compiled
         self.device = settings.device
-        self.own: Settings = compiled.compiler.settings
+        self.own: CompilerSettings = compiled.compiler.settings
         self.name = valid_name(getattr(compiled.subject, "__name__", type(compiled.subject).__name__))
         self.args, self.kwargs = args, kwargs
         self.stand_ins = StandIns(self.recorder.tensors, self.device)

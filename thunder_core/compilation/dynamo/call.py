@@ -22,7 +22,7 @@ FEWER = "call it with fewer kinds of inputs, raise max_programs, or use dynamic=
 CAPTURING = RLock()
 
 
-class Capture:
+class CaptureCallback:
     """The callback by which Dynamo captures a function that no graph takes, with settings that hide nothing.
 
     A function that is captured for more kinds of inputs than `max_programs`, and an error, would else lead to eager
@@ -54,7 +54,7 @@ class DynamoCall:
         self.subject = subject
         context: Any = torch._dynamo.optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)
         if callable(getattr(context, "callback", None)):  # unless TORCH_COMPILE_DISABLE=1 switches Dynamo off
-            context.callback = Capture(context.callback, log, backend.compiler.options.max_programs)
+            context.callback = CaptureCallback(context.callback, log, backend.compiler.options.max_programs)
         self._run = context(subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

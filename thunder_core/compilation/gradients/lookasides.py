@@ -27,7 +27,7 @@ from thunder_core.frontend.acquire.lookasides import lookaside
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.forward_mode import forward_sweep
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call
-from thunder_core.passes.autodiff.segment import Segment, aside
+from thunder_core.passes.autodiff.segment import RecordedSegment, aside
 
 Run = Callable[..., Any]
 
@@ -103,7 +103,7 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     leaves, structure = differentiable_leaves(primals, "jvp")
     directions = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
     starts = [ALIAS(leaf) for leaf in leaves]
-    segment = Segment(acquisition.recorder)
+    segment = RecordedSegment(acquisition.recorder)
     output = acquisition.machine.call(function, *tree_unflatten(starts, structure))
     segment.close()
     where = acquisition.place().source

@@ -16,7 +16,7 @@ from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_unwritten
 from thunder_core.passes.autodiff.reverse_mode import ReverseSweep
-from thunder_core.passes.autodiff.segment import Segment, aside
+from thunder_core.passes.autodiff.segment import RecordedSegment, aside
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -38,7 +38,7 @@ class Reverse:
     primals: tuple[Any, ...] = field(init=False)
     _starts: list[torch.Tensor] = field(init=False, repr=False)
     _structure: TreeSpec = field(init=False, repr=False)
-    _segment: Segment = field(init=False, repr=False)
+    _segment: RecordedSegment = field(init=False, repr=False)
     _results: tuple[TensorProxy, ...] = ()
     _sweep: ReverseSweep | None = None
     _read: set[str] = field(default_factory=set, repr=False)
@@ -53,7 +53,7 @@ class Reverse:
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function and record it; whether autograd is off outside does not concern it."""
         with torch.enable_grad():
-            self._segment = Segment(self.acquisition.recorder)
+            self._segment = RecordedSegment(self.acquisition.recorder)
             output = self.acquisition.machine.call(function, *args, **kwargs)
             self._segment.close()
         return output

@@ -17,7 +17,7 @@ from thunder_core.tracing.capture.transform_levels import Level, is_wrapped
 functorch: Any = torch._C._functorch
 
 
-class Batches:
+class BatchedTensors:
     """The levels of `vmap` that the program is in, the outermost first, and the tensors that they batch.
 
     `dimensions` is the number of batch dimensions of a physical tensor.

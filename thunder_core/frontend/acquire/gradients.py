@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
-from thunder_core.tracing.capture.gradients import Hooks, Outside
+from thunder_core.tracing.capture.gradients import Hooks, OutsideFacts
 from thunder_core.tracing.capture.torch_facts.autocast import AUTOCAST_DEVICES
 from thunder_core.tracing.capture.torch_facts.symbols import SET_GRAD, as_bound_symbol, symbol_of
 from thunder_core.tracing.ir.proxy import Proxy
@@ -28,7 +28,7 @@ REQUESTS = frozenset(
 )
 
 
-class OutsideGradients(Outside):
+class OutsideGradients(OutsideFacts):
     """Gradients and hooks of tensors from outside, which an acquisition guards as it reads them."""
 
     def __init__(self, acquisition: Recording) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from thunder_core.foundation.errors import OperationFailed
-from thunder_core.frontend.acquire.batches import Batches
+from thunder_core.frontend.acquire.batches import BatchedTensors
 from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_call
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
@@ -26,7 +26,7 @@ APART = "make it before the operator is called, or write the branch or loop in P
 
 
 @dataclass(frozen=True)
-class Recording:
+class SubtraceRecording:
     """The bound symbols that a function of the program recorded, and what it returned: tensors without data."""
 
     bound_symbols: tuple[BoundSymbol, ...]
@@ -43,7 +43,7 @@ class Subtraces:
         levels = self.recorder.levels.batches
         if levels is None:
             raise self.refuse("is traced inside a derivative of torch.func (grad, vjp, jvp)", OUTSIDE)
-        self.batches = Batches(acquisition, levels)
+        self.batches = BatchedTensors(acquisition, levels)
 
     def refuse(self, what: str, fix: str = APART) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace; it is kept, in case the program swallows it."""
@@ -67,7 +67,7 @@ class Subtraces:
 
     def record(
         self, function: Callable[..., Any], run: Callable[[], Sequence[Any]], given: Sequence[torch.Tensor]
-    ) -> Recording:
+    ) -> SubtraceRecording:
         """Run a function of the program, and take what it recorded out of the program's own bound symbols.
 
         `run` calls it, and `given` are the tensors that it is called with. Raises `OperationFailed` for one that asks
@@ -93,7 +93,7 @@ class Subtraces:
         if any(name not in made for bsym in bsyms for name in bsym.mutates):
             raise self.refuse("writes to a tensor from outside", "write to a copy: `x.clone().add_(1)`")
         self._require_own_memory(results, given, made)
-        return Recording(bsyms, results)
+        return SubtraceRecording(bsyms, results)
 
     def _require_own_memory(
         self, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor], made: set[str]
@@ -108,7 +108,7 @@ class Subtraces:
         if len(set(memories)) < len(memories) or not known.isdisjoint(memories):
             raise self.refuse("returns tensors that share memory", "return copies: `x.clone()`")
 
-    def inline(self, recordings: Iterable[Recording]) -> None:
+    def inline(self, recordings: Iterable[SubtraceRecording]) -> None:
         """Record the bound symbols of functions as the program's own."""
         for recording in recordings:
             self.recorder.replace_from(len(self.recorder.bound_symbols), recording.bound_symbols)
@@ -117,7 +117,9 @@ class Subtraces:
         """Return the logical tensors that the program sees of physical ones."""
         return tuple(self.batches.logical(self.recorder.tensors.to_real(tensor)) for tensor in physical)
 
-    def trace(self, recording: Recording, name: str, inputs: Sequence[Proxy], operands: Sequence[Proxy]) -> Trace:
+    def trace(
+        self, recording: SubtraceRecording, name: str, inputs: Sequence[Proxy], operands: Sequence[Proxy]
+    ) -> Trace:
         """Return the sub-trace of a recording: a function of the inputs and of what it reads besides."""
         output = tuple(self.recorder.proxy_of(tensor) for tensor in recording.results)
         return Trace(
@@ -127,7 +129,7 @@ class Subtraces:
             output=output,
         )
 
-    def operands(self, recordings: Iterable[Recording], given: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
+    def operands(self, recordings: Iterable[SubtraceRecording], given: Sequence[torch.Tensor]) -> tuple[Proxy, ...]:
         """Return what the functions read beyond the tensors that they are given, in the order of the first reads."""
         operands: dict[str, Proxy] = {}
         for recording in recordings:

@@ -6,10 +6,10 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter.native import UNBOUND
-from thunder_core.frontend.interpreter.program import Program
+from thunder_core.frontend.interpreter.program import DecodedCode
 
 
-def bind(function: FunctionType, program: Program, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
+def bind(function: FunctionType, program: DecodedCode, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
     """The local slots of a call of `function`, parameters filled in; CPython's own TypeError where they do not fit."""
     code = function.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount

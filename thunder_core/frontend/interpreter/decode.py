@@ -9,7 +9,14 @@ from types import CodeType
 from typing import Any
 
 from thunder_core.frontend.interpreter.native import UNBOUND
-from thunder_core.frontend.interpreter.program import Catch, Context, Instruction, Program, Step, local_names
+from thunder_core.frontend.interpreter.program import (
+    Catch,
+    DecodedCode,
+    DecodingContext,
+    Instruction,
+    Step,
+    local_names,
+)
 from thunder_core.frontend.interpreter.table import Row, handlers
 
 # Instructions that the making of a frame has done, or that do nothing.
@@ -37,14 +44,14 @@ def instructions(code: CodeType) -> Iterator[Instruction]:
         offset = end
 
 
-def decode(code: CodeType, table: dict[str, Row]) -> Program:
+def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
     """Decode one code object with the handlers of one table."""
     found = list(instructions(code))
     cells = _leading_cells(found)
     kept = [one for one in found if one.name not in _SETUP and one.name != "KW_NAMES"][len(cells) :]
     index = _index(found, kept)
     steps: list[Step] = []
-    context = Context(code, index, found[0])
+    context = DecodingContext(code, index, found[0])
     for one in found:
         if one.name == "KW_NAMES":
             context.keyword_names = code.co_consts[one.argument]
@@ -56,7 +63,7 @@ def decode(code: CodeType, table: dict[str, Row]) -> Program:
     names = local_names(code)
     count = code.co_argcount + code.co_kwonlyargcount
     variadic = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    return Program(
+    return DecodedCode(
         steps=steps,
         offsets=[one.offset for one in kept],
         lines=_lines(code, kept),
@@ -100,7 +107,7 @@ def _index(found: list[Instruction], kept: list[Instruction]) -> dict[int, int]:
     return index
 
 
-def _step(context: Context, table: dict[str, Row]) -> Step:
+def _step(context: DecodingContext, table: dict[str, Row]) -> Step:
     """The handler of one instruction and its prepared argument."""
     one = context.instruction
     row = table.get(one.name)
@@ -162,11 +169,11 @@ class ProgramCache:
 
     def __init__(self, observed: bool) -> None:
         self.observed = observed
-        self.programs: dict[int, Program] = {}
+        self.programs: dict[int, DecodedCode] = {}
         self._watched: dict[int, weakref.ref[CodeType]] = {}
         self._table: dict[str, Row] | None = None
 
-    def __call__(self, code: CodeType) -> Program:
+    def __call__(self, code: CodeType) -> DecodedCode:
         """The program of a code object, decoded now if it has not been yet."""
         key = id(code)
         program = self.programs.get(key)

@@ -12,7 +12,7 @@ from types import CellType, CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, Protocol
 
 from thunder_core.frontend.interpreter.native import UNBOUND, new_frame, set_back, set_instruction, set_locals
-from thunder_core.frontend.interpreter.program import Program
+from thunder_core.frontend.interpreter.program import DecodedCode
 
 Arguments = Sequence[Any]
 Keywords = dict[str, Any]
@@ -42,7 +42,7 @@ class Frame:
     def __init__(
         self,
         machine: "Machine",
-        program: Program,
+        program: DecodedCode,
         code: CodeType,
         function: FunctionType | None,
         global_names: dict[str, Any],

@@ -11,7 +11,7 @@ from types import ModuleType
 BUILTINS = dict(vars(builtins))
 
 
-class Finder:
+class BuiltinsFinder:
     """Finds the modules of a package, which then run with the builtins of this moment."""
 
     def __init__(self, package: str) -> None:
@@ -37,7 +37,7 @@ def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
 @contextmanager
 def own_builtins(package: str) -> Iterator[None]:
     """A context in which modules of a package that are imported keep the builtins of this moment for good."""
-    finder = Finder(package)
+    finder = BuiltinsFinder(package)
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -30,7 +30,7 @@ class Instruction:
 
 
 @dataclass
-class Context:
+class DecodingContext:
     """The state of decoding a code object that a preparation may look at."""
 
     code: CodeType
@@ -50,7 +50,7 @@ class Context:
 
 
 @dataclass
-class Program:
+class DecodedCode:
     """A decoded code object, with what the making of its frames needs."""
 
     steps: list[Step]

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.versions import HERE, Version, require_supported
 
 # A handler changes the frame and returns None, or the index of the next instruction, or LEAVE.
 Handler = Callable[[Frame, Any], int | None]
 # A preparation turns the raw argument of an instruction into what its handler wants, once a code object.
-Preparation = Callable[[Context, int], Any]
+Preparation = Callable[[DecodingContext, int], Any]
 
 # What a handler returns when the frame is to be left: its result is on top of the stack.
 LEAVE = -1

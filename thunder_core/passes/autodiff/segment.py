@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 @dataclass
-class Segment:
+class RecordedSegment:
     """The bound symbols that are recorded from when the segment is made until it is closed."""
 
     recorder: Recorder

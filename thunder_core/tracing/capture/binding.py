@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.tracing.analysis.data_errors import is_check
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
-from thunder_core.tracing.capture.call import Call, named_before
+from thunder_core.tracing.capture.call import RecordedCall, named_before
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.place import Place
 from thunder_core.tracing.capture.symbolic.sizes import without_sizes
@@ -35,7 +35,7 @@ class Binding:
         """Take note of a bound symbol that is recorded: what it gives is new no more."""
         self._defined.update(proxy.name for proxy in bsym.outputs)
 
-    def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
+    def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: RecordedCall) -> BoundSymbol | None:
         """The bound symbol for a call; None for one that made nothing, changed nothing and checks no values."""
         symbol = symbol_of(function)
         output_proxies = self._proxies_of(output, call)
@@ -64,7 +64,7 @@ class Binding:
             fresh=opaque and has_own_memory(tensors_in(output), [tensor for tensor, _ in inputs]),
         )
 
-    def _proxies_of(self, output: Any, call: Call) -> Any:
+    def _proxies_of(self, output: Any, call: RecordedCall) -> Any:
         """A result with proxies for tensors, and for numbers where they depend on the values of tensors."""
         proxies = self._tensors.to_proxies(without_sizes(output) if self._symbolic_sizes else output)
         return replace_leaves(proxies, self._named_number) if call.valued else proxies

@@ -12,7 +12,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """One torch function while it runs: the aten operations seen so far and what they do.
 
     `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: its aten operations do not

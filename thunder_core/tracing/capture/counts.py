@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import apart
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.indexing import MASKS
-from thunder_core.tracing.capture.values import Evaluation, Unknowable
+from thunder_core.tracing.capture.values import TracedValues, Unknowable
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import comparison_keys
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -62,14 +62,14 @@ class Counts:
 
     sizes: SymbolicSizes | None
     tensors: Tensors
-    evaluation: Evaluation
+    evaluation: TracedValues
     allowed: bool
     source_of: SourceOf = lambda quantity, bsyms, proxy, value: None
     symbols: dict[tuple[str, int], torch.SymInt] = field(default_factory=dict)
 
     @contextmanager
     def around(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Call
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
         """While this lasts, a result with as many elements as are not zero has a symbol for their count, if it can."""
         counted = counted_tensor(function, args, kwargs) if self.allowed else None

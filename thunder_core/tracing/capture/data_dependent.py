@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.capture.values import Evaluation, Unknowable
+from thunder_core.tracing.capture.values import TracedValues, Unknowable
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
@@ -25,7 +25,7 @@ class DataDependentValues:
     the error for an operation whose value cannot be computed while tracing.
     """
 
-    evaluation: Evaluation
+    evaluation: TracedValues
     bsyms: Sequence[BoundSymbol]
     emit: Callable[[BoundSymbol], None]
     fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
@@ -41,7 +41,7 @@ class DataDependentValues:
         self.emit(foreseen(bsym, proxy, value))
         return value
 
-    def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+    def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
         """Return the result of a function on the values that its arguments have in this call."""
         self._require_repeatable(function)
         call.valued = True

@@ -39,7 +39,7 @@ class Hooks:
     after: Sequence[Callable[[torch.Tensor], Any]] = ()
 
 
-class Outside:
+class OutsideFacts:
     """Facts about tensors from outside when the program begins; an acquisition knows more."""
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -63,7 +63,7 @@ class Gradients:
     """
 
     def __init__(self, tensors: Tensors, switch: Callable[[bool], None], begin: Callable[[], None]) -> None:
-        self.outside = Outside()
+        self.outside = OutsideFacts()
         self.passes = 0
         self.is_running = False
         self._tensors = tensors

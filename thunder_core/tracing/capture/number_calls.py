@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.capture.binding import Binding
-from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.symbolic.expectations import foreseen
@@ -34,7 +34,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.neg)
 
 
-class Recording(Protocol):
+class NumberRecorder(Protocol):
     """The recorder, as far as calls that take numbers need it.
 
     `derivatives_in_progress` counts those that are being taken of what is recorded, and `backward_of` gives the
@@ -54,7 +54,7 @@ class Recording(Protocol):
     def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors."""
 
-    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
         """Run a function on fakes, noting what it does."""
 
     def append(self, bsym: BoundSymbol) -> None:
@@ -71,7 +71,7 @@ class NumberCalls:
     values stood in, in calls whose backward computes with them.
     """
 
-    def __init__(self, recording: Recording, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
+    def __init__(self, recording: NumberRecorder, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
         self._recording = recording
         self._tensors = tensors
         self._numbers = numbers
@@ -149,11 +149,11 @@ class NumberCalls:
             self._recording.emit(foreseen(maker, number, number_of(symbol)))
         return symbol
 
-    def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, Call]]:
+    def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:
         """A function that runs this one on positional and keyword arguments, and gives its result and what it did."""
 
-        def run(arguments: Any) -> tuple[Any, Call]:
-            call = Call()
+        def run(arguments: Any) -> tuple[Any, RecordedCall]:
+            call = RecordedCall()
             return self._recording.run(function, arguments[0], arguments[1], call), call
 
         return run

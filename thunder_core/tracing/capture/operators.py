@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
@@ -41,14 +41,14 @@ class AtenOperations:
         faked: Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]],
         record: Run,
     ) -> None:
-        self.call: Call | None = None
+        self.call: RecordedCall | None = None
         self._tensors = tensors
         self._faked = faked
         self._record = record
         self._without_device = False
         self._view: torch.Tensor | None = None
 
-    def begin(self, call: Call, *, without_device: bool) -> None:
+    def begin(self, call: RecordedCall, *, without_device: bool) -> None:
         """Note operations under a call from now on; `without_device` says that its tensors are on no device."""
         self.call = call
         self._without_device = without_device
@@ -103,7 +103,7 @@ class AtenOperations:
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)
 
-    def _run_and_note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+    def _run_and_note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         """Run an aten operation on fakes, and add it to the sub-symbols of a call."""
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         renames = (is_reshaping(operator) or has_out_argument(operator)) and not unknown
@@ -122,7 +122,7 @@ class AtenOperations:
         call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
         return output
 
-    def note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+    def note(self, call: RecordedCall, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         """Note what an operation did to memory, to random numbers and to the metadata of tensors.
 
         Tensors whose metadata has changed get a new name, since a name stands for one tensor with one metadata.
@@ -139,7 +139,7 @@ class AtenOperations:
             for tensor in filter(self._tensors.is_named, tensors_in([*written_values(operator, args, kwargs)])):
                 call.reshapes |= self.rename_if_changed(call, tensor)
 
-    def rename_if_changed(self, call: Call, tensor: torch.Tensor) -> bool:
+    def rename_if_changed(self, call: RecordedCall, tensor: torch.Tensor) -> bool:
         """Give a tensor a new name if a write or new data has changed its metadata; return whether that is so."""
         before = self._tensors.proxy(tensor)
         with torch._C.DisableTorchFunction():

@@ -13,7 +13,7 @@ from torch._ops import HigherOrderOperator
 from thunder_core.foundation.errors import OperationFailed, ThunderError
 from thunder_core.tracing.analysis.own_derivatives import has_own_derivative
 from thunder_core.tracing.capture.binding import Binding
-from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.call_cache import CallCache
 from thunder_core.tracing.capture.caught_errors import CaughtErrors
 from thunder_core.tracing.capture.constants import constants_for, forget_constants, has_symbolic_numbers
@@ -58,7 +58,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
 from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_in
-from thunder_core.tracing.capture.values import Evaluation
+from thunder_core.tracing.capture.values import TracedValues
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -101,7 +101,7 @@ class Recorder:
         self.derivatives_in_progress = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._append_here, self._measure)
         self.numbers.sizes = sizes
-        evaluation = Evaluation(self.tensors, bsyms, self.numbers.outside_values)
+        evaluation = TracedValues(self.tensors, bsyms, self.numbers.outside_values)
         self.data_dependent = DataDependentValues(evaluation, bsyms, self._append_here, self._fail, evaluates)
         self.caught_errors = CaughtErrors(
             self.tensors, self.data_dependent, lambda: self._place().source, self._append_here
@@ -279,7 +279,7 @@ class Recorder:
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
             raise located(refusal, self._place().source)
         self.caught_errors.raise_as_in_call(function, args, kwargs)
-        call = Call(idle=is_idle(function, args, kwargs))
+        call = RecordedCall(idle=is_idle(function, args, kwargs))
         output = self.run(function, args, kwargs, call)
         if self.levels.depth and wrapped_in(output):  # random numbers, other ones for each element
             return self.levels.run(function, args, kwargs)
@@ -304,7 +304,7 @@ class Recorder:
             self._append_call(bsym, output, call)
         return self.tensors.to_real(output)
 
-    def _append_call(self, bsym: BoundSymbol, output: Any, call: Call) -> None:
+    def _append_call(self, bsym: BoundSymbol, output: Any, call: RecordedCall) -> None:
         """Append the bound symbol of a call that was run, or the checks of its result if that depends on values."""
         if call.valued:
             self.data_dependent.asking.append(bsym)
@@ -353,7 +353,7 @@ class Recorder:
             self.failure = error
             raise
 
-    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
         """Run a function on fakes, noting what it does in the `call`; raises eager's exception, or our own."""
         self._operators.begin(call, without_device=needs_device_guard(function, args))
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.tracing.capture.call import Call
+from thunder_core.tracing.capture.call import RecordedCall
 from thunder_core.tracing.capture.constants import constants_set_aside, forget_constants
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicInteger, SymbolicNumber, to_proxies
 from thunder_core.tracing.capture.symbolic.probed_floats import Named
@@ -44,10 +44,10 @@ ProbeValues = dict[Any, SymbolicNumber]  # the symbolic numbers, by the values t
 
 def run_on_numbers(
     function: Callable[..., Any],
-    run: Callable[[Any], tuple[Any, Call]],
+    run: Callable[[Any], tuple[Any, RecordedCall]],
     arguments: Any,
     numbers: Sequence[SymbolicNumber],
-) -> tuple[Any, Call, ProbeValues]:
+) -> tuple[Any, RecordedCall, ProbeValues]:
     """Run a call of the function with values that stand in for its numbers; its aten operations get the numbers' names.
 
     It runs twice, with other values: what differs is a number, or hangs on one. Where a value became something else on
@@ -69,8 +69,11 @@ def run_on_numbers(
 
 
 def run_on_floats(
-    run: Callable[[Any], tuple[Any, Call]], arguments: Any, stand_ins: Mapping[int, tuple[float, float]], names: Pairs
-) -> tuple[Any, Call]:
+    run: Callable[[Any], tuple[Any, RecordedCall]],
+    arguments: Any,
+    stand_ins: Mapping[int, tuple[float, float]],
+    names: Pairs,
+) -> tuple[Any, RecordedCall]:
     """Run a call with values that stand in for floats, by their identities; its aten operations get the names of these.
 
     Where they cannot be told, the call is known at its own level only. Raises `ValueError` where the result looks
@@ -84,8 +87,8 @@ def run_on_floats(
 
 
 def run_twice(
-    run: Callable[[Any], tuple[Any, Call]], arguments: Any, one: Mapping[int, Any], other: Mapping[int, Any]
-) -> tuple[Any, Call, Call]:
+    run: Callable[[Any], tuple[Any, RecordedCall]], arguments: Any, one: Mapping[int, Any], other: Mapping[int, Any]
+) -> tuple[Any, RecordedCall, RecordedCall]:
     """Run a call with values that stand in for numbers, and with others; the first result, its call, and the other one.
 
     Raises `ValueError` where the results look different, or others might.

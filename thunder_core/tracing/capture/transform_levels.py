@@ -39,7 +39,7 @@ def is_indexing(function: Callable[..., Any], args: Sequence[Any]) -> bool:
     return function is custom_function_call and (args[0].__module__, args[0].__qualname__) == INDEXING
 
 
-class Context:
+class NativeContext:
     """A context manager that runs natively: `enter()` gives what `with` binds, and `leave()` ends it."""
 
     def __init__(self, enter: Callable[[], Any], leave: Callable[[], Any]) -> None:

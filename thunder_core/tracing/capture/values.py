@@ -36,7 +36,7 @@ class Unknowable(Exception):
     """Raised for a value that cannot be computed ahead of the call; the message is the reason."""
 
 
-class Evaluation:
+class TracedValues:
     """The values that bound symbols of a recording have in the call that is recorded.
 
     `bsyms` are those so far, and `numbers` the values of inputs that are numbers, by name. A bound symbol is run once,

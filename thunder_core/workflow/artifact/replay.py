@@ -12,7 +12,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import NoSuchTrace
 from thunder_core.passes.autodiff.autograd_node import with_layout
 from thunder_core.workflow.artifact.format.compatibility import require_compatible
-from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.manifest import EXAMPLE
 from thunder_core.workflow.artifact.format.object_paths import follow
 from thunder_core.workflow.artifact.format.read import open_artifact
@@ -75,4 +75,6 @@ def constant_of(folder: str | Path, program: int, trace: str, number: int, name:
     artifact = open_artifact(Path(folder))
     stages = artifact.manifest.programs[program].stages
     stage = next(stage for stage in stages if (stage.trace, stage.number) == (trace, number))
-    return Finder(None, stored_tensors(artifact), artifact.content, trust_in(None)).value(name, stage.constants[name])
+    return ConstantFinder(None, stored_tensors(artifact), artifact.content, trust_in(None)).value(
+        name, stage.constants[name]
+    )

@@ -17,7 +17,7 @@ import torch
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.workflow.artifact.format.code import fingerprint_of
-from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.manifest import WeightFacts, running
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.weights import weights_of
@@ -92,7 +92,7 @@ def are_tied_alike(artifact: Artifact, model: torch.nn.Module) -> bool:
 def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torch.nn.Module, shared: set[int]) -> bool:
     """Whether all that a program's prologue asks of the model is so, and is of objects that nobody else has."""
     stage = running(artifact.manifest.programs[number].stages)["prologue"]
-    finder = Finder(model, {}, artifact.content, trust_in(model))
+    finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
     mine = dict(weights_of(model))
     if any(isinstance(mine[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
         return False

@@ -23,7 +23,7 @@ from thunder_core.workflow.fault_localization.derivatives import (
     wrong_gradient,
 )
 from thunder_core.workflow.fault_localization.judgement import OUT_OF_TIME
-from thunder_core.workflow.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.workflow.fault_localization.recording import RecordedValues, record, recorded_in_double
 from thunder_core.workflow.fault_localization.rounding import Allowance
 from thunder_core.workflow.fault_localization.stages import Evaluated, first_difference
 from thunder_core.workflow.fault_localization.trace_examination import Examination, without_freed
@@ -129,13 +129,13 @@ def unlike_autograd(
 
 def evaluated(
     backward: Trace, values: BackwardInputs, states: RandomStates
-) -> tuple[Recording, Callable[[], Recording | None]]:
+) -> tuple[RecordedValues, Callable[[], RecordedValues | None]]:
     """The recording of a backward in its own dtypes, and the function that gives the one in float64."""
     taken = values.of(backward)
     assert taken is not None
 
     @cache
-    def exact() -> Recording | None:
+    def exact() -> RecordedValues | None:
         wide = values.of(backward, in_double=True)
         return None if wide is None else recorded_in_double(backward, wide, states)
 

@@ -18,7 +18,7 @@ from thunder_core.workflow.fault_localization.recording import inputs_by_name
 
 
 @dataclass(eq=False)
-class Capture:
+class CapturedInputs:
     """The first inputs that a program's computation was given, by name, and the random states at that call."""
 
     program: Program
@@ -34,9 +34,9 @@ class Capture:
 
 
 @contextmanager
-def captured_inputs(programs: Iterable[Program]) -> Iterator[list[Capture]]:
+def captured_inputs(programs: Iterable[Program]) -> Iterator[list[CapturedInputs]]:
     """While this lasts, the first call of each program has its computation's inputs captured."""
-    captures = {id(program.last("computation")): Capture(program) for program in programs}
+    captures = {id(program.last("computation")): CapturedInputs(program) for program in programs}
 
     def capturing(trace: Trace) -> Trace:
         capture = captures.get(id(trace))

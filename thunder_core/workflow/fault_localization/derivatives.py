@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
-from thunder_core.workflow.fault_localization.recording import Recording, settings_kept
+from thunder_core.workflow.fault_localization.recording import RecordedValues, settings_kept
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.fault_localization.stages import difference_in_double, is_equal, noise_in_double
 from thunder_core.workflow.validation.inside import Fault
@@ -109,8 +109,8 @@ def gradients_of(
 
 def wrong_gradient(
     backward: Trace,
-    recording: Recording,
-    exact: Callable[[], Recording | None],
+    recording: RecordedValues,
+    exact: Callable[[], RecordedValues | None],
     expected: AutogradGradients,
     allowance: Allowance = ROUNDING,
 ) -> tuple[str, Difference] | None:

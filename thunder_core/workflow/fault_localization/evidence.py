@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.backward import backward_inputs
 from thunder_core.workflow.fault_localization.examination import outcome_undone
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
 from thunder_core.workflow.fault_localization.stages import definitions, is_equal
 from thunder_core.workflow.fault_localization.trace_examination import unclaimed_of, without_freed
@@ -45,7 +45,7 @@ def evidence_of(
     """The evidence of a fault of a computation or a backward; None for a fault that stands at no operation."""
     if fault.trace not in ("computation", "backward") or fault.kind == "acquisition":
         return None
-    call = Call(subject, args, kwargs)
+    call = SubjectCall(subject, args, kwargs)
     with outcome_undone(call):
         prepared, _ = program.prepare(subject, *call.own_arguments())
         inputs = own_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))

@@ -12,12 +12,12 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.library.examination import examining
 from thunder_core.workflow.fault_localization.backward import examine_backward
-from thunder_core.workflow.fault_localization.captures import Capture
+from thunder_core.workflow.fault_localization.captures import CapturedInputs
 from thunder_core.workflow.fault_localization.guard_probes import wrong_guards
 from thunder_core.workflow.fault_localization.judgement import Deadline
 from thunder_core.workflow.fault_localization.outside import Preparation, wrong_outside
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
@@ -44,7 +44,7 @@ def examine(
     are replaced for it. The arguments and a module's buffers are left as they are, and so are the random numbers.
     Raises what the prologue raises for arguments that the program is not for.
     """
-    examination, call = Examination(program, Deadline(seconds), allowance), Call(subject, args, kwargs)
+    examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
     with examining(), outcome_undone(call):
         taken, own_kwargs = arguments = call.own_arguments()
         preparation = Preparation(arguments, *program.prepare(subject, taken, own_kwargs))
@@ -70,7 +70,9 @@ def examine(
     return examination.report()
 
 
-def examine_computation(capture: Capture, *, seconds: float = 0.0, allowance: Allowance = ROUNDING) -> InsideReport:
+def examine_computation(
+    capture: CapturedInputs, *, seconds: float = 0.0, allowance: Allowance = ROUNDING
+) -> InsideReport:
     """Examine the computation of a program on inputs that were captured, for at most so many seconds."""
     examination = Examination(capture.program, Deadline(seconds), allowance)
     if capture.inputs is not None:
@@ -84,7 +86,7 @@ def examine_computation(capture: Capture, *, seconds: float = 0.0, allowance: Al
 
 
 @contextmanager
-def outcome_undone(call: Call) -> Iterator[None]:
+def outcome_undone(call: SubjectCall) -> Iterator[None]:
     """Put the buffers and attributes of a module, and the random numbers, back behind the block."""
     tensors = {str(place): value for place, value in enumerate(call.kwargs.values()) if isinstance(value, torch.Tensor)}
     states = RandomStates.now(tensors)

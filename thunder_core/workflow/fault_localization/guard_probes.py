@@ -21,7 +21,7 @@ from thunder_core.workflow.fault_localization.judgement import Deadline
 from thunder_core.workflow.fault_localization.outside import eager_calls, room_for, unlike_path
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
-from thunder_core.workflow.fault_localization.probes.calls import Arguments, Call
+from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.probes.model_probes import model_probes, process_probes
 from thunder_core.workflow.fault_localization.probes.place_probes import place_probes
 from thunder_core.workflow.fault_localization.probes.probe import Probe
@@ -34,7 +34,7 @@ REFUSES = ("GuardFailed", "UnexpectedValue")  # raised by a program that is not 
 MESSAGE = 200  # characters of what a call raises
 
 
-def probes(program: Program, call: Call, *, thorough: bool) -> Iterator[Probe]:
+def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[Probe]:
     """The calls that are to be refused, or served as eager PyTorch does.
 
     Those that are `thorough` also change one of several tensors that have a size in common, and replace functions,
@@ -48,7 +48,7 @@ def probes(program: Program, call: Call, *, thorough: bool) -> Iterator[Probe]:
 
 
 def wrong_guards(
-    program: Program, call: Call, deadline: Deadline, seed: int = 0, *, thorough: bool = True
+    program: Program, call: SubjectCall, deadline: Deadline, seed: int = 0, *, thorough: bool = True
 ) -> Iterator[Fault]:
     """A fault for each probe that the prologue lets pass and the program serves otherwise than eager PyTorch.
 
@@ -72,7 +72,12 @@ def wrong_guards(
 
 
 def difference_of(
-    program: Program, call: Call, arguments: Callable[[], Arguments], seed: int, *, raising_is_right: bool = False
+    program: Program,
+    call: SubjectCall,
+    arguments: Callable[[], Arguments],
+    seed: int,
+    *,
+    raising_is_right: bool = False,
 ) -> str:
     """The difference of a call served by the program from eager PyTorch; empty where it is refused, or right.
 
@@ -124,7 +129,7 @@ def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
 
 
 def unlike_values(
-    program: Program, call: Call, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
+    program: Program, call: SubjectCall, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
 ) -> str:
     """The first tensor whose values are not eager PyTorch's; empty where all are.
 

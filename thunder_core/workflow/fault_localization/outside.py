@@ -32,7 +32,7 @@ from thunder_core.workflow.fault_localization.epilogue import (
 )
 from thunder_core.workflow.fault_localization.line_faults import return_fault
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
-from thunder_core.workflow.fault_localization.probes.calls import Arguments, Call
+from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.validation.inside import Fault
 from thunder_core.workflow.validation.leaves import Leaves
@@ -51,7 +51,7 @@ class Preparation:
 
 def wrong_outside(
     program: Program,
-    call: Call,
+    call: SubjectCall,
     preparation: Preparation,
     states: RandomStates,
     *,
@@ -80,7 +80,7 @@ def wrong_outside(
 
 
 @dataclass(frozen=True)
-class Run:
+class CallResult:
     """The results of a call and the state behind it, and the paths at which that is another than before.
 
     `replaced` are those at which there is another tensor, whatever its values.
@@ -91,7 +91,7 @@ class Run:
     replaced: list[str]
 
 
-def run_of(output: object, call: Call, arguments: Arguments, before: Leaves, values: Leaves) -> Run:
+def run_of(output: object, call: SubjectCall, arguments: Arguments, before: Leaves, values: Leaves) -> CallResult:
     """The run that has returned an output; `before` has the state of before the call, and `values` copies of it."""
     after = call.state(arguments)
     state = copied_leaves(after)
@@ -100,10 +100,10 @@ def run_of(output: object, call: Call, arguments: Arguments, before: Leaves, val
         for path, tensor in after.tensors.items()
         if path in before.tensors and tensor.data_ptr() != before.tensors[path].data_ptr()
     ]
-    return Run(Observed(copied_leaves(returned_leaves(output)), state), changed_paths(values, state), replaced)
+    return CallResult(Observed(copied_leaves(returned_leaves(output)), state), changed_paths(values, state), replaced)
 
 
-def run_program(program: Program, call: Call, preparation: Preparation) -> tuple[Run, HandedOut]:
+def run_program(program: Program, call: SubjectCall, preparation: Preparation) -> tuple[CallResult, HandedOut]:
     """The run of a program, and what its epilogue has handed out."""
     args, kwargs = preparation.arguments
     before = call.state(preparation.arguments)
@@ -117,7 +117,7 @@ def run_program(program: Program, call: Call, preparation: Preparation) -> tuple
     return run, HandedOut(output, call.subject, held, names, variables)
 
 
-def run_eager(call: Call, states: RandomStates) -> Run:
+def run_eager(call: SubjectCall, states: RandomStates) -> CallResult:
     """The run of eager PyTorch."""
     args, kwargs = arguments = call.own_arguments()
     before = call.state(arguments)
@@ -127,7 +127,7 @@ def run_eager(call: Call, states: RandomStates) -> Run:
 
 
 def eager_calls(
-    call: Call, own_arguments: Callable[[], Arguments], states: RandomStates, room: float
+    call: SubjectCall, own_arguments: Callable[[], Arguments], states: RandomStates, room: float
 ) -> list[EagerCall]:
     """The calls of PyTorch that the subject makes for arguments, which leave no trace behind.
 

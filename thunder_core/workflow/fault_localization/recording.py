@@ -24,7 +24,7 @@ AT_THE_END = " at the end"
 
 
 @dataclass
-class Recording:
+class RecordedValues:
     """The values of names when they are defined, of tensors behind each write: `x after 1 writes`, and of inputs when
     all is done: `x at the end`.
 
@@ -36,7 +36,7 @@ class Recording:
     outputs: tuple[Any, ...] = ()
 
 
-def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: bool = False) -> Recording:
+def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: bool = False) -> RecordedValues:
     """Evaluate a trace on copies of inputs, from these states of the random numbers, and record all values.
 
     `in_double` evaluates it in float64. Raises what the calls raise.
@@ -46,7 +46,7 @@ def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: boo
         values = converted_inputs(values, in_float64, trace)
     values |= {name: in_float64(value) if in_double else value for name, value in trace.constants.items()}
     call = call_in_double if in_double else call_target
-    recording, writes = Recording(), dict[str, int]()
+    recording, writes = RecordedValues(), dict[str, int]()
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
     with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
         states.restore()
@@ -86,7 +86,7 @@ def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
     return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}
 
 
-def recorded_in_double(trace: Trace, inputs: Values, states: RandomStates) -> Recording | None:
+def recorded_in_double(trace: Trace, inputs: Values, states: RandomStates) -> RecordedValues | None:
     """The recording of a trace in float64; None for one with an operation that takes no float64."""
     try:
         return record(trace, inputs, states, in_double=True)

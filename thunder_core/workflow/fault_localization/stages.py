@@ -34,7 +34,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.line_faults import of_result, return_fault, stage_line_fault
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
-from thunder_core.workflow.fault_localization.recording import AT_THE_END, Recording
+from thunder_core.workflow.fault_localization.recording import AT_THE_END, RecordedValues
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.validation.inside import Fault
 
@@ -54,12 +54,12 @@ class Evaluated:
     """
 
     trace: Trace
-    recording: Recording
-    exact: Callable[[], Recording | None] = lambda: None
-    perturbed: Callable[[], Recording | None] = lambda: None
+    recording: RecordedValues
+    exact: Callable[[], RecordedValues | None] = lambda: None
+    perturbed: Callable[[], RecordedValues | None] = lambda: None
 
 
-def changes_dtypes(before: Recording, after: Recording) -> bool:
+def changes_dtypes(before: RecordedValues, after: RecordedValues) -> bool:
     """Whether a transform has given values other dtypes, as autocast does: rounding then explains all differences."""
     shared = before.values.keys() & after.values.keys()
     return any(dtype_of(before.values[name]) != dtype_of(after.values[name]) for name in shared)
@@ -93,7 +93,7 @@ def first_difference(before: Evaluated, after: Evaluated, allowance: Allowance =
     return None
 
 
-def named_values(recording: Recording) -> dict[str, Any]:
+def named_values(recording: RecordedValues) -> dict[str, Any]:
     """The values of a recording by names, and those that are returned by their places."""
     returned = {RESULT.format(place): value for place, value in enumerate(recording.outputs)}
     return {**recording.values, **returned}
@@ -149,7 +149,7 @@ def noise_in_double(own: Any, exact: Any) -> float:
     return OF_OWN_ERROR * error if math.isfinite(error) else 0.0
 
 
-def noise_of_inputs(bsym: BoundSymbol | None, exact: Recording) -> float:
+def noise_of_inputs(bsym: BoundSymbol | None, exact: RecordedValues) -> float:
     """The error in float64 that values of the size of what a line reads make plausible."""
     values = () if bsym is None else (exact.final.get(proxy.name) for proxy in bsym.inputs)
     values = (value.source if isinstance(value, DeferredTensor) else value for value in values)
@@ -168,7 +168,7 @@ def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference |
     return different_at(new, old, largest) if largest > SAME_IN_DOUBLE * largest_value(old) + noise else None
 
 
-def reads_the_same(bsym: BoundSymbol, before: Recording, after: Recording) -> bool:
+def reads_the_same(bsym: BoundSymbol, before: RecordedValues, after: RecordedValues) -> bool:
     """Whether all that a line reads has the same bits as before, so that the line alone is to be compared."""
     names = [proxy.name for proxy in bsym.inputs]
     return all(name in before.final and is_equal(before.final[name], after.final[name]) for name in names)

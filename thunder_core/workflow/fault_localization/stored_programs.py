@@ -18,8 +18,8 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.epilogue import DIFFERENT, OTHER_VALUES, described, is_close
-from thunder_core.workflow.fault_localization.outside import Preparation, Run, run_program
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.outside import CallResult, Preparation, run_program
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
@@ -33,7 +33,7 @@ MORE_RESULTS = "returns {} tensors, but {} when it is compiled now"
 
 
 @dataclass(frozen=True)
-class Binding:
+class NamedTensor:
     """A tensor to which a line of a function gives a name: the line's number, and a copy of the value."""
 
     line: int
@@ -41,12 +41,12 @@ class Binding:
     value: torch.Tensor
 
 
-def bindings_of(run: Callable[[], object], function: str) -> list[Binding]:
+def bindings_of(run: Callable[[], object], function: str) -> list[NamedTensor]:
     """The tensors to which a function of this name gives names in a run, at its first call, in order.
 
     What the function returns is bound to the names `result 0`, `result 1` and so on.
     """
-    watch = Watch(function)
+    watch = LineWatch(function)
     before = sys.gettrace()
     sys.settrace(watch.at_call)
     try:
@@ -56,12 +56,12 @@ def bindings_of(run: Callable[[], object], function: str) -> list[Binding]:
     return watch.bindings
 
 
-class Watch:
+class LineWatch:
     """A trace function of Python that notes the tensors to which the lines of one function give names."""
 
     def __init__(self, function: str) -> None:
         self.function = function
-        self.bindings: list[Binding] = []
+        self.bindings: list[NamedTensor] = []
         self._frame: FrameType | None = None
         self._line = 0
         self._held: dict[str, Any] = {}
@@ -87,7 +87,7 @@ class Watch:
 
     def _note(self, name: str, value: torch.Tensor) -> None:
         if value.layout is torch.strided:
-            self.bindings.append(Binding(self._line, name, value.detach().clone()))
+            self.bindings.append(NamedTensor(self._line, name, value.detach().clone()))
 
     def _note_returned(self, returned: object) -> None:
         results = returned if isinstance(returned, tuple) else (returned,)
@@ -96,7 +96,7 @@ class Watch:
                 self._note(f"{RESULT}{place}", value)
 
 
-def wrong_stored(stored: Program, compiled: Program, call: Call) -> Iterator[Fault]:
+def wrong_stored(stored: Program, compiled: Program, call: SubjectCall) -> Iterator[Fault]:
     """The fault of a stored program that unpacks, computes or hands out something else than is compiled now.
 
     `call` is one that both are for.
@@ -124,7 +124,7 @@ def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[An
     named = inputs_by_name(compiled.last(COMPUTATION), inputs)
     states = RandomStates.now(named)
 
-    def run_of(program: Program) -> list[Binding]:
+    def run_of(program: Program) -> list[NamedTensor]:
         states.restore()
         return bindings_of(lambda: program.compute(tuple(copied(named).values())), COMPUTATION)
 
@@ -133,12 +133,12 @@ def first_wrong_stored_line(stored: Program, compiled: Program, inputs: tuple[An
 
 
 def wrong_stored_backward(
-    stored: Program, compiled: Program, call: Call, step: Callable[[Program], Callable[[], object]]
+    stored: Program, compiled: Program, call: SubjectCall, step: Callable[[Program], Callable[[], object]]
 ) -> Fault | None:
     """The first line of a stored backward whose result is another one; `step` makes a step of training by a program."""
     states = RandomStates.now(dict(call.kwargs))
 
-    def run_of(program: Program) -> list[Binding]:
+    def run_of(program: Program) -> list[NamedTensor]:
         states.restore()
         with call.undone():
             return bindings_of(step(program), BACKWARD)
@@ -149,7 +149,9 @@ def wrong_stored_backward(
     return first_wrong_binding(ours, theirs, str(text[-1].trace), compiled.stages_of(BACKWARD)[-1].trace)
 
 
-def first_wrong_binding(ours: Sequence[Binding], theirs: Sequence[Binding], text: str, compiled: Trace) -> Fault | None:
+def first_wrong_binding(
+    ours: Sequence[NamedTensor], theirs: Sequence[NamedTensor], text: str, compiled: Trace
+) -> Fault | None:
     """The fault of the first line of a text that binds another value to a name than what is compiled now.
 
     Names that only one of both has are passed over: what is computed from them has names, too, and results have places.
@@ -167,7 +169,7 @@ def first_wrong_binding(ours: Sequence[Binding], theirs: Sequence[Binding], text
     return None
 
 
-def numbered(bindings: Sequence[Binding]) -> Iterator[tuple[tuple[str, int], torch.Tensor]]:
+def numbered(bindings: Sequence[NamedTensor]) -> Iterator[tuple[tuple[str, int], torch.Tensor]]:
     """The values of bindings by their names, and how often each name was bound before."""
     counts = Counter[str]()
     for one in bindings:
@@ -175,7 +177,7 @@ def numbered(bindings: Sequence[Binding]) -> Iterator[tuple[tuple[str, int], tor
         counts[one.name] += 1
 
 
-def difference_of(binding: Binding, expected: torch.Tensor) -> tuple[str, float] | None:
+def difference_of(binding: NamedTensor, expected: torch.Tensor) -> tuple[str, float] | None:
     """The difference of two values in words, and by how much they differ; None where that is rounding.
 
     Values of one name that have other metadata are others: an earlier version of Thunder gave other names.
@@ -190,7 +192,7 @@ def difference_of(binding: Binding, expected: torch.Tensor) -> tuple[str, float]
     return told.what, told.largest
 
 
-def stored_fault(binding: Binding, told: str, largest: float, text: str, compiled: Trace) -> Fault:
+def stored_fault(binding: NamedTensor, told: str, largest: float, text: str, compiled: Trace) -> Fault:
     """The fault of a line of a stored text."""
     lines = text.splitlines()
     line = lines[binding.line - 1].partition("  #")[0].strip() if 0 < binding.line <= len(lines) else binding.name
@@ -213,7 +215,7 @@ def maker_of(name: str, trace: Trace) -> BoundSymbol | None:
     return next((one for one in trace.bound_symbols if any(proxy.name == name for proxy in one.defines)), None)
 
 
-def wrong_stored_epilogue(stored: Program, compiled: Program, call: Call) -> Fault | None:
+def wrong_stored_epilogue(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
     """The fault of a stored epilogue that returns, or leaves behind, something else than is compiled now."""
     states = RandomStates.now(dict(call.kwargs))
     theirs, ours = (outcome_of(program, call, states) for program in (compiled, stored))
@@ -226,7 +228,7 @@ def wrong_stored_epilogue(stored: Program, compiled: Program, call: Call) -> Fau
     return Fault(kind="stored", by="thunder", trace="epilogue", line=line, result=told[0], difference=told[1])
 
 
-def outcome_of(program: Program, call: Call, states: RandomStates) -> Run:
+def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> CallResult:
     """The run of a program on arguments of its own."""
     with call.undone():
         args, kwargs = arguments = call.own_arguments()

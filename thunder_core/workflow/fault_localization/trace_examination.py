@@ -22,7 +22,7 @@ from thunder_core.workflow.fault_localization.judgement import OUT_OF_TIME, Dead
 from thunder_core.workflow.fault_localization.lockstep import compute_the_same, has_large_values
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
-from thunder_core.workflow.fault_localization.recording import Recording, record, recorded_in_double
+from thunder_core.workflow.fault_localization.recording import RecordedValues, record, recorded_in_double
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.stages import Evaluated, changes_dtypes, first_difference
 from thunder_core.workflow.models.memory.free_memory import free_memory
@@ -183,7 +183,7 @@ class Examination:
             return evaluated
         outputs = record(tail, evaluated.recording.final, states).outputs
 
-        def exact() -> Recording | None:
+        def exact() -> RecordedValues | None:
             body = evaluated.exact()
             if body is None:
                 return None
@@ -196,11 +196,13 @@ class Examination:
         return fault.kind == "executor" and any(one.kind == "executor" for one in self.faults)
 
 
-def in_double(stage: Trace, inputs: Values, states: RandomStates, before: Evaluated) -> Callable[[], Recording | None]:
+def in_double(
+    stage: Trace, inputs: Values, states: RandomStates, before: Evaluated
+) -> Callable[[], RecordedValues | None]:
     """The function that evaluates a stage in float64, once, where the stage before it was."""
 
     @cache
-    def exact() -> Recording | None:
+    def exact() -> RecordedValues | None:
         return None if before.exact() is None else recorded_in_double(stage, inputs, states)
 
     return exact
@@ -213,11 +215,11 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
         return Evaluated(trace, plain)  # the random numbers of another dtype are others
 
     @cache
-    def perturbed() -> Recording | None:
+    def perturbed() -> RecordedValues | None:
         return recorded_in_double(trace, converted_inputs(inputs, perturb, trace), states)
 
     @cache
-    def exact() -> Recording | None:
+    def exact() -> RecordedValues | None:
         return recorded_in_double(trace, inputs, states)
 
     return Evaluated(trace, plain, exact, perturbed)

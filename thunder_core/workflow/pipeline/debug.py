@@ -23,7 +23,7 @@ from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.fault_localization.evidence import evidence_of
 from thunder_core.workflow.fault_localization.examination import examine, outcome_undone
 from thunder_core.workflow.fault_localization.non_finite import non_finite_lines
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.reproduction import write_reproduction
 from thunder_core.workflow.fault_localization.stored_programs import wrong_stored, wrong_stored_backward
@@ -200,7 +200,7 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
 
 def stored_faults(stored: Program, program: Program, session: Session, inputs: Inputs) -> Iterator[Fault]:
     """The first line of a stored program that is not what the same program is when it is compiled anew."""
-    call = Call(session.model, (), dict(inputs))
+    call = SubjectCall(session.model, (), dict(inputs))
     with outcome_undone(call):
         faults = list(wrong_stored(stored, program, call))
         if not faults and session.purpose.train:
@@ -241,7 +241,7 @@ def with_details(
 
 def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:
     """The lines that first make NaN or infinities, in eager PyTorch and in what runs."""
-    call = Call(model, (), dict(inputs))
+    call = SubjectCall(model, (), dict(inputs))
     with outcome_undone(call):
         prepared, _ = program.prepare(model, *call.own_arguments())
         values = copied(inputs_by_name(program.last("computation"), prepared))

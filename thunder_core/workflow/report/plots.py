@@ -48,7 +48,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Segment:
+class BarSegment:
     """A part of a bar that is divided."""
 
     label: str
@@ -64,7 +64,7 @@ class Shares:
 
     title: str
     height: float
-    rows: tuple[tuple[str, float, tuple[Segment, ...]], ...]
+    rows: tuple[tuple[str, float, tuple[BarSegment, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -212,12 +212,12 @@ def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
     return Shares("Operations by executor", len(rows) * 58 + 4, tuple(drawn))
 
 
-def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[Segment, ...]:
+def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[BarSegment, ...]:
     total = sum(value for _, value, _ in parts) or 1.0
     edges = [0.0, *accumulate(value / total * WIDTH for _, value, _ in parts)]
     placed = zip(parts, pairwise(edges), strict=True)
     return tuple(
-        Segment(label, text, min(number, COLOURS - 1), round(begin, 2), round(end - begin, 2))
+        BarSegment(label, text, min(number, COLOURS - 1), round(begin, 2), round(end - begin, 2))
         for number, ((label, _, text), (begin, end)) in enumerate(placed)
         if end > begin
     )

@@ -24,7 +24,7 @@ from thunder_core.workflow.validation.degenerate_outputs import (
     require_conclusive,
 )
 from thunder_core.workflow.validation.distance import measure_distance
-from thunder_core.workflow.validation.draws import Draws, random_state, same_state
+from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
 from thunder_core.workflow.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
@@ -190,9 +190,9 @@ class _Run:
 
     def noting(
         self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _unchanged
-    ) -> tuple[Observed, Draws]:
+    ) -> tuple[Observed, DrawnValues]:
         """The observed function, which also notes the random numbers that it draws."""
-        draws = Draws(self.devices)
+        draws = DrawnValues(self.devices)
         with draws.note():
             return self(function, model, convert), draws
 

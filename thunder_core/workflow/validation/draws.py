@@ -22,7 +22,7 @@ def same_state(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bo
 
 
 @dataclass
-class Draws:
+class DrawnValues:
     """The draws of the operations that changed the state of a generator, in their order."""
 
     devices: Sequence[torch.device]
@@ -32,7 +32,7 @@ class Draws:
         """A mode that notes what is drawn beneath it."""
         return _Noting(self)
 
-    def agree_with(self, other: Draws) -> bool:
+    def agree_with(self, other: DrawnValues) -> bool:
         """Whether the same operations drew the same numbers, to the precision of the narrower dtype.
 
         The numbers that a seed stands for may depend on the dtype that they are drawn in.
@@ -41,7 +41,7 @@ class Draws:
 
 
 class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: DrawnValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.draws = draws
 

@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import NotComparable
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.models.inputs.input_tensors import converted
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
-from thunder_core.workflow.validation.draws import Draws
+from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.state import Observed
 from thunder_core.workflow.validation.wide_weights import (
@@ -155,7 +155,9 @@ class Reference:
         copied = _copied(start, {id(parameter): converted for parameter, converted in weights})
         return copied if self._dtype is None else in_precision(copied, self._dtype, self._before)
 
-    def observed(self, run: Callable[..., tuple[Observed, Draws]], start: torch.nn.Module, wanted: Draws) -> Observed:
+    def observed(
+        self, run: Callable[..., tuple[Observed, DrawnValues]], start: torch.nn.Module, wanted: DrawnValues
+    ) -> Observed:
         """The result of `run(function, model, convert)` for a fresh copy of `start`, which has the model's weights.
 
         Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.

@@ -17,7 +17,7 @@ MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
-class Reads(Protocol):
+class GuardedReads(Protocol):
     """The guarding of reads (`acquire.outside.Outside`): roots of paths, what was read, and what was not there."""
 
     def root(self, step: str, key: str, value: Any) -> Path:
@@ -30,7 +30,7 @@ class Reads(Protocol):
         """Guard that the namespace at the path has no such name."""
 
 
-def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
+def locate(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
     """The path to an attribute of what `path` leads to; None where nothing more has to be guarded.
 
     That is so for what interpreted code computed (its own reads are known), for the metadata of tensors (guarded as
@@ -76,7 +76,7 @@ def is_held(function: Any, module: types.ModuleType) -> bool:
     return not is_torchs and vars(module).get(getattr(function, "__name__", "")) is function
 
 
-def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
+def _of_type(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
     """The path to an attribute of a class: its own or a base's, else its metaclass's."""
     owner = path.value
     base = _base_with(owner, name)
@@ -89,7 +89,7 @@ def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     return None
 
 
-def _read_entry(outside: Reads, kind: type, base: type, name: str) -> None:
+def _read_entry(outside: GuardedReads, kind: type, base: type, name: str) -> None:
     """Guard what a class holds under a name as its base has it, and that no class before the base has the name."""
     for hiding in mro_of(kind)[: mro_of(kind).index(base)]:
         hidden = outside.root("class", hiding.__name__, hiding)
@@ -110,7 +110,7 @@ def is_interpreted(unbound: Any) -> bool:
     return isinstance(getattr(type(unbound), "__get__", None), types.FunctionType)
 
 
-def _of_module(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
+def _of_module(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
     """The path to what a module gives; its `__getattr__` is interpreted, and may give a new object each time."""
     fallback = vars(path.value).get("__getattr__")
     if type(fallback) is not types.FunctionType or is_constant(value) or getattr(path.value, name) is value:
@@ -137,7 +137,7 @@ def runs_python(function: Any) -> bool:
     return isinstance(function, types.FunctionType) or python_method(type(function), "__call__") is not None
 
 
-def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
+def _of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
     kind = type(path.value)
     for base in mro_of(kind):
         if name not in dict_of(base):
@@ -167,7 +167,7 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     return None
 
 
-def _absent_everywhere(outside: Reads, path: Path, name: str) -> None:
+def _absent_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
     """Guard that neither an instance nor its classes have an attribute, so that `__getattr__` answers."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict):
@@ -177,7 +177,7 @@ def _absent_everywhere(outside: Reads, path: Path, name: str) -> None:
             outside.absent(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 
-def _unshadowed(outside: Reads, path: Path, name: str, unbound: Any) -> None:
+def _unshadowed(outside: GuardedReads, path: Path, name: str, unbound: Any) -> None:
     """Guard that the instance gets no attribute of that name, which would win over the class's."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):

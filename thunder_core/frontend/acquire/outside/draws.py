@@ -15,7 +15,7 @@ import torch
 from thunder_core.frontend.acquire.outside.drawing import Draw, Kept
 from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction, outermost_drawing
 from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
-from thunder_core.frontend.acquire.outside.native_kinds import Answer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -224,7 +224,7 @@ class ProgramDraws:
             return path
         if is_of(type(value), ARRAYS[0]) and not value.dtype.hasobject:
             return Kept(value.copy())
-        if is_of(type(value), ARRAYS[1]) or answer_of(type(value)) is Answer.STATE:
+        if is_of(type(value), ARRAYS[1]) or answer_of(type(value)) is NativeAnswer.STATE:
             return Kept(value)
         raise NotReplayedError
 

@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 
-class Reads(enum.Enum):
+class NativeReason(enum.Enum):
     """The reason why a function of C does the same at a later call, or what is done because it may not."""
 
     ARGUMENTS = "it reads only its arguments"
@@ -29,7 +29,7 @@ class Reads(enum.Enum):
     UNKNOWN = "what it reads is not known: it belongs to another package, a sharp edge, which is reported"
 
 
-def _row(answer: Reads, module: str, names: str) -> dict[tuple[str, str], Reads]:
+def _row(answer: NativeReason, module: str, names: str) -> dict[tuple[str, str], NativeReason]:
     return {(module, name): answer for name in names.split()}
 
 
@@ -39,88 +39,118 @@ PURE_MODULES = """_ast _bisect _blake2 _bz2 _codecs _codecs_cn _codecs_hk _codec
     _statistics _string _struct _symtable _tokenize _typing _weakref _zoneinfo _zstd array audioop binascii builtins
     cmath decimal errno io itertools marshal math pyexpat unicodedata zlib"""
 # The answer for the functions of a module that are not named below.
-OF_MODULE: dict[str, Reads] = {
-    **dict.fromkeys(("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), Reads.WORLD),
-    **dict.fromkeys(("termios", "syslog", "readline", "_curses", "_curses_panel", "ossaudiodev", "nis"), Reads.WORLD),
-    **dict.fromkeys(("pwd", "grp", "spwd", "_dbm", "_gdbm", "_posixshmem", "_multiprocessing"), Reads.WORLD),
-    **dict.fromkeys(("_signal", "_sqlite3", "_ctypes", "_ctypes_test", "_tracemalloc", "atexit"), Reads.WORLD),
-    **dict.fromkeys(("_locale", "_ssl", "_crypt", "_interpreters", "_interpchannels", "_interpqueues"), Reads.WORLD),
-    **dict.fromkeys(("faulthandler", "_imp", "_warnings", "_abc", "_asyncio", "_tkinter"), Reads.TRACING),
-    **dict.fromkeys(("sys", "gc", "_thread", "_sysconfig", "_suggestions", "_opcode"), Reads.TRACING),
-    **dict.fromkeys(PURE_MODULES.split(), Reads.ARGUMENTS),
-    "_uuid": Reads.FRESH,
-    "time": Reads.FRESH,
+OF_MODULE: dict[str, NativeReason] = {
+    **dict.fromkeys(
+        ("posix", "nt", "_socket", "_posixsubprocess", "select", "fcntl", "mmap", "resource"), NativeReason.WORLD
+    ),
+    **dict.fromkeys(
+        ("termios", "syslog", "readline", "_curses", "_curses_panel", "ossaudiodev", "nis"), NativeReason.WORLD
+    ),
+    **dict.fromkeys(("pwd", "grp", "spwd", "_dbm", "_gdbm", "_posixshmem", "_multiprocessing"), NativeReason.WORLD),
+    **dict.fromkeys(("_signal", "_sqlite3", "_ctypes", "_ctypes_test", "_tracemalloc", "atexit"), NativeReason.WORLD),
+    **dict.fromkeys(
+        ("_locale", "_ssl", "_crypt", "_interpreters", "_interpchannels", "_interpqueues"), NativeReason.WORLD
+    ),
+    **dict.fromkeys(("faulthandler", "_imp", "_warnings", "_abc", "_asyncio", "_tkinter"), NativeReason.TRACING),
+    **dict.fromkeys(("sys", "gc", "_thread", "_sysconfig", "_suggestions", "_opcode"), NativeReason.TRACING),
+    **dict.fromkeys(PURE_MODULES.split(), NativeReason.ARGUMENTS),
+    "_uuid": NativeReason.FRESH,
+    "time": NativeReason.FRESH,
 }
-NAMED: dict[tuple[str, str], Reads] = {
-    **_row(Reads.WORLD, "time", "clock_settime clock_settime_ns tzset"),
-    **_row(Reads.OTHERWISE, "time", "sleep"),
-    **_row(Reads.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
-    **_row(Reads.ASKED, "posix", "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp"),
+NAMED: dict[tuple[str, str], NativeReason] = {
+    **_row(NativeReason.WORLD, "time", "clock_settime clock_settime_ns tzset"),
+    **_row(NativeReason.OTHERWISE, "time", "sleep"),
+    **_row(NativeReason.ARGUMENTS, "time", "mktime strptime get_clock_info clock_getres pthread_getcpuclockid"),
     **_row(
-        Reads.ASKED, "posix", "getpid getppid getuid get_terminal_size isatty listdir listxattr lstat readlink stat"
+        NativeReason.ASKED, "posix", "access cpu_count getcwd getcwdb getegid geteuid getgid getgroups getlogin getpgrp"
     ),
     **_row(
-        Reads.ASKED,
+        NativeReason.ASKED,
+        "posix",
+        "getpid getppid getuid get_terminal_size isatty listdir listxattr lstat readlink stat",
+    ),
+    **_row(
+        NativeReason.ASKED,
         "posix",
         "sched_getaffinity statvfs sysconf uname pathconf confstr fstat getloadavg device_encoding",
     ),
-    **_row(Reads.ARGUMENTS, "posix", "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG"),
-    **_row(Reads.ARGUMENTS, "posix", "WTERMSIG _path_normpath _path_splitroot fspath major makedev minor strerror"),
-    **_row(Reads.ARGUMENTS, "posix", "waitstatus_to_exitcode _inputhook _path_splitroot_ex"),
-    **_row(Reads.TRACING, "posix", "register_at_fork sched_yield"),
-    **_row(Reads.FRESH, "posix", "urandom getrandom"),
-    **_row(Reads.WORLD, "_thread", "start_new start_new_thread start_joinable_thread interrupt_main exit exit_thread"),
-    **_row(Reads.ASKED, "_thread", "get_ident get_native_id"),
-    **_row(Reads.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"),
-    **_row(Reads.WORLD, "gc", "get_count get_stats"),
-    **_row(Reads.ASKED, "gc", "get_threshold get_debug get_freeze_count"),
-    **_row(Reads.OTHERWISE, "gc", "isenabled"),
-    **_row(Reads.OTHERWISE, "sys", "getrecursionlimit setrecursionlimit"),
-    **_row(Reads.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"),
-    **_row(Reads.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
-    **_row(Reads.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
-    **_row(Reads.ASKED, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
-    **_row(Reads.ASKED, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
-    **_row(Reads.WORLD, "_thread", "stack_size"),
-    **_row(Reads.ASKED, "_thread", "_count"),
-    **_row(Reads.ASKED, "faulthandler", "is_enabled"),
-    **_row(Reads.ASKED, "_tracemalloc", "is_tracing get_traceback_limit"),
-    **_row(Reads.FRESH, "_tracemalloc", "get_traced_memory get_tracemalloc_memory"),
-    **_row(Reads.ASKED, "_csv", "list_dialects"),
-    **_row(Reads.ASKED_OR_SET, "_csv", "field_size_limit"),
-    **_row(Reads.WORLD, "_csv", "get_dialect"),
-    **_row(Reads.ASKED, "_codecs", "lookup_error"),
-    **_row(Reads.ASKED_OR_SET, "_locale", "setlocale"),
-    **_row(Reads.WORLD, "_weakref", "getweakrefcount getweakrefs"),
-    **_row(Reads.ASKED, "posix", "getpriority get_blocking get_inheritable getpgid getsid getresuid getresgid ctermid"),
-    **_row(Reads.ASKED, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
-    **_row(Reads.ASKED, "posix", "sched_get_priority_max sched_get_priority_min"),
-    **_row(Reads.FRESH, "posix", "times"),
-    **_row(Reads.ASKED, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
-    **_row(Reads.ARGUMENTS, "_locale", "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset"),
-    **_row(Reads.ASKED, "_signal", "getsignal getitimer"),
-    **_row(Reads.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
     **_row(
-        Reads.ARGUMENTS,
+        NativeReason.ARGUMENTS, "posix", "WCOREDUMP WEXITSTATUS WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WSTOPSIG"
+    ),
+    **_row(
+        NativeReason.ARGUMENTS, "posix", "WTERMSIG _path_normpath _path_splitroot fspath major makedev minor strerror"
+    ),
+    **_row(NativeReason.ARGUMENTS, "posix", "waitstatus_to_exitcode _inputhook _path_splitroot_ex"),
+    **_row(NativeReason.TRACING, "posix", "register_at_fork sched_yield"),
+    **_row(NativeReason.FRESH, "posix", "urandom getrandom"),
+    **_row(
+        NativeReason.WORLD,
+        "_thread",
+        "start_new start_new_thread start_joinable_thread interrupt_main exit exit_thread",
+    ),
+    **_row(NativeReason.ASKED, "_thread", "get_ident get_native_id"),
+    **_row(
+        NativeReason.WORLD, "gc", "get_objects get_referrers disable enable freeze unfreeze set_debug set_threshold"
+    ),
+    **_row(NativeReason.WORLD, "gc", "get_count get_stats"),
+    **_row(NativeReason.ASKED, "gc", "get_threshold get_debug get_freeze_count"),
+    **_row(NativeReason.OTHERWISE, "gc", "isenabled"),
+    **_row(NativeReason.OTHERWISE, "sys", "getrecursionlimit setrecursionlimit"),
+    **_row(NativeReason.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"),
+    **_row(NativeReason.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
+    **_row(NativeReason.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
+    **_row(NativeReason.ASKED, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
+    **_row(NativeReason.ASKED, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),
+    **_row(NativeReason.WORLD, "_thread", "stack_size"),
+    **_row(NativeReason.ASKED, "_thread", "_count"),
+    **_row(NativeReason.ASKED, "faulthandler", "is_enabled"),
+    **_row(NativeReason.ASKED, "_tracemalloc", "is_tracing get_traceback_limit"),
+    **_row(NativeReason.FRESH, "_tracemalloc", "get_traced_memory get_tracemalloc_memory"),
+    **_row(NativeReason.ASKED, "_csv", "list_dialects"),
+    **_row(NativeReason.ASKED_OR_SET, "_csv", "field_size_limit"),
+    **_row(NativeReason.WORLD, "_csv", "get_dialect"),
+    **_row(NativeReason.ASKED, "_codecs", "lookup_error"),
+    **_row(NativeReason.ASKED_OR_SET, "_locale", "setlocale"),
+    **_row(NativeReason.WORLD, "_weakref", "getweakrefcount getweakrefs"),
+    **_row(
+        NativeReason.ASKED,
+        "posix",
+        "getpriority get_blocking get_inheritable getpgid getsid getresuid getresgid ctermid",
+    ),
+    **_row(NativeReason.ASKED, "posix", "ttyname getgrouplist fpathconf getxattr sched_getscheduler"),
+    **_row(NativeReason.ASKED, "posix", "sched_get_priority_max sched_get_priority_min"),
+    **_row(NativeReason.FRESH, "posix", "times"),
+    **_row(NativeReason.ASKED, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
+    **_row(
+        NativeReason.ARGUMENTS,
+        "_locale",
+        "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset",
+    ),
+    **_row(NativeReason.ASKED, "_signal", "getsignal getitimer"),
+    **_row(NativeReason.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
+    **_row(
+        NativeReason.ARGUMENTS,
         "_socket",
         "htonl htons ntohl ntohs inet_aton inet_ntoa inet_ntop inet_pton CMSG_LEN CMSG_SPACE",
     ),
-    **_row(Reads.ASKED, "_socket", "gethostname getdefaulttimeout"),
+    **_row(NativeReason.ASKED, "_socket", "gethostname getdefaulttimeout"),
     **_row(
-        Reads.ARGUMENTS, "_ctypes", "POINTER pointer sizeof alignment addressof byref get_errno set_errno buffer_info"
+        NativeReason.ARGUMENTS,
+        "_ctypes",
+        "POINTER pointer sizeof alignment addressof byref get_errno set_errno buffer_info",
     ),
-    **_row(Reads.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
-    **_row(Reads.ASKED, "resource", "getrlimit getpagesize"),
-    **_row(Reads.ASKED, "pwd", "getpwall getpwnam getpwuid"),
-    **_row(Reads.ASKED, "grp", "getgrall getgrgid getgrnam"),
-    **_row(Reads.ARGUMENTS, "_ssl", "txt2obj nid2obj RAND_status"),
-    **_row(Reads.OTHERWISE, "builtins", "print"),
-    **_row(Reads.OTHERWISE, "_io", "open open_code"),
-    **_row(Reads.OTHERWISE, "io", "open open_code"),
-    **_row(Reads.WORLD, "decimal", "setcontext"),
-    **_row(Reads.WORLD, "_csv", "register_dialect unregister_dialect"),
-    **_row(Reads.WORLD, "_codecs", "register unregister register_error"),
-    **_row(Reads.WORLD, "builtins", "input breakpoint"),
+    **_row(NativeReason.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
+    **_row(NativeReason.ASKED, "resource", "getrlimit getpagesize"),
+    **_row(NativeReason.ASKED, "pwd", "getpwall getpwnam getpwuid"),
+    **_row(NativeReason.ASKED, "grp", "getgrall getgrgid getgrnam"),
+    **_row(NativeReason.ARGUMENTS, "_ssl", "txt2obj nid2obj RAND_status"),
+    **_row(NativeReason.OTHERWISE, "builtins", "print"),
+    **_row(NativeReason.OTHERWISE, "_io", "open open_code"),
+    **_row(NativeReason.OTHERWISE, "io", "open open_code"),
+    **_row(NativeReason.WORLD, "decimal", "setcontext"),
+    **_row(NativeReason.WORLD, "_csv", "register_dialect unregister_dialect"),
+    **_row(NativeReason.WORLD, "_codecs", "register unregister register_error"),
+    **_row(NativeReason.WORLD, "builtins", "input breakpoint"),
 }
 
 
@@ -153,7 +183,7 @@ DEEP_PACKAGES = frozenset(
 CAPSULE = type(dt.datetime_CAPI)
 
 
-def answer_of_function(function: Any) -> Reads:
+def answer_of_function(function: Any) -> NativeReason:
     """The answer for a function of a module in C; anything else looks at its arguments alone."""
     owner = getattr(function, "__self__", None)
     if type(owner) is types.ModuleType:
@@ -161,7 +191,7 @@ def answer_of_function(function: Any) -> Reads:
         answer = NAMED.get((module, function.__name__)) or OF_MODULE.get(module)
         return answer or _answer_of_package(module)
     is_function = owner is None or is_function_of_pybind11(function)
-    return _answer_of_package(str(function.__module__)) if is_function else Reads.ARGUMENTS
+    return _answer_of_package(str(function.__module__)) if is_function else NativeReason.ARGUMENTS
 
 
 def is_function_of_pybind11(function: Any) -> bool:
@@ -170,8 +200,8 @@ def is_function_of_pybind11(function: Any) -> bool:
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
 
 
-def _answer_of_package(module: str) -> Reads:
+def _answer_of_package(module: str) -> NativeReason:
     package = module.partition(".")[0]
     if package in ANSWERED_PACKAGES:
-        return Reads.ARGUMENTS
-    return Reads.DEEP if package in DEEP_PACKAGES else Reads.UNKNOWN
+        return NativeReason.ARGUMENTS
+    return NativeReason.DEEP if package in DEEP_PACKAGES else NativeReason.UNKNOWN

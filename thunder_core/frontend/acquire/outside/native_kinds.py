@@ -22,7 +22,7 @@ from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import STATES
 
 
-class Answer(enum.Enum):
+class NativeAnswer(enum.Enum):
     """The reason why C code finds the same in an object of a class at a later call."""
 
     FIXED = "it never changes; a guard checks its value, its identity or its class"
@@ -41,7 +41,7 @@ class Answer(enum.Enum):
 DISTRIBUTED = "torch.distributed.distributed_c10d"
 
 
-def _answers(answer: Answer, module: str, *names: str) -> dict[type | str, Answer]:
+def _answers(answer: NativeAnswer, module: str, *names: str) -> dict[type | str, NativeAnswer]:
     """The answer of classes of one module by their names, since the module need not be there."""
     return dict.fromkeys((f"{module}.{name}" for name in names), answer)
 
@@ -55,80 +55,102 @@ _CONTAINERS = (dict, list, tuple, set, frozenset, deque, OrderedDict, defaultdic
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType)
 
 # By class, or by the module and the name of one. A class that is not here has the answer of its first base that is.
-ANSWERS: dict[type | str, Answer] = {
-    **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), Answer.FIXED),
-    **dict.fromkeys((*_CODE, *_WRAPPING), Answer.CODE),
-    **dict.fromkeys((*_CONTAINERS, *_VIEWS), Answer.ITEMS),
-    **dict.fromkeys((types.SimpleNamespace, BaseException), Answer.ATTRIBUTES),
-    **dict.fromkeys(ITERATORS, Answer.STEPS),
-    **dict.fromkeys(STATES, Answer.STATE),
-    **dict.fromkeys((*_DESCRIPTORS, types.CodeType), Answer.SAME),
-    torch.Generator: Answer.TENSOR,
+ANSWERS: dict[type | str, NativeAnswer] = {
+    **dict.fromkeys((*_PLAIN, *CONSTANT_TYPES, *BY_IDENTITY, weakref.ref, *weakref.ProxyTypes), NativeAnswer.FIXED),
+    **dict.fromkeys((*_CODE, *_WRAPPING), NativeAnswer.CODE),
+    **dict.fromkeys((*_CONTAINERS, *_VIEWS), NativeAnswer.ITEMS),
+    **dict.fromkeys((types.SimpleNamespace, BaseException), NativeAnswer.ATTRIBUTES),
+    **dict.fromkeys(ITERATORS, NativeAnswer.STEPS),
+    **dict.fromkeys(STATES, NativeAnswer.STATE),
+    **dict.fromkeys((*_DESCRIPTORS, types.CodeType), NativeAnswer.SAME),
+    torch.Generator: NativeAnswer.TENSOR,
     # What the interpreter makes for itself, or C code for a moment.
-    **_answers(Answer.FIXED, "builtins", "PyCapsule", "moduledef", "symtable entry", "stderrprinter", "managedbuffer"),
-    **_answers(Answer.FIXED, "builtins", "InterpreterID", "hamt", "hamt_array_node", "hamt_bitmap_node"),
-    **_answers(Answer.FIXED, "builtins", "hamt_collision_node", "EncodingMap", "StgDict", "CArgObject"),
-    **_answers(Answer.FIXED, "builtins", "instancemethod", "builtin_method", "_RunningLoopHolder", "NoDefaultType"),
-    **_answers(Answer.FIXED, "builtins", "PyContextVar", "Py_tracing_event", "_buffer_wrapper"),
-    **_answers(Answer.FIXED, "_collections", "_tuplegetter"),
-    **_answers(Answer.FIXED, "Token", "MISSING"),
-    **_answers(Answer.FIXED, "_functools", "_lru_list_elem", "KeyWrapper"),
-    **_answers(Answer.FIXED, "functools", "_lru_list_elem", "KeyWrapper", "_PlaceholderType"),
-    **_answers(Answer.FIXED, "_operator", "itemgetter", "attrgetter", "methodcaller"),
-    **_answers(Answer.FIXED, "_abc", "_abc_data"),
-    **_answers(Answer.FIXED, "_typing", "_idfunc"),
-    **_answers(Answer.FIXED, "typing", "TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType", "Generic", "Union"),
-    **_answers(Answer.FIXED, "typing", "ParamSpecArgs", "ParamSpecKwargs", "NoDefaultType"),
-    **_answers(Answer.FIXED, "_ast", "AST"),
-    **_answers(Answer.FIXED, "ast", "AST"),
-    **_answers(Answer.FIXED, "_ctypes", "CField", "CThunkObject", "DictRemover", "StructParam_Type", "CType_Type"),
-    # Immutable, but for what a read of them as a value would compare.
-    **_answers(Answer.SAME, "re", "Match"),
-    **_answers(Answer.SAME, "zoneinfo", "ZoneInfo"),
-    **_answers(Answer.SAME, "_sre", "template"),
-    **_answers(Answer.SAME, "unicodedata", "UCD"),
-    **_answers(Answer.SAME, "numpy", "ufunc", "broadcast", "busdaycalendar"),
-    **_answers(Answer.FIXED, "numpy", "_ArrayFunctionDispatcher", "_ArrayMethod", "_BoundArrayMethod", "flagsobj"),
-    **_answers(Answer.STEPS, "numpy", "flatiter", "nditer", "mapiter", "neigh_internal_iter", "_array_converter"),
-    **_answers(Answer.ITEMS, "builtins", "odict_keys", "odict_values", "odict_items", "keys", "values", "items"),
-    **_answers(Answer.ITEMS, "builtins", "FrameLocalsProxy"),
-    **_answers(Answer.STEPS, "builtins", "callable_iterator", "iterator", "dict_reversekeyiterator", "memory_iterator"),
-    **_answers(Answer.STEPS, "builtins", "dict_reversevalueiterator", "dict_reverseitemiterator", "odict_iterator"),
-    **_answers(Answer.STEPS, "builtins", "generic_alias_iterator", "str_ascii_iterator", "fieldnameiterator"),
-    **_answers(Answer.STEPS, "builtins", "formatteriterator", "line_iterator", "positions_iterator", "str_iterator"),
-    **_answers(Answer.STEPS, "_collections", "_deque_iterator", "_deque_reverse_iterator"),
-    **_answers(Answer.STEPS, "array", "arrayiterator"),
-    **_answers(Answer.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise"),
-    **_answers(Answer.STEPS, "re", "SREScanner"),
-    **_answers(Answer.STEPS, "_sre", "SRE_Scanner"),
-    **_answers(Answer.STEPS, "_struct", "unpack_iterator"),
-    **_answers(Answer.STEPS, "_elementtree", "_element_iterator"),
-    **_answers(Answer.STEPS, "_asyncio", "FutureIter"),
-    **_answers(Answer.STEPS, "_tokenize", "TokenizerIter"),
-    **_answers(Answer.CODE, "builtins", "coroutine_wrapper", "async_generator_asend", "async_generator_athrow"),
-    **_answers(Answer.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"),
-    **_answers(Answer.CODE, "builtins", "coroutine", "async_generator"),
-    **_answers(Answer.ASKED, "_thread", "lock", "RLock"),
-    **_answers(Answer.ASKED, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
-    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"),
-    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
-    **_answers(Answer.ASKED, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
-    **_answers(Answer.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
-    **_answers(Answer.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"),
-    **_answers(Answer.OPAQUE, "torch._C._monitor", "Stat", "Event", "_WaitCounter", "_WaitCounterTracker"),
-    **_answers(Answer.OPAQUE, "torch._C._distributed_autograd", "DistAutogradContext"),
-    **_answers(Answer.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
-    **_answers(Answer.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
-    **_answers(Answer.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
-    **_answers(Answer.ASKED, "_multiprocessing", "SemLock"),
-    **_answers(Answer.ASKED, "_queue", "SimpleQueue"),
-    **_answers(Answer.ASKED, "_contextvars", "ContextVar"),
-    **_answers(Answer.FIXED, "_thread", "_local"),
-    **_answers(Answer.RANDOM, "_random", "Random"),
-    **_answers(Answer.OPAQUE, "_thread", "_localdummy", "_ThreadHandle"),
-    **_answers(Answer.OPAQUE, "_contextvars", "Context", "Token"),
     **_answers(
-        Answer.OPAQUE,
+        NativeAnswer.FIXED, "builtins", "PyCapsule", "moduledef", "symtable entry", "stderrprinter", "managedbuffer"
+    ),
+    **_answers(NativeAnswer.FIXED, "builtins", "InterpreterID", "hamt", "hamt_array_node", "hamt_bitmap_node"),
+    **_answers(NativeAnswer.FIXED, "builtins", "hamt_collision_node", "EncodingMap", "StgDict", "CArgObject"),
+    **_answers(
+        NativeAnswer.FIXED, "builtins", "instancemethod", "builtin_method", "_RunningLoopHolder", "NoDefaultType"
+    ),
+    **_answers(NativeAnswer.FIXED, "builtins", "PyContextVar", "Py_tracing_event", "_buffer_wrapper"),
+    **_answers(NativeAnswer.FIXED, "_collections", "_tuplegetter"),
+    **_answers(NativeAnswer.FIXED, "Token", "MISSING"),
+    **_answers(NativeAnswer.FIXED, "_functools", "_lru_list_elem", "KeyWrapper"),
+    **_answers(NativeAnswer.FIXED, "functools", "_lru_list_elem", "KeyWrapper", "_PlaceholderType"),
+    **_answers(NativeAnswer.FIXED, "_operator", "itemgetter", "attrgetter", "methodcaller"),
+    **_answers(NativeAnswer.FIXED, "_abc", "_abc_data"),
+    **_answers(NativeAnswer.FIXED, "_typing", "_idfunc"),
+    **_answers(
+        NativeAnswer.FIXED, "typing", "TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType", "Generic", "Union"
+    ),
+    **_answers(NativeAnswer.FIXED, "typing", "ParamSpecArgs", "ParamSpecKwargs", "NoDefaultType"),
+    **_answers(NativeAnswer.FIXED, "_ast", "AST"),
+    **_answers(NativeAnswer.FIXED, "ast", "AST"),
+    **_answers(
+        NativeAnswer.FIXED, "_ctypes", "CField", "CThunkObject", "DictRemover", "StructParam_Type", "CType_Type"
+    ),
+    # Immutable, but for what a read of them as a value would compare.
+    **_answers(NativeAnswer.SAME, "re", "Match"),
+    **_answers(NativeAnswer.SAME, "zoneinfo", "ZoneInfo"),
+    **_answers(NativeAnswer.SAME, "_sre", "template"),
+    **_answers(NativeAnswer.SAME, "unicodedata", "UCD"),
+    **_answers(NativeAnswer.SAME, "numpy", "ufunc", "broadcast", "busdaycalendar"),
+    **_answers(
+        NativeAnswer.FIXED, "numpy", "_ArrayFunctionDispatcher", "_ArrayMethod", "_BoundArrayMethod", "flagsobj"
+    ),
+    **_answers(NativeAnswer.STEPS, "numpy", "flatiter", "nditer", "mapiter", "neigh_internal_iter", "_array_converter"),
+    **_answers(NativeAnswer.ITEMS, "builtins", "odict_keys", "odict_values", "odict_items", "keys", "values", "items"),
+    **_answers(NativeAnswer.ITEMS, "builtins", "FrameLocalsProxy"),
+    **_answers(
+        NativeAnswer.STEPS, "builtins", "callable_iterator", "iterator", "dict_reversekeyiterator", "memory_iterator"
+    ),
+    **_answers(
+        NativeAnswer.STEPS, "builtins", "dict_reversevalueiterator", "dict_reverseitemiterator", "odict_iterator"
+    ),
+    **_answers(NativeAnswer.STEPS, "builtins", "generic_alias_iterator", "str_ascii_iterator", "fieldnameiterator"),
+    **_answers(
+        NativeAnswer.STEPS, "builtins", "formatteriterator", "line_iterator", "positions_iterator", "str_iterator"
+    ),
+    **_answers(NativeAnswer.STEPS, "_collections", "_deque_iterator", "_deque_reverse_iterator"),
+    **_answers(NativeAnswer.STEPS, "array", "arrayiterator"),
+    **_answers(NativeAnswer.STEPS, "itertools", "_grouper", "_tee", "_tee_dataobject", "pairwise"),
+    **_answers(NativeAnswer.STEPS, "re", "SREScanner"),
+    **_answers(NativeAnswer.STEPS, "_sre", "SRE_Scanner"),
+    **_answers(NativeAnswer.STEPS, "_struct", "unpack_iterator"),
+    **_answers(NativeAnswer.STEPS, "_elementtree", "_element_iterator"),
+    **_answers(NativeAnswer.STEPS, "_asyncio", "FutureIter"),
+    **_answers(NativeAnswer.STEPS, "_tokenize", "TokenizerIter"),
+    **_answers(NativeAnswer.CODE, "builtins", "coroutine_wrapper", "async_generator_asend", "async_generator_athrow"),
+    **_answers(
+        NativeAnswer.CODE, "builtins", "anext_awaitable", "async_generator_wrapped_value", "TaskStepMethWrapper"
+    ),
+    **_answers(NativeAnswer.CODE, "builtins", "coroutine", "async_generator"),
+    **_answers(NativeAnswer.ASKED, "_thread", "lock", "RLock"),
+    **_answers(NativeAnswer.ASKED, DISTRIBUTED, "ProcessGroup", "Store", "PrefixStore", "Work", "ProcessGroupGloo"),
+    **_answers(
+        NativeAnswer.ASKED, "torch._C._distributed_c10d", "Backend", "_SymmetricMemory", "HashStore", "FileStore"
+    ),
+    **_answers(NativeAnswer.ASKED, "torch._C._distributed_c10d", "TCPStore", "FakeWork", "PythonCallbackWork"),
+    **_answers(NativeAnswer.ASKED, "torch._C._distributed_c10d", "FakeProcessGroup", "_ProcessGroupWrapper"),
+    **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_c10d", "Reducer", "Logger", "GradBucket", "_WorkerServer"),
+    **_answers(
+        NativeAnswer.OPAQUE, "torch._C._distributed_c10d", "_ControlCollectives", "_StoreCollectives", "_Request"
+    ),
+    **_answers(NativeAnswer.OPAQUE, "torch._C._monitor", "Stat", "Event", "_WaitCounter", "_WaitCounterTracker"),
+    **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_autograd", "DistAutogradContext"),
+    **_answers(NativeAnswer.OPAQUE, "torch._C._distributed_rpc", "PyRRef", "RpcAgent", "TensorPipeAgent", "WorkerInfo"),
+    **_answers(NativeAnswer.OPAQUE, "torch", "Future", "ScriptDict", "ScriptList", "ScriptObject", "BufferDict"),
+    **_answers(NativeAnswer.OPAQUE, "torch", "ParameterDict", "ModuleDict", "PyTorchFileReader", "PyTorchFileWriter"),
+    **_answers(NativeAnswer.ASKED, "_multiprocessing", "SemLock"),
+    **_answers(NativeAnswer.ASKED, "_queue", "SimpleQueue"),
+    **_answers(NativeAnswer.ASKED, "_contextvars", "ContextVar"),
+    **_answers(NativeAnswer.FIXED, "_thread", "_local"),
+    **_answers(NativeAnswer.RANDOM, "_random", "Random"),
+    **_answers(NativeAnswer.OPAQUE, "_thread", "_localdummy", "_ThreadHandle"),
+    **_answers(NativeAnswer.OPAQUE, "_contextvars", "Context", "Token"),
+    **_answers(
+        NativeAnswer.OPAQUE,
         "_io",
         "_IOBase",
         "_BufferedIOBase",
@@ -137,43 +159,45 @@ ANSWERS: dict[type | str, Answer] = {
         "IncrementalNewlineDecoder",
         "_BytesIOBuffer",
     ),
-    **_answers(Answer.OPAQUE, "_pickle", "Pickler", "Unpickler", "Pdata", "PicklerMemoProxy", "UnpicklerMemoProxy"),
-    **_answers(Answer.OPAQUE, "pickle", "PickleBuffer"),
-    **_answers(Answer.OPAQUE, "decimal", "SignalDictMixin", "ContextManager"),
-    **_answers(Answer.OPAQUE, "_asyncio", "Future", "Task"),
-    **_answers(Answer.OPAQUE, "_ctypes", "_CData"),
-    **_answers(Answer.OPAQUE, "_csv", "Dialect", "reader", "writer"),
-    **_answers(Answer.OPAQUE, "_json", "Scanner", "Encoder"),
-    **_answers(Answer.OPAQUE, "xml.etree.ElementTree", "TreeBuilder", "Element", "XMLParser"),
-    **_answers(Answer.OPAQUE, "pyexpat", "xmlparser"),
-    **_answers(Answer.OPAQUE, "_socket", "socket"),
-    **_answers(Answer.OPAQUE, "_ssl", "_SSLSocket", "_SSLContext", "MemoryBIO", "SSLSession", "Certificate"),
-    **_answers(Answer.OPAQUE, "select", "epoll", "poll", "kqueue", "kevent"),
-    **_answers(Answer.OPAQUE, "mmap", "mmap"),
-    **_answers(Answer.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
-    **_answers(Answer.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
-    **_answers(Answer.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
-    **_answers(Answer.ASKED, "_hashlib", "HASH", "HASHXOF", "HMAC"),
-    **_answers(Answer.ASKED, "_blake2", "blake2b", "blake2s"),
-    **_answers(Answer.ASKED, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
-    **_answers(Answer.ASKED, "_md5", "md5"),
-    **_answers(Answer.ASKED, "_sha1", "sha1"),
-    **_answers(Answer.ASKED, "_sha256", "sha224", "sha256"),
-    **_answers(Answer.ASKED, "_sha512", "sha384", "sha512"),
-    **_answers(Answer.ASKED, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
-    **_answers(Answer.OPAQUE, "_curses", "window"),
-    **_answers(Answer.OPAQUE, "_curses_panel", "panel"),
-    **_answers(Answer.OPAQUE, "_lsprof", "Profiler"),
-    **_answers(Answer.CODE, "datetime", "tzinfo"),
-    **_answers(Answer.OPAQUE, "posix", "DirEntry", "ScandirIterator"),
-    **_answers(Answer.OPAQUE, "ossaudiodev", "oss_audio_device", "oss_mixer_device"),
-    **_answers(Answer.OPAQUE, "sqlite3", "Connection", "Cursor", "Row", "Blob", "PrepareProtocol", "Statement"),
-    **_answers(Answer.OPAQUE, "_tkinter", "tkapp", "Tcl_Obj", "tktimertoken"),
-    **_answers(Answer.OPAQUE, "_dbm", "dbm"),
-    **_answers(Answer.OPAQUE, "_gdbm", "gdbm"),
-    **_answers(Answer.OPAQUE, "_multibytecodec", "MultibyteCodec", "MultibyteIncrementalEncoder"),
-    **_answers(Answer.OPAQUE, "_multibytecodec", "MultibyteIncrementalDecoder", "MultibyteStreamReader"),
-    **_answers(Answer.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
+    **_answers(
+        NativeAnswer.OPAQUE, "_pickle", "Pickler", "Unpickler", "Pdata", "PicklerMemoProxy", "UnpicklerMemoProxy"
+    ),
+    **_answers(NativeAnswer.OPAQUE, "pickle", "PickleBuffer"),
+    **_answers(NativeAnswer.OPAQUE, "decimal", "SignalDictMixin", "ContextManager"),
+    **_answers(NativeAnswer.OPAQUE, "_asyncio", "Future", "Task"),
+    **_answers(NativeAnswer.OPAQUE, "_ctypes", "_CData"),
+    **_answers(NativeAnswer.OPAQUE, "_csv", "Dialect", "reader", "writer"),
+    **_answers(NativeAnswer.OPAQUE, "_json", "Scanner", "Encoder"),
+    **_answers(NativeAnswer.OPAQUE, "xml.etree.ElementTree", "TreeBuilder", "Element", "XMLParser"),
+    **_answers(NativeAnswer.OPAQUE, "pyexpat", "xmlparser"),
+    **_answers(NativeAnswer.OPAQUE, "_socket", "socket"),
+    **_answers(NativeAnswer.OPAQUE, "_ssl", "_SSLSocket", "_SSLContext", "MemoryBIO", "SSLSession", "Certificate"),
+    **_answers(NativeAnswer.OPAQUE, "select", "epoll", "poll", "kqueue", "kevent"),
+    **_answers(NativeAnswer.OPAQUE, "mmap", "mmap"),
+    **_answers(NativeAnswer.OPAQUE, "zlib", "Compress", "Decompress", "_ZlibDecompressor"),
+    **_answers(NativeAnswer.OPAQUE, "_bz2", "BZ2Compressor", "BZ2Decompressor"),
+    **_answers(NativeAnswer.OPAQUE, "_lzma", "LZMACompressor", "LZMADecompressor"),
+    **_answers(NativeAnswer.ASKED, "_hashlib", "HASH", "HASHXOF", "HMAC"),
+    **_answers(NativeAnswer.ASKED, "_blake2", "blake2b", "blake2s"),
+    **_answers(NativeAnswer.ASKED, "_sha3", "sha3_224", "sha3_256", "sha3_384", "sha3_512", "shake_128", "shake_256"),
+    **_answers(NativeAnswer.ASKED, "_md5", "md5"),
+    **_answers(NativeAnswer.ASKED, "_sha1", "sha1"),
+    **_answers(NativeAnswer.ASKED, "_sha256", "sha224", "sha256"),
+    **_answers(NativeAnswer.ASKED, "_sha512", "sha384", "sha512"),
+    **_answers(NativeAnswer.ASKED, "_sha2", "SHA224Type", "SHA256Type", "SHA384Type", "SHA512Type"),
+    **_answers(NativeAnswer.OPAQUE, "_curses", "window"),
+    **_answers(NativeAnswer.OPAQUE, "_curses_panel", "panel"),
+    **_answers(NativeAnswer.OPAQUE, "_lsprof", "Profiler"),
+    **_answers(NativeAnswer.CODE, "datetime", "tzinfo"),
+    **_answers(NativeAnswer.OPAQUE, "posix", "DirEntry", "ScandirIterator"),
+    **_answers(NativeAnswer.OPAQUE, "ossaudiodev", "oss_audio_device", "oss_mixer_device"),
+    **_answers(NativeAnswer.OPAQUE, "sqlite3", "Connection", "Cursor", "Row", "Blob", "PrepareProtocol", "Statement"),
+    **_answers(NativeAnswer.OPAQUE, "_tkinter", "tkapp", "Tcl_Obj", "tktimertoken"),
+    **_answers(NativeAnswer.OPAQUE, "_dbm", "dbm"),
+    **_answers(NativeAnswer.OPAQUE, "_gdbm", "gdbm"),
+    **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteCodec", "MultibyteIncrementalEncoder"),
+    **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteIncrementalDecoder", "MultibyteStreamReader"),
+    **_answers(NativeAnswer.OPAQUE, "_multibytecodec", "MultibyteStreamWriter"),
 }
 
 # Methods that only ask, and whose answers are asked for again at each call; of a lock, others hold it while tracing.
@@ -199,17 +223,17 @@ HOLDING = frozenset({"acquire", "release", "__enter__", "__exit__", "acquire_loc
 TORCH = ("torch", "functorch", "triton", "thunder_core")
 
 
-def answer_of(kind: type) -> Answer:
+def answer_of(kind: type) -> NativeAnswer:
     """The answer for the instances of a class."""
-    known: Answer | None = shortcut(kind, "answer")
+    known: NativeAnswer | None = shortcut(kind, "answer")
     if known is None:
         type_lookup(kind, "__class__")
-        known = stated_answer(kind) or Answer.OPAQUE
+        known = stated_answer(kind) or NativeAnswer.OPAQUE
         remember(kind, "answer", known)
     return known
 
 
-def stated_answer(kind: type) -> Answer | None:
+def stated_answer(kind: type) -> NativeAnswer | None:
     """The answer of the table, or that of a whole package; None for a class of C that nobody has thought of."""
     is_unknown = False
     for base in mro_of(kind)[:-1]:
@@ -219,9 +243,9 @@ def stated_answer(kind: type) -> Answer | None:
         if answer is not None:
             return answer
         if is_enumeration(base):
-            return Answer.FIXED
+            return NativeAnswer.FIXED
         is_unknown |= is_native(base) and not is_graph_node(base)
-    return None if is_unknown else Answer.FIXED
+    return None if is_unknown else NativeAnswer.FIXED
 
 
 def is_enumeration(kind: type) -> bool:
@@ -234,10 +258,10 @@ def is_graph_node(kind: type) -> bool:
     return "next_functions" in vars(kind) and "register_prehook" in vars(kind)
 
 
-def _answer_of_package(module: str) -> Answer | None:
+def _answer_of_package(module: str) -> NativeAnswer | None:
     if module.startswith("numpy.random"):
-        return Answer.RANDOM
-    return Answer.TENSOR if module.partition(".")[0] in TORCH else None
+        return NativeAnswer.RANDOM
+    return NativeAnswer.TENSOR if module.partition(".")[0] in TORCH else None
 
 
 def name_of(kind: type) -> str:

@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.outside.attributes import runs_python
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.guards import is_constant
 from thunder_core.frontend.acquire.outside.native_functions import is_function_of_pybind11
-from thunder_core.frontend.acquire.outside.native_kinds import HOLDING, Answer, answer_of, name_of, only_asks
+from thunder_core.frontend.acquire.outside.native_kinds import HOLDING, NativeAnswer, answer_of, name_of, only_asks
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.states import decimal_settings, numpy_settings
@@ -103,7 +103,7 @@ class NativeReads:
         """Whether it is known what any method of a class of C reads of its instances."""
         if id(kind) in self._telling:
             return True
-        is_telling = answer_of(kind) not in (Answer.OPAQUE, Answer.ASKED)
+        is_telling = answer_of(kind) not in (NativeAnswer.OPAQUE, NativeAnswer.ASKED)
         if is_telling:
             self._telling[id(kind)] = kind
         return is_telling
@@ -129,7 +129,7 @@ class NativeReads:
             owner is None
             or kwargs
             or id(type(owner)) in self._telling
-            or answer_of(type(owner)) is not Answer.ASKED
+            or answer_of(type(owner)) is not NativeAnswer.ASKED
             or not only_asks(type(owner), name)
         ):
             return
@@ -147,7 +147,7 @@ class NativeReads:
             if id(kind) in self._telling or self._is_telling(kind):
                 continue
             is_own = self._outside.path_of(operand) is None and kind is not contextvars.Context
-            if answer_of(kind) is not Answer.OPAQUE or is_own:
+            if answer_of(kind) is not NativeAnswer.OPAQUE or is_own:
                 continue
             special = IDENTITY.get(function)
             if special is None or type_lookup(kind, special) is not getattr(object, special):
@@ -172,4 +172,4 @@ def called_on(function: Any, args: tuple[Any, ...]) -> tuple[Any, str]:
 
 def is_answered(owner: Any, name: str) -> bool:
     """Whether a method may be asked again, or only holds a lock."""
-    return answer_of(type(owner)) is Answer.ASKED and (name in HOLDING or only_asks(type(owner), name))
+    return answer_of(type(owner)) is NativeAnswer.ASKED and (name in HOLDING or only_asks(type(owner), name))

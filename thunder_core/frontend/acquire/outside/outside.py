@@ -24,7 +24,7 @@ from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
 from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
-from thunder_core.frontend.acquire.outside.native_kinds import Answer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed
 from thunder_core.frontend.acquire.outside.sharp import Surprises
@@ -383,7 +383,7 @@ class Outside(GuardedPaths):
                 self.draw_looked_into(path)
             self.guard("state", path, state_of(value))
             self.effects.keep_state(path)
-        elif answer_of(type(value)) is Answer.SAME:
+        elif answer_of(type(value)) is NativeAnswer.SAME:
             self.guard("identity", path, value)
 
     def called(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:

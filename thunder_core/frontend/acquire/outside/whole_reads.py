@@ -9,7 +9,7 @@ from typing import Any
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.guards import is_plain
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
-from thunder_core.frontend.acquire.outside.native_kinds import Answer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import namespace_of
@@ -41,7 +41,7 @@ class WholeReads(Outside):
         """The function that guards what C code finds in an instance of a class, and gives it; None for nothing."""
         if issubclass(kind, NESTING):
             return self._items
-        return self.attributes if answer_of(kind) is Answer.ATTRIBUTES else None
+        return self.attributes if answer_of(kind) is NativeAnswer.ATTRIBUTES else None
 
     def _items(self, container: Any) -> Iterable[Any]:
         self.expand(container)

@@ -39,7 +39,7 @@ class Constraint:
 
 
 @dataclass
-class Interval:
+class IntegerRange:
     """The integers that a symbol may be: from `lower` to `upper`, None for no bound, but for those `excluded`.
 
     `where` has who gave each bound, and each excluded integer, first. The bounds that it begins with
@@ -122,14 +122,14 @@ class Merged:
     What follows from the intervals is left out.
     """
 
-    intervals: dict[sympy.Symbol, Interval]
+    intervals: dict[sympy.Symbol, IntegerRange]
     others: dict[str, Constraint]
 
 
 def merged_constraints(sizes: SymbolicSizes) -> Merged:
     """The constraints of a recording, merged."""
     intervals = {
-        symbol: Interval(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
+        symbol: IntegerRange(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
         for symbol in sizes.sources
     }
     others: dict[str, Constraint] = {}
@@ -212,7 +212,7 @@ def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[An
     return bool(bounds.is_singleton() and bounds.lower == sympy.true)
 
 
-def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, Interval]) -> bool:
+def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, IntegerRange]) -> bool:
     """Whether a condition on one symbol holds for each value of its interval, where there are not too many to try."""
     symbols = symbols_of(condition)
     if len(symbols) != 1:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.frontend.acquire.written.constraints import Interval, Merged, merged_constraints, origin_text
+from thunder_core.frontend.acquire.written.constraints import IntegerRange, Merged, merged_constraints, origin_text
 from thunder_core.tracing.capture.symbolic.shape_env import Origin
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.ir.sizes import symbols_of, text_of
@@ -44,7 +44,9 @@ def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tup
             yield text_of(one.condition, {symbol: name}), one.where
 
 
-def _of_symbol(argument: SymbolicArgument, interval: Interval, conditions: dict[str, Origin]) -> Iterator[Shortfall]:
+def _of_symbol(
+    argument: SymbolicArgument, interval: IntegerRange, conditions: dict[str, Origin]
+) -> Iterator[Shortfall]:
     told = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
     if interval.lower is not None and interval.lower == interval.upper:
         what = f"is traced for one value of {argument.name}, although symbolic= names it: {told}"
@@ -57,7 +59,7 @@ def _of_symbol(argument: SymbolicArgument, interval: Interval, conditions: dict[
         yield Shortfall(argument.name, what, _narrower(argument, interval))
 
 
-def _narrower(argument: SymbolicArgument, interval: Interval) -> str:
+def _narrower(argument: SymbolicArgument, interval: IntegerRange) -> str:
     """Return the advice: not to branch on it, and the range that is left where it is another than the given one."""
     decide = "do not branch on it or on values computed from it"
     lower = 1 if argument.lower is None and argument.path.dimension is not None else argument.lower

@@ -7,13 +7,13 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
-from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
 _TAKES_UNPACKED = sys.version_info >= (3, 12)
 
 
-def _call(context: Context, count: int) -> tuple[int, tuple[str, ...]]:
+def _call(context: DecodingContext, count: int) -> tuple[int, tuple[str, ...]]:
     """The number of arguments, and the names of the last ones."""
     return count, context.keyword_names
 

@@ -7,7 +7,7 @@ from thunder_core.frontend.interpreter import namespaces
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.operators import delete_item, get_item, set_item
-from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
 
@@ -34,7 +34,7 @@ def delete_fast(frame: Frame, slot: int) -> None:
     frame.fast[slot] = UNBOUND
 
 
-def _global(context: Context, argument: int) -> tuple[str, bool]:
+def _global(context: DecodingContext, argument: int) -> tuple[str, bool]:
     """The name, and whether a NULL is pushed before its value."""
     return context.code.co_names[argument >> 1], bool(argument & 1)
 

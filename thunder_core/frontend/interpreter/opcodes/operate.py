@@ -7,13 +7,13 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.operators import BINARY, COMPARISONS, PLAIN
-from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
 _BUILTIN = frozenset({list, tuple, dict, str, bytes})
 
 
-def _binary(_context: Context, argument: int) -> Callable[[Any, Any], Any]:
+def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
     """The operator."""
     return BINARY[argument]
 
@@ -30,7 +30,7 @@ def binary_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
         stack[-1] = operators.binary(frame.machine, function, left, right)
 
 
-def _comparison(_context: Context, argument: int) -> Callable[[Any, Any], Any]:
+def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
     """The comparison."""
     return COMPARISONS[argument]
 

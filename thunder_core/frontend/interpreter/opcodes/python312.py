@@ -13,19 +13,19 @@ from thunder_core.frontend.interpreter.opcodes.names import beyond_locals, from_
 from thunder_core.frontend.interpreter.opcodes.operate import compare_op
 from thunder_core.frontend.interpreter.opcodes.stack import print_expr
 from thunder_core.frontend.interpreter.operators import COMPARISONS
-from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import LEAVE, opcode
 from thunder_core.frontend.interpreter.tracebacks import reraise
 
 _3_12, _3_13 = (3, 12), (3, 13)
 
 
-def _comparison(_context: Context, argument: int) -> Callable[[Any, Any], Any]:
+def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
     """The comparison stands in the upper bits."""
     return COMPARISONS[argument >> 4]
 
 
-def _after_end_for(context: Context, _argument: int) -> int:
+def _after_end_for(context: DecodingContext, _argument: int) -> int:
     """An exhausted loop goes on after END_FOR."""
     return context.target() + 1
 
@@ -77,7 +77,7 @@ def load_from_dict_or_deref(frame: Frame, slot: int) -> None:
     frame.stack.append(frame.machine.load_deref(frame, slot) if value is NULL else value)
 
 
-def _attribute(context: Context, argument: int) -> tuple[str, bool]:
+def _attribute(context: DecodingContext, argument: int) -> tuple[str, bool]:
     """The name, and whether it is called."""
     return context.code.co_names[argument >> 1], bool(argument & 1)
 
@@ -95,7 +95,7 @@ def load_attr(frame: Frame, argument: tuple[str, bool]) -> None:
         stack[-1] = value
 
 
-def _super_attribute(context: Context, argument: int) -> tuple[str, bool, bool]:
+def _super_attribute(context: DecodingContext, argument: int) -> tuple[str, bool, bool]:
     """The name, whether it is called, and whether `super` was given arguments."""
     return context.code.co_names[argument >> 2], bool(argument & 1), bool(argument & 2)
 

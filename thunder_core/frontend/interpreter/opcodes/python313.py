@@ -15,13 +15,13 @@ from thunder_core.frontend.interpreter.opcodes.iteration import for_iter
 from thunder_core.frontend.interpreter.opcodes.names import _global
 from thunder_core.frontend.interpreter.opcodes.python312 import _attribute, _super_attribute, from_super
 from thunder_core.frontend.interpreter.operators import COMPARISONS
-from thunder_core.frontend.interpreter.program import Context
+from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
 _3_13 = (3, 13)
 
 
-def _after_end_for(context: Context, _argument: int) -> int:
+def _after_end_for(context: DecodingContext, _argument: int) -> int:
     """An exhausted loop goes on after END_FOR and POP_TOP."""
     return context.target() + 2
 
@@ -29,7 +29,7 @@ def _after_end_for(context: Context, _argument: int) -> int:
 opcode("FOR_ITER", since=_3_13, prepare=_after_end_for)(for_iter)
 
 
-def _comparison(_context: Context, argument: int) -> tuple[Callable[[Any, Any], Any], bool]:
+def _comparison(_context: DecodingContext, argument: int) -> tuple[Callable[[Any, Any], Any], bool]:
     """The comparison, and whether its result becomes a bool."""
     return COMPARISONS[argument >> 5], bool(argument & 16)
 

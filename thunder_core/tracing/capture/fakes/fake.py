@@ -100,7 +100,7 @@ OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
 )
 
 
-class Storages:
+class FakeStorages:
     """For the storage of each real tensor one without data, so that fakes share memory where their tensors do."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class Storages:
 def fake_of(
     tensor: torch.Tensor,
     mode: FakeTensorMode,
-    storages: Storages,
+    storages: FakeStorages,
     device: torch.device | None = None,
     layout: Layout | None = None,
 ) -> torch.Tensor:

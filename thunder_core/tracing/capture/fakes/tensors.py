@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.tracing.capture.fakes.fake import Layout, Storages, fake_like, fake_of, handle_of, new_mode
+from thunder_core.tracing.capture.fakes.fake import FakeStorages, Layout, fake_like, fake_of, handle_of, new_mode
 from thunder_core.tracing.capture.fakes.memo import Described, Metadata, metadata
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, number_of
@@ -51,7 +51,7 @@ class Tensors:
     ) -> None:
         self.sizes = sizes
         self.mode = new_mode(environment)
-        self._storages = Storages()
+        self._storages = FakeStorages()
         self.objects: dict[int, tuple[Any, Proxy]] = {}
         self._made: dict[int, tuple[Any, Proxy]] = {}
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}

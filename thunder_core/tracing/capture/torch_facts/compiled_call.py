@@ -20,7 +20,7 @@ BESIDE = "beside"  # the keyword for tensors that the function reads or writes p
 WHY_RECORDED = "it calls a compiled function that has its own backward"
 
 
-class Compiled(Protocol):
+class CompiledPrograms(Protocol):
     """The programs of a compiled function."""
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -61,7 +61,7 @@ class CompiledCall:
     """
 
     name: str
-    compiled: Compiled
+    compiled: CompiledPrograms
     spec: TreeSpec
     parts: tuple[Part, ...]
     where: SourceLine | None

@@ -182,7 +182,7 @@ def _colon(name: str) -> str:
 
 
 @dataclass
-class Finder:
+class ConstantFinder:
     """Gives constants back: `tensors` by their keys, the others from their text or from the subject.
 
     `content` reads a file of the artifact and verifies it; `trust` says what may be imported.
@@ -254,14 +254,14 @@ class Finder:
         raise LookupError(f"{facts.text} could not be kept")
 
 
-FINDERS: dict[ConstantKind, Callable[[Finder, ConstantFacts], object]] = {
-    "literal": Finder.from_literal,
-    "import": Finder.from_import,
-    "tensor": Finder.from_tensors,
-    "way": Finder.from_subject,
-    "region": Finder.from_kernels,
-    "function": Finder.from_function,
-    "lost": Finder.lost,
+FINDERS: dict[ConstantKind, Callable[[ConstantFinder, ConstantFacts], object]] = {
+    "literal": ConstantFinder.from_literal,
+    "import": ConstantFinder.from_import,
+    "tensor": ConstantFinder.from_tensors,
+    "way": ConstantFinder.from_subject,
+    "region": ConstantFinder.from_kernels,
+    "function": ConstantFinder.from_function,
+    "lost": ConstantFinder.lost,
 }
 
 

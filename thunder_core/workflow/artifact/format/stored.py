@@ -14,7 +14,7 @@ from thunder_core.backend.runtime.program import RUNS, Program, Stage
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.backward import StoredDerivative
-from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.cubins import Cubins, keep_cubins, read_cubins
 from thunder_core.workflow.artifact.format.manifest import (
     CONSTANTS,
@@ -71,7 +71,7 @@ def stored_programs(
     may not be imported; the default is the trust in the subject's own. With `strict`, gradients that no backward was
     saved for are refused.
     """
-    finder = Finder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
+    finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
         if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
             raise damaged(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
@@ -98,7 +98,7 @@ def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
 
 
 def stored_program(
-    artifact: Artifact, facts: ProgramFacts, finder: Finder, cubins: Cubins, *, strict: bool
+    artifact: Artifact, facts: ProgramFacts, finder: ConstantFinder, cubins: Cubins, *, strict: bool
 ) -> StoredProgram:
     """One program of an artifact, with its constants given back."""
     stages = running(facts.stages)
@@ -119,7 +119,7 @@ def stored_program(
 
 
 def stored_derivative(
-    artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool
+    artifact: Artifact, facts: ProgramFacts, finder: ConstantFinder, *, strict: bool
 ) -> StoredDerivative | None:
     """The stored derivative of a program, bound to its subject."""
     if facts.derivative is None:
@@ -144,7 +144,7 @@ def stored_derivative(
     )
 
 
-def stored_source(artifact: Artifact, stage: StageFacts, finder: Finder) -> Source:
+def stored_source(artifact: Artifact, stage: StageFacts, finder: ConstantFinder) -> Source:
     """The text of a stage with the objects that it refers to by name."""
     needed = {name: kept for name, kept in stage.constants.items() if kept.kind != "lost"}
     found = finder.compared if stage.trace == "prologue" else finder.value

@@ -16,7 +16,7 @@ from thunder_core.backend.runtime.tracers import left_alone_by_dynamo
 from thunder_core.foundation.errors import ArtifactError
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.library.objects import UnexpectedValue
-from thunder_core.workflow.artifact.format.constants import Finder
+from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.cubins import read_cubins
 from thunder_core.workflow.artifact.format.manifest import (
     CONFIG,
@@ -174,7 +174,7 @@ def unbuilt_programs(
     artifact: Artifact, separated: Mapping[int, SeparatedPrologue], trust: Trust, *, strict: bool
 ) -> list[tuple[int, StoredProgram]]:
     """The programs that run without the model, with their numbers."""
-    finder, cubins = Finder(None, {}, artifact.content, trust), read_cubins(artifact)
+    finder, cubins = ConstantFinder(None, {}, artifact.content, trust), read_cubins(artifact)
 
     def program(facts: ProgramFacts, parts: SeparatedPrologue) -> StoredProgram:
         found = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.comparison import strides_that_count
-from thunder_core.workflow.fault_localization.probes.calls import Arguments, Call, own
+from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall, own
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
 OTHERS: Mapping[type, Callable[[Any], Any]] = {
@@ -24,7 +24,7 @@ NUMBERS = (bool, int, float)
 ONE_MORE = "with one element more"
 
 
-def argument_probes(call: Call, *, each_size: bool = True) -> Iterator[Probe]:
+def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Probe]:
     """Each argument with other metadata or another value, each left out, and further ones.
 
     Sizes that tensors have in common are changed together, and with `each_size` one by one, too.
@@ -43,7 +43,7 @@ def argument_probes(call: Call, *, each_size: bool = True) -> Iterator[Probe]:
     yield Probe("one more positional argument", lambda: own(((*call.args, None), dict(call.kwargs))), path="args")
 
 
-def further_arguments(call: Call) -> Iterator[tuple[str, Any]]:
+def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
     """Arguments that the call leaves at their defaults, each with another value, and one that nobody knows."""
     function = call.subject.forward if isinstance(call.subject, torch.nn.Module) else call.subject
     try:
@@ -90,7 +90,7 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
             yield "in another layout", other_layout.clone(memory_format=torch.preserve_format)
 
 
-def size_probes(call: Call) -> Iterator[Probe]:
+def size_probes(call: SubjectCall) -> Iterator[Probe]:
     """The tensor arguments that have a size in common in a dimension, with one element more there."""
     tensors = {
         name: one
@@ -108,16 +108,16 @@ def size_probes(call: Call) -> Iterator[Probe]:
         yield Probe(f"{', '.join(having)} {ONE_MORE} in dimension {dim}", with_arguments(call, longer), path=path)
 
 
-def with_arguments(call: Call, values: Mapping[str, Any]) -> Callable[[], Arguments]:
+def with_arguments(call: SubjectCall, values: Mapping[str, Any]) -> Callable[[], Arguments]:
     """A function that makes the arguments of a call with other ones of some names."""
     return lambda: own((call.args, {**call.kwargs, **values}))
 
 
-def with_argument(call: Call, name: str, value: object) -> Callable[[], Arguments]:
+def with_argument(call: SubjectCall, name: str, value: object) -> Callable[[], Arguments]:
     """A function that makes the arguments of a call with another one of a name."""
     return lambda: own((call.args, {**call.kwargs, name: value}))
 
 
-def without_argument(call: Call, name: str) -> Callable[[], Arguments]:
+def without_argument(call: SubjectCall, name: str) -> Callable[[], Arguments]:
     """A function that makes the arguments of a call without the one of a name."""
     return lambda: own((call.args, {key: value for key, value in call.kwargs.items() if key != name}))

@@ -21,7 +21,7 @@ AS_THEY_ARE = (torch.nn.Module, torch.nn.Parameter, type)
 
 
 @dataclass(frozen=True)
-class Call:
+class SubjectCall:
     """A subject with the arguments of a call."""
 
     subject: Callable[..., Any]

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.program import Program
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.place_probes import held_at, run_another
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
 Change = Callable[[], AbstractContextManager[Any]]
 
 
-def model_probes(program: Program, call: Call) -> Iterator[Probe]:
+def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
     """Each module with a hook, with another `forward`, and of another class, and the model in its other mode."""
     model = call.subject
     if not isinstance(model, torch.nn.Module):
@@ -36,14 +36,14 @@ def model_probes(program: Program, call: Call) -> Iterator[Probe]:
     yield Probe(f"the model in {mode} mode", call.own_arguments, other_mode(model))
 
 
-def guarded_modules(program: Program, call: Call) -> dict[int, str]:
+def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
     """The names that guards have for modules."""
     found = ((program.guarded[number], held_at(place, call)) for number, place in program.places.items())
     names = {id(value): path for path, value in found if isinstance(value, torch.nn.Module)}
     return {**names, id(call.subject): "module"}
 
 
-def process_probes(call: Call) -> Iterator[Probe]:
+def process_probes(call: SubjectCall) -> Iterator[Probe]:
     """The call with other settings of PyTorch."""
     for path, change in SETTINGS.items():
         yield Probe(f"another {path}", call.own_arguments, change(), path)

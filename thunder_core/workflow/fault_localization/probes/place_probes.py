@@ -12,7 +12,7 @@ from typing import Any
 from thunder_core.backend.runtime.program import Place, Program
 from thunder_core.backend.runtime.selector import found_at
 from thunder_core.workflow.fault_localization.probes.argument_probes import others_of
-from thunder_core.workflow.fault_localization.probes.calls import Call
+from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.probes.unpacking import value_at
 
@@ -30,7 +30,7 @@ def run_another(*args: object, **kwargs: object) -> Any:
     raise AnotherFunction("this is not the function that was traced")
 
 
-def place_probes(program: Program, call: Call, *, functions: bool = True) -> Iterator[Probe]:
+def place_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
     """Each value that a guard looks at, where it can be changed, with another value; `functions` are values, too."""
     for number, path in enumerate(program.guarded):
         place = program.places.get(number)
@@ -53,7 +53,7 @@ def other_values(value: object) -> Iterator[tuple[str, Any]]:
         yield from others_of(value)
 
 
-def entry_at(place: Place, call: Call) -> Entries | None:
+def entry_at(place: Place, call: SubjectCall) -> Entries | None:
     """The entry that a place is of what holds it; where that is a tuple, the entry that the tuple is."""
     (kind, root), (step, key) = place[0], place[-1]
     if len(place) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(place) == 2):
@@ -65,7 +65,7 @@ def entry_at(place: Place, call: Call) -> Entries | None:
     return (entries, key) if isinstance(entries, dict) and key in entries else None
 
 
-def held_at(place: Place, call: Call) -> Any:
+def held_at(place: Place, call: SubjectCall) -> Any:
     """The object at a place, which begins at the subject or in the globals of a module; None for other beginnings."""
     kind, root = place[0]
     if kind == "root":
@@ -74,7 +74,7 @@ def held_at(place: Place, call: Call) -> Any:
     return None if module is None else found_at((("root", root), *place[1:]), vars(module))
 
 
-def entry_of_path(path: str, call: Call) -> Entries | None:
+def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
     """The entry of an object's `__dict__` that a path such as `module.config.use_cache` names, itself or as a property.
 
     A property keeps what it returns in an entry of its name behind an underscore.

@@ -40,14 +40,14 @@ PACKED = frozenset(
 )  # fmt: skip
 
 
-class Answer(NamedTuple):
+class FormatAnswer(NamedTuple):
     """An answer to what a folder or a file holds, and what to do."""
 
     holds: str
     fix: str
 
 
-Recognizer = Callable[[Path], Answer | None]
+Recognizer = Callable[[Path], FormatAnswer | None]
 KINDS: list[Recognizer] = []
 
 
@@ -87,18 +87,18 @@ def is_artifact(folder: Path) -> bool:
 
 
 @kind
-def artifact(folder: Path) -> Answer | None:
+def artifact(folder: Path) -> FormatAnswer | None:
     """An artifact that `thunder optimize` wrote."""
     if not is_artifact(folder):
         return None
-    return Answer(
+    return FormatAnswer(
         "an artifact of Thunder, not a model",
         "name the model; `thunder bench`, `validate` and `inspect-trace` take artifacts, and `thunder.load` runs them",
     )
 
 
 @kind
-def adapter(folder: Path) -> Answer | None:
+def adapter(folder: Path) -> FormatAnswer | None:
     """An adapter of PEFT, which is of use with its base model alone."""
     if not (folder / ADAPTER).is_file():
         return None
@@ -109,7 +109,7 @@ def adapter(folder: Path) -> Answer | None:
     load = f'{auto}.from_pretrained("{base or "BASE"}")'
     merge = f'PeftModel.from_pretrained({load}, "{folder}").merge_and_unload().save_pretrained("MERGED")'
     how = f"{called} by PEFT" if called else "by PEFT"
-    return Answer(
+    return FormatAnswer(
         f"an adapter ({how}) for {base or 'an unnamed base model'}, not a whole model",
         f"merge it into its base model and name the result: `{merge}`; or name only the base model"
         + (f": {base}" if base else ""),
@@ -117,33 +117,33 @@ def adapter(folder: Path) -> Answer | None:
 
 
 @kind
-def pipeline(folder: Path) -> Answer | None:
+def pipeline(folder: Path) -> FormatAnswer | None:
     """A pipeline of diffusers, some of whose parts may be models of transformers."""
     if not (folder / PIPELINE).is_file():
         return None
     name = read_json(folder / PIPELINE).get("_class_name") or "a pipeline"
     parts = [part for part in folders_with(folder, CONFIG_FILE) if "model_type" in read_json(Path(part) / CONFIG_FILE)]
     of_parts = f"name a part that is a model of transformers: {', '.join(parts[:3])}; " if parts else ""
-    return Answer(
+    return FormatAnswer(
         f"a pipeline of diffusers ({name}), not a model",
         f"{of_parts}in Python `thunder.compile` takes any of its modules, for example `pipeline.unet`",
     )
 
 
 @kind
-def part_of_pipeline(folder: Path) -> Answer | None:
+def part_of_pipeline(folder: Path) -> FormatAnswer | None:
     """A model of diffusers."""
     config = config_of(folder)
     if "_diffusers_version" not in config or "model_type" in config:
         return None
-    return Answer(
+    return FormatAnswer(
         f"a model of diffusers ({config.get('_class_name')}), not of transformers",
         'load it with diffusers and compile it in Python: `thunder.compile(model, recipe="default")`',
     )
 
 
 @kind
-def quantized(folder: Path) -> Answer | None:
+def quantized(folder: Path) -> FormatAnswer | None:
     """Weights that a library packed for its own kernels."""
     settings = config_of(folder).get("quantization_config")
     method = str(settings.get("quant_method", "")) if isinstance(settings, Mapping) else ""
@@ -151,7 +151,7 @@ def quantized(folder: Path) -> Answer | None:
         return None
     bits = settings.get("bits") or next((n for n in (4, 8) if settings.get(f"load_in_{n}bit")), None)
     how = f"{method}, {bits} bits" if bits else method
-    return Answer(
+    return FormatAnswer(
         f"quantized weights ({how}), which this version of Thunder does not support",
         "name the folder of the original weights; or, with the library of this format installed, dequantize them: "
         '`model.dequantize()`, then `model.save_pretrained("NEW_FOLDER")`',
@@ -159,7 +159,7 @@ def quantized(folder: Path) -> Answer | None:
 
 
 @kind
-def outliers_apart(folder: Path) -> Answer | None:
+def outliers_apart(folder: Path) -> FormatAnswer | None:
     """Weights in 8 bits by bitsandbytes, whose layers multiply some columns apart: as many as the values tell."""
     settings = config_of(folder).get("quantization_config")
     if not isinstance(settings, Mapping) or settings.get("quant_method") != "bitsandbytes":
@@ -167,7 +167,7 @@ def outliers_apart(folder: Path) -> Answer | None:
     threshold = settings.get("llm_int8_threshold", 6.0)
     if not settings.get("load_in_8bit") or not threshold:
         return None
-    return Answer(
+    return FormatAnswer(
         f"weights that are quantized (bitsandbytes, 8 bits) for layers that multiply columns with values above "
         f"{threshold} apart: how many these are differs from call to call, and the sizes of a program do not",
         'set "llm_int8_threshold" to 0.0 in the quantization_config of its config.json, if the quality without that '
@@ -176,11 +176,11 @@ def outliers_apart(folder: Path) -> Answer | None:
 
 
 @kind
-def distributed(folder: Path) -> Answer | None:
+def distributed(folder: Path) -> FormatAnswer | None:
     """A checkpoint of several processes, with a pickled description."""
     if not any(DISTRIBUTED.fullmatch(name) for name in names_in(folder)):
         return None
-    return Answer(
+    return FormatAnswer(
         "a distributed checkpoint, whose metadata is pickled",
         "if you trust it, load it and save it with `model.save_pretrained(NEW_FOLDER)`",
     )
@@ -190,14 +190,14 @@ def other_format(suffix: str, format_: str, fix: str) -> None:
     """Enter the kind of folders whose weights are files of another format, and in ours there are none."""
 
     @kind
-    def recognizer(folder: Path) -> Answer | None:
+    def recognizer(folder: Path) -> FormatAnswer | None:
         inside = [name for name in names_in(folder) if name.endswith(suffix)]
         inner = folder / suffix.lstrip(".")  # exporters write `onnx/model.onnx`
         inside += [f"{inner.name}/{name}" for name in names_in(inner) if name.endswith(suffix)]
         if not inside or has_weights(folder):
             return None
         shown = ", ".join(inside[:2]) + (", ..." if len(inside) > 2 else "")
-        return Answer(f"weights in {format_} ({shown})", fix.format(folder=folder, file=inside[0]))
+        return FormatAnswer(f"weights in {format_} ({shown})", fix.format(folder=folder, file=inside[0]))
 
 
 other_format(
@@ -216,11 +216,11 @@ other_format(".msgpack", "Flax's format", "name a folder with safetensors; trans
 
 
 @kind
-def original(folder: Path) -> Answer | None:
+def original(folder: Path) -> FormatAnswer | None:
     """Llama or Mistral as their makers publish them."""
     if not (folder / "params.json").is_file() or (folder / CONFIG_FILE).exists():
         return None
-    return Answer(
+    return FormatAnswer(
         "a model in its makers' own layout (params.json), not in Hugging Face's",
         "name the folder that has a config.json; or convert it, as "
         "`python -m transformers.models.llama.convert_llama_weights_to_hf --input_dir FOLDER` does for Llama",
@@ -228,21 +228,21 @@ def original(folder: Path) -> Answer | None:
 
 
 @kind
-def hub_cache(folder: Path) -> Answer | None:
+def hub_cache(folder: Path) -> FormatAnswer | None:
     """A folder of the hub's cache, which has a folder for each version in it."""
     named = HUB_CACHE.fullmatch(folder.name)
     if named is None or not (folder / "snapshots").is_dir():
         return None
-    return Answer("the Hub cache of a model", f"use the Hub name of the model: {named[1]}/{named[2]}")
+    return FormatAnswer("the Hub cache of a model", f"use the Hub name of the model: {named[1]}/{named[2]}")
 
 
 @kind
-def training(folder: Path) -> Answer | None:
+def training(folder: Path) -> FormatAnswer | None:
     """A folder that a training wrote, with its checkpoints."""
     steps = sorted(int(found[1]) for name in names_in(folder) if (found := CHECKPOINT.fullmatch(name)))
     if not steps or (folder / CONFIG_FILE).exists():
         return None
-    return Answer(
+    return FormatAnswer(
         "the checkpoints of a training",
         f"name one of the checkpoints: {folder / f'checkpoint-{steps[-1]}'} is the last",
     )

@@ -68,7 +68,7 @@ class TokenClock(BaseStreamer):
 
 
 @dataclass(eq=False)
-class Recorder:
+class TokenTimes:
     """Calls of one contender's `generate`, with the times of all tokens of each call, and the tokens of the last."""
 
     contender: Contender
@@ -127,7 +127,7 @@ def measure_generation(
     """
     batch, length = prompt["input_ids"].shape
     facts = {**(configuration or {}), "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
-    recorders = {name: Recorder(one, prompt, new_tokens) for name, one in contenders.items()}
+    recorders = {name: TokenTimes(one, prompt, new_tokens) for name, one in contenders.items()}
     for recorder in recorders.values():
         recorder()
     warmed()
@@ -168,7 +168,7 @@ def part_of(whole: BenchmarkReport, call: str, seconds: Mapping[str, list[float]
     )
 
 
-def compared_tokens(recorders: Mapping[str, Recorder], rounds: Rounds) -> list[GeneratedTokens]:
+def compared_tokens(recorders: Mapping[str, TokenTimes], rounds: Rounds) -> list[GeneratedTokens]:
     """The tokens of each contender beside those of the first, and the median time of each place."""
     expected = next(iter(recorders.values())).tokens
     return [

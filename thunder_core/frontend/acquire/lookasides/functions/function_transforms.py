@@ -23,7 +23,7 @@ from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
-from thunder_core.tracing.capture.transform_levels import Context, TransformLevels
+from thunder_core.tracing.capture.transform_levels import NativeContext, TransformLevels
 
 functorch: Any = torch._C._functorch
 # Modules whose globals are not guarded: PyTorch's own code, which counts the levels that it is in by some of them.
@@ -86,10 +86,10 @@ def enter_level_for_a_while(
     """The program is in a level while a context manager of PyTorch's lasts."""
     levels, enter = acquisition.recorder.levels, CONTEXTS[function]
 
-    def run(*args: Any) -> Context:
+    def run(*args: Any) -> NativeContext:
         differentiates = enter in DERIVATIVES
         entered = partial(levels.enter, enter, args, LEAVES[enter], differentiates=differentiates)
-        return Context(entered, levels.leave)
+        return NativeContext(entered, levels.leave)
 
     return run
 
@@ -102,9 +102,9 @@ def run_context_natively(
     if function is torch.autograd.graph.disable_saved_tensors_hooks and not str(args[:1]).startswith("('torch.func"):
         return None
 
-    def run(*args: Any) -> Context:
+    def run(*args: Any) -> NativeContext:
         context = function(*args)
-        return Context(context.__enter__, partial(context.__exit__, None, None, None))
+        return NativeContext(context.__enter__, partial(context.__exit__, None, None, None))
 
     return run
 

@@ -22,7 +22,7 @@ QUERY_BLOCKS = slice(6, 10)  # in a block mask's tuple the numbers and indices t
 MASK = -1  # in a block mask's tuple the place of its function
 
 
-class Call(NamedTuple):
+class OperatorArguments(NamedTuple):
     """The arguments of the operator."""
 
     query: torch.Tensor
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     options: Mapping[str, Any]
 
 
-def attention_of(acquisition: Any, call: Call, start: int) -> FlexAttention | None:
+def attention_of(acquisition: Any, call: OperatorArguments, start: int) -> FlexAttention | None:
     """The call as one operation; None where a function is not one of an element, by aten operations.
 
     Its bound symbols are those from `start` on. The functions are interpreted once more, which is for those without

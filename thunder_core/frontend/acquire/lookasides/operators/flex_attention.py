@@ -15,7 +15,7 @@ from torch._higher_order_ops.flex_attention import sdpa_dense
 from torch._higher_order_ops.utils import setup_compilation_env
 from torch.nn.attention import flex_attention
 
-from thunder_core.frontend.acquire.lookasides.operators.element_functions import Call, attention_of
+from thunder_core.frontend.acquire.lookasides.operators.element_functions import OperatorArguments, attention_of
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 
@@ -41,8 +41,8 @@ def _attended(acquisition: Any, *args: Any, **kwargs: Any) -> Any:
     effects = acquisition.outside.effects.effects
     before, start = len(effects), len(acquisition.recorder.bound_symbols)
     results = acquisition.machine.call(sdpa_dense, *args, **kwargs)
-    call = Call(*args[: len(Call._fields)])
-    is_plain = len(effects) == before and not kwargs and not any(args[len(Call._fields) :])
+    call = OperatorArguments(*args[: len(OperatorArguments._fields)])
+    is_plain = len(effects) == before and not kwargs and not any(args[len(OperatorArguments._fields) :])
     if is_plain and not acquisition.recorder.levels.depth and not results[0].requires_grad:
         attention = attention_of(acquisition, call, start)
         if attention is not None:

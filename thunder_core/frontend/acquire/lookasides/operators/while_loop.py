@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_unflatten
 
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, are_followed, check_carried
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
-from thunder_core.frontend.acquire.subtraces import Recording, Subtraces
+from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.tracing.library.control_flow import while_loop
 
 
@@ -64,7 +64,7 @@ def loop(
 
 def record_condition(
     subtraces: Subtraces, condition: Callable[..., Any], given: Sequence[torch.Tensor], additional: Sequence[Any]
-) -> Recording | None:
+) -> SubtraceRecording | None:
     """Record the condition; return None for one that gives a constant that does not hold, so that nothing is to do.
 
     Raises `RuntimeError`, as PyTorch does, for another constant, and for a tensor that is no boolean scalar.

@@ -14,7 +14,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
-from thunder_core.frontend.acquire.outside.native_functions import Reads, answer_of_function
+from thunder_core.frontend.acquire.outside.native_functions import NativeReason, answer_of_function
 from thunder_core.frontend.acquire.outside.sharp import DATES
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.library.collection import is_collection_enabled
@@ -29,11 +29,11 @@ CLOCKS_OF_SPANS = frozenset(
 def world_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that does not look at its arguments alone; None for one that does."""
     if type(function) is not BuiltinMethodType:
-        of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is Reads.UNKNOWN
+        of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
         return unknown(acquisition, function) if of_cython else None
     if (type(function.__self__), function.__name__) in ASKED_METHODS:
         return asked(acquisition, function)
-    answer = Reads.FRESH if is_date_of_now(function) else answer_of_function(function)
+    answer = NativeReason.FRESH if is_date_of_now(function) else answer_of_function(function)
     stand_in = STAND_INS.get(answer)
     if stand_in is not None and acquisition.outside.surprises is not None:  # nothing but arguments may be read
         acquisition.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
@@ -120,13 +120,13 @@ def unknown(acquisition: Any, function: Any) -> Callable[..., Any]:
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
 ASKED_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
-STAND_INS: dict[Reads, Callable[[Any, Any], Callable[..., Any]]] = {
-    Reads.ASKED: asked,
-    Reads.FRESH: fresh,
-    Reads.WORLD: told,
-    Reads.ASKED_OR_SET: asked_or_set,
-    Reads.DEEP: deep,
-    Reads.UNKNOWN: unknown,
+STAND_INS: dict[NativeReason, Callable[[Any, Any], Callable[..., Any]]] = {
+    NativeReason.ASKED: asked,
+    NativeReason.FRESH: fresh,
+    NativeReason.WORLD: told,
+    NativeReason.ASKED_OR_SET: asked_or_set,
+    NativeReason.DEEP: deep,
+    NativeReason.UNKNOWN: unknown,
 }
 
 
