@@ -18,6 +18,7 @@ PAGES = (
     "docs/generation.md",
     "docs/higher_order.md",
     "docs/kernels.md",
+    "docs/life_of_a_call.md",
     "docs/lookasides.md",
     "docs/memory.md",
     "docs/patterns.md",

@@ -1,6 +1,6 @@
 """The example of docs/interpreter.md: an observer that lists the globals a function reads, and answers one."""
 
-from thunder_core.frontend.interpreter import Observer, interpret
+from thunder_core.interpreter import Observer, interpret
 
 SCALE = 3
 
