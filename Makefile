@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo test test-all quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -51,7 +51,10 @@ demo: $(USER_STAMP) ## optimize a small Llama for this machine and for a Hopper 
 	@echo "The program for a Hopper GPU: $(BIN)/thunder inspect-trace $(HOPPER_OUT)"
 
 test: install ## run the tests that need no GPU (JOBS=2, ROOM=fusion for those of one room)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(if $(ROOM),tests/$(ROOM))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(CASES) $(if $(ROOM),tests/$(ROOM))
+
+test-all: CASES := --all-cases
+test-all: test ## the same with every case of the large tables of programs, of which `make test` runs a sample
 
 quick: lint types ## what can be known in two minutes: format, lint, types, layers, docstrings, kept traces
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/test_layers.py tests/test_docstrings.py tests/golden

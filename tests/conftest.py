@@ -42,11 +42,35 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop("TRITON_INTERPRET", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--all-cases` runs every case of tests that are marked `sample`."""
+    parser.addoption("--all-cases", action="store_true", help="run every case of tests marked `sample(count)`")
+
+
+def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The items to run, and the others: of a test that is marked `sample(count)`, so many cases, spread evenly."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for group in cases.values():
+        marker = group[0].get_closest_marker("sample")
+        count = min(marker.args[0], len(group)) if marker else len(group)
+        left_out |= {*group} - {group[number * len(group) // count] for number in range(count)}
+    return [item for item in items if item not in left_out], [item for item in items if item in left_out]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none; the interpreter's tests run without torch, and first.
+
+    Of a test that is marked `sample`, some cases run, or those that the command line names.
 
     Where Dynamo was used in a process, objects die later than CPython has them die, with which these tests compare.
     """
+    if not config.getoption("--all-cases") and not any("[" in name for name in config.args):
+        items[:], left_out = sampled(items)
+        config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: "interpreter" not in item.path.parts)  # the order is else as it was
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:

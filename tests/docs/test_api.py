@@ -14,4 +14,5 @@ PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 def test_every_public_name_is_in_the_reference():
     listed = re.findall(r"^::: (\S+)$", PAGE, re.MULTILINE)
     public = (getattr(thunder, name) for name in thunder.__all__ if name != "__version__")
-    assert sorted(listed) == sorted(f"{importlib.import_module(one.__module__).__name__}.{one.__qualname__}" for one in public)
+    defined = ((importlib.import_module(named.__module__), named) for named in public)
+    assert sorted(listed) == sorted(f"{module.__name__}.{named.__qualname__}" for module, named in defined)

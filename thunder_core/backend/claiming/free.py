@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from thunder_core.tracing.ir import listing
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
-DELETE = Symbol("python.del", lambda *names: None)
-LIST = Symbol("python.list", list)
-UNPACK = Symbol("python.code", lambda text: text)
+DELETE = Symbol(listing.DELETE, lambda *names: None)
+LIST = Symbol(listing.LIST, list)
+UNPACK = Symbol(listing.CODE, lambda text: text)
 
 
 def free_after_last_use(trace: Trace) -> Trace:

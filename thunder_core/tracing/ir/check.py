@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import Bug
+from thunder_core.tracing.ir.listing import DELETE
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, symbolic_sizes_of
 from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.ir.tree import leaves
@@ -32,7 +33,7 @@ def check_trace(trace: Trace) -> Trace:
         defined |= {proxy.name for proxy in bsym.defines}
         for function in bsym.functions:
             check_trace(function)
-        if bsym.symbol.name == "python.del":
+        if bsym.symbol.name == DELETE:
             defined -= {proxy.name for proxy in bsym.inputs}
     missing = [proxy.name for proxy in trace.outputs if proxy.name not in defined]
     if missing:

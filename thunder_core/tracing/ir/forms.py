@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder_core.tracing.ir.listing import CODE, DELETE, LIST
 from thunder_core.tracing.ir.literal import Scope, importable, literal
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -111,9 +112,9 @@ def _statement(bsym: BoundSymbol, scope: Scope) -> str:
 EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
     "torch.Tensor.__getitem__": _get_item,
     "torch.Tensor.__setitem__": _set_item,
-    "python.del": _delete,
-    "python.code": _statement,
-    "python.list": _statement,
+    DELETE: _delete,
+    CODE: _statement,
+    LIST: _statement,
 }
 
 

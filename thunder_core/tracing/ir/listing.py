@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DELETE, LIST = (
-    "python.del",
-    "python.list",
-)  # symbols of statements that are not the program's: see `backend/claiming/free.py`
+# The names of symbols whose statements are not the program's: see `backend/claiming/free.py`.
+DELETE, LIST, CODE = "python.del", "python.list", "python.code"
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def run_context_natively(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """PyTorch's transforms switch off what they cannot do with, while they last."""
-    if function is torch.autograd.graph.disable_saved_tensors_hooks and not str(args[:1]).startswith("('torch.func"):
+    if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_message_of_transforms(args):
         return None
 
     def run(*args: Any) -> NativeContext:
@@ -107,6 +107,11 @@ def run_context_natively(
         return NativeContext(context.__enter__, partial(context.__exit__, None, None, None))
 
     return run
+
+
+def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
+    """Whether the first argument is the error message of one of PyTorch's transforms."""
+    return bool(args) and isinstance(args[0], str) and args[0].startswith("torch.func")
 
 
 @lookaside(*WRAPPING)
