@@ -13,6 +13,7 @@ from thunder_core.acquire.assembly import Acquired, assembled, constrained, last
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.drawing_functions import NeedsDrawingFunction
 from thunder_core.acquire.gradients import log_gradients
+from thunder_core.acquire.lookasides.collectives import finish_works
 from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.lookasides.replaced import Replacements
 from thunder_core.acquire.numbers import NeedsValues
@@ -139,7 +140,9 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     args, kwargs = run.arguments()
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            return interpret(run.subject, observer=run)(*args, **kwargs)
+            output = interpret(run.subject, observer=run)(*args, **kwargs)
+            finish_works(run, output)
+            return output
     except (HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.acquire.ahead import checked_ahead
+from thunder_core.acquire.ahead import checked_ahead, require_checks_before_collectives
 from thunder_core.acquire.constraints import with_constraint_checks, with_number_outputs, with_numbers_passed
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import expose_intermediates, without_autograd
@@ -71,6 +71,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
     bsyms = checked_ahead(computed(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
+    require_checks_before_collectives(bsyms)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
     run.classes.guard_special()

@@ -39,6 +39,7 @@ from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.backward_hooks import method_of_node
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
+from thunder_core.acquire.lookasides.collectives import collective_call
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.context_variables import ContextVariables
 from thunder_core.acquire.lookasides.drawn_arrays import computed_call, computed_operation, is_drawn, stored
@@ -65,6 +66,7 @@ from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import LOUD, edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.acquire.texts import Texts, method_of_text, plain
+from thunder_core.acquire.works import TracedWork
 from thunder_core.analysis.data_errors import ERRORS_BY_VALUES
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import SymbolicNumber
@@ -135,6 +137,7 @@ class Acquisition(ObservedWrites):
         self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
+        self.works: list[TracedWork] = []
         self.replacements = Replacements()
         self.own_interrupt: BaseException | None = None
         self._operations = operations()
@@ -328,6 +331,7 @@ class Acquisition(ObservedWrites):
                 return without_self(replacement, function) if plain is not function else replacement
         drawing = (
             drawing_call(self, function)
+            or collective_call(self, function)
             or world_call(self, function)
             or (self.draws.arrays and computed_call(self, function, args, kwargs))
         )

@@ -49,6 +49,7 @@ from thunder_core.capture.symbols import (
     SPARSE_PARTS,
     VALUE_READERS,
     is_idle,
+    is_of_process_group,
     is_ordered,
     symbol_of,
 )
@@ -407,6 +408,11 @@ class Recorder:
 
         In a backward pass, values that stand in for symbolic numbers are replaced by these.
         """
+        if is_of_process_group(operator):
+            raise self._refuse(
+                f"`{operator._schema.name}` is called by code that the tracer cannot see",
+                "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
+            )
         in_backward = self.gradients.is_running and self._operators.call is None
         if in_backward and self._number_calls.probe_values:
             args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))

@@ -15,6 +15,13 @@ from thunder_core.ir.tree import leaves, replace_leaves
 BACKWARD_OF = "backward of "  # begins the module of a bound symbol that computes the derivative of one of the module's
 
 
+# The namespaces of the operators by which processes communicate: PyTorch's, and Thunder's own.
+COMMUNICATION = (
+    *("torch.ops._c10d_functional", "torch.ops.c10d", "torch.ops.thunder_c10d."),
+    *("torch.ops._dtensor.", "torch.ops.symm_mem."),
+)
+
+
 @dataclass(frozen=True)
 class Symbol:
     """Something that a trace calls: its printed name and the Python callable that it means.
@@ -32,6 +39,11 @@ class Symbol:
     def short_name(self) -> str:
         """The last part of the name: `linear` of `torch.nn.functional.linear`."""
         return self.name.rpartition(".")[2]
+
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether it is an operator by which processes communicate."""
+        return self.name.startswith(COMMUNICATION)
 
     @property
     def level(self) -> str:
@@ -102,7 +114,14 @@ class BoundSymbol:
     @property
     def has_effect(self) -> bool:
         """Whether the call matters even when nobody reads what it returns."""
-        return self.ordered or bool(self.mutates)
+        return self.ordered or bool(self.mutates) or self.communicates
+
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether the call takes part in a collective, or waits for one: then other processes hang without it."""
+        if self.symbol.communicates or any(part.communicates for part in self.subsymbols):
+            return True
+        return any(bsym.communicates for function in self.functions for bsym in function.bound_symbols)
 
     @property
     def gives_number(self) -> bool:

@@ -1,0 +1,21 @@
+"""Collectives on two ranks: each gives eager's result on both, or is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.distributed import refused
+from tests.distributed.collectives import CASES
+from tests.distributed.ranks import Ranks
+
+CHECKS = "tests.distributed.checks"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_equal_eagers(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_results", name)
+
+
+@pytest.mark.parametrize("name", refused.CASES)
+def test_refusal_names_the_function_and_the_line(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_refusal", name)
