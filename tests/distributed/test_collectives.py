@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed import refused
+from tests.distributed import differentiated, refused
 from tests.distributed.collectives import CASES
 from tests.distributed.ranks import Ranks
 
@@ -19,3 +19,8 @@ def test_results_equal_eagers(ranks: Ranks, name: str) -> None:
 @pytest.mark.parametrize("name", refused.CASES)
 def test_refusal_names_the_function_and_the_line(ranks: Ranks, name: str) -> None:
     ranks.run(CHECKS, "check_refusal", name)
+
+
+@pytest.mark.parametrize("name", differentiated.CASES)
+def test_gradients_equal_eagers(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_gradients", name)

@@ -15,6 +15,8 @@ from thunder_core.errors import SourceLine
 CONTEXTS = contextlib.__file__
 TORCH_FOLDER = torch.__path__[0]
 CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items
+COLLECTIVES = f"{TORCH_FOLDER}/distributed/nn/functional.py"  # functions of autograd that communicate
+INTERPRETED_FILES = frozenset({CONTAINERS, COLLECTIVES})
 
 
 class CodeOrigins:
@@ -39,11 +41,11 @@ class CodeOrigins:
         return generated or Place(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """Whether a function is interpreted where C code calls it: PyTorch's own, but for its containers, is not."""
+        """Whether a function is interpreted where C code calls it: most of PyTorch's own are not."""
         code = function.__code__
         interpreted = self._interpreted.get(code)
         if interpreted is None:
-            runs_natively = (self._is_library(code) and code.co_filename != CONTAINERS) or is_native_code(function)
+            runs_natively = (self._is_library(code) and code.co_filename not in INTERPRETED_FILES) or is_native_code(function)
             interpreted = self._interpreted[code] = not runs_natively
         return interpreted
 

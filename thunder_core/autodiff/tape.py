@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.shape_env import number_of
-from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
+from thunder_core.capture.symbols import LIFTS, is_of_process_group, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.writes import is_reshaping, out_of_place, written_values
 from thunder_core.errors import SourceLine
@@ -99,6 +99,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if is_of_process_group(func):
+            raise Underivable("it communicates by code of its own")
         if is_reshaping(func):
             return self._record_reshape(func, args, kwargs)
         output = func(*args, **kwargs)

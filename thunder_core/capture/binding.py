@@ -47,7 +47,7 @@ class Binding:
         mutates = [proxy.name for tensor, proxy in inputs if call.written and memory_of(tensor) in call.written]
         ordered = call.random or (is_ordered(symbol) and not call.idle)
         checks = any(is_check(part.symbol.target) for part in call.subsymbols)
-        communicates = symbol.communicates or any(part.communicates for part in call.subsymbols)
+        communicates = call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
         input_names = {proxy.name for _, proxy in inputs} - before.keys()
         if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks or communicates):
             return None
@@ -66,6 +66,7 @@ class Binding:
             mutates=tuple(before[name].name if name in before else name for name in mutates),
             ordered=ordered,
             fresh=opaque and has_own_memory(tensors_in(output), [tensor for tensor, _ in inputs]),
+            uses_process_group=call.uses_process_group,
         )
 
     def _proxies_of(self, output: Any, call: Call) -> Any:

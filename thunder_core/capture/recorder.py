@@ -25,6 +25,7 @@ from thunder_core.capture.device_guards import needs_device_guard
 from thunder_core.capture.expectations import counted, expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.kernel_types import KERNEL_TYPES
 from thunder_core.capture.memo import CachedCall
 from thunder_core.capture.modes import FunctionMode, OperatorMode
@@ -401,6 +402,18 @@ class Recorder:
         self.failure = unrunnable(function, self._place().source, error)
         return self.failure
 
+    def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an operator of a process group on fakes, beneath a call that will run it again at each call."""
+        call = self._operators.call
+        if call is None:
+            raise self._refuse(
+                f"`{operator._schema.name}` is called by code that the tracer cannot see",
+                "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
+            )
+        call.opaque = call.uses_process_group = True
+        call.written.update(memory_of(tensor) for tensor in tensors_in((args, kwargs)))
+        return operator(*args, **kwargs)
+
     # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -409,10 +422,7 @@ class Recorder:
         In a backward pass, values that stand in for symbolic numbers are replaced by these.
         """
         if is_of_process_group(operator):
-            raise self._refuse(
-                f"`{operator._schema.name}` is called by code that the tracer cannot see",
-                "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
-            )
+            return self._run_on_process_group(operator, args, kwargs)
         in_backward = self.gradients.is_running and self._operators.call is None
         if in_backward and self._number_calls.probe_values:
             args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))

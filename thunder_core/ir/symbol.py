@@ -59,7 +59,8 @@ class BoundSymbol:
     `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
     the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
     generator) and must keep their place among the others. `derives` is the bound symbol whose derivative the
-    call is part of. Each result of a `fresh` call has memory of its own, where nothing below says so.
+    call is part of. Each result of a `fresh` call has memory of its own, where nothing below says so. A call that
+    `uses_process_group` communicates with other processes by code of its own, of which nothing is recorded.
     """
 
     symbol: Symbol
@@ -74,6 +75,7 @@ class BoundSymbol:
     executor: str = ""
     derives: BoundSymbol | None = None
     fresh: bool = False
+    uses_process_group: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
@@ -119,7 +121,7 @@ class BoundSymbol:
     @cached_property
     def communicates(self) -> bool:
         """Whether the call takes part in a collective, or waits for one: then other processes hang without it."""
-        if self.symbol.communicates or any(part.communicates for part in self.subsymbols):
+        if self.uses_process_group or self.symbol.communicates or any(part.communicates for part in self.subsymbols):
             return True
         return any(bsym.communicates for function in self.functions for bsym in function.bound_symbols)
 
@@ -161,4 +163,5 @@ class BoundSymbol:
             executor=self.executor,
             derives=self.derives,
             fresh=self.fresh,
+            uses_process_group=self.uses_process_group,
         )
