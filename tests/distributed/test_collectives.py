@@ -24,3 +24,12 @@ def test_refusal_names_the_function_and_the_line(ranks: Ranks, name: str) -> Non
 @pytest.mark.parametrize("name", differentiated.CASES)
 def test_gradients_equal_eagers(ranks: Ranks, name: str) -> None:
     ranks.run(CHECKS, "check_gradients", name)
+
+
+GROUPS = """group_as_argument group_in_closure group_as_attribute source_in_group group_made_anew mesh_as_argument
+    rank_that_is_not_in_the_group facts_of_groups work_from_outside"""
+
+
+@pytest.mark.parametrize("name", GROUPS.split())
+def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
+    ranks.run("tests.distributed.groups", name)
