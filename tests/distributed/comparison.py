@@ -37,9 +37,9 @@ def assert_equal(actual: Any, expected: Any) -> None:
             assert not isinstance(leaf, int | float | str | bool | None) or leaf == other
 
 
-def assert_refused(program: Callable[..., Any], *arguments: Any, name: str, match: str = "") -> ThunderError:
+def assert_refused(program: Callable[..., Any], *arguments: Any, name: str) -> ThunderError:
     """Assert that a program is refused with an error that names a function and this program's file."""
-    with pytest.raises(ThunderError, match=match) as caught:
+    with pytest.raises(ThunderError) as caught:
         thunder.jit(program)(*arguments)
     error = caught.value
     assert name in str(error)

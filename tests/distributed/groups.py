@@ -169,3 +169,42 @@ def work_from_outside() -> None:
         raise AssertionError("not refused")
     work.wait()
     copy.copy(x)
+
+
+def options_as_argument() -> None:
+    """Options from outside are guarded by what they say."""
+    options = dist.AllreduceOptions()
+
+    def program(x, options):
+        dist.group.WORLD.allreduce([x], options).wait()
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.SUM):
+        options.reduceOp = op
+        assert_equal(compiled(numbers(0, 3), options), program(numbers(0, 3), options))
+
+
+def reductions_of_a_class() -> None:
+    """A reduction that is an object of its own is told from others."""
+
+    def program(x, op):
+        dist.all_reduce(x, op)
+        return x
+
+    ops = [dist.ReduceOp(op) for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN)]
+    same_at_each_call(program, *((numbers(0, 3), op) for op in ops))
+
+
+def debug_level() -> None:
+    """The debug level is asked again at each call."""
+    before = dist.get_debug_level()
+
+    def program(x):
+        return x * 2 if dist.get_debug_level() == dist.DebugLevel.DETAIL else x
+
+    compiled = thunder.jit(program)
+    for level in (dist.DebugLevel.OFF, dist.DebugLevel.DETAIL, dist.DebugLevel.OFF):
+        dist.set_debug_level(level)
+        assert_equal(compiled(torch.ones(2)), program(torch.ones(2)))
+    dist.set_debug_level(before)

@@ -27,9 +27,19 @@ def test_gradients_equal_eagers(ranks: Ranks, name: str) -> None:
 
 
 GROUPS = """group_as_argument group_in_closure group_as_attribute source_in_group group_made_anew mesh_as_argument
-    rank_that_is_not_in_the_group facts_of_groups work_from_outside"""
+    rank_that_is_not_in_the_group facts_of_groups work_from_outside
+    options_as_argument reductions_of_a_class debug_level"""
 
 
 @pytest.mark.parametrize("name", GROUPS.split())
 def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
     ranks.run("tests.distributed.groups", name)
+
+
+AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collective_less collective_in_backward
+    late_rank rank_that_traces_again several_programs"""
+
+
+@pytest.mark.parametrize("name", AGREEMENT.split())
+def test_ranks_compare_their_programs(ranks: Ranks, name: str) -> None:
+    ranks.run("tests.distributed.agreement", name)

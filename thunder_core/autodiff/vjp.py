@@ -317,7 +317,7 @@ def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
 
 
 def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """The bound symbols that the gradients come from, and collectives; a write may be to a view of what another reads."""
+    """The bound symbols that gradients come from, and collectives; a write may be to a view of what another reads."""
     read = {proxy.name for proxy in gradients if proxy is not None}
     kept: list[BoundSymbol] = []
     for bsym in reversed(bsyms):

@@ -47,7 +47,9 @@ class Binding:
         mutates = [proxy.name for tensor, proxy in inputs if call.written and memory_of(tensor) in call.written]
         ordered = call.random or (is_ordered(symbol) and not call.idle)
         checks = any(is_check(part.symbol.target) for part in call.subsymbols)
-        communicates = call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
+        communicates = (
+            call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
+        )
         input_names = {proxy.name for _, proxy in inputs} - before.keys()
         if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks or communicates):
             return None

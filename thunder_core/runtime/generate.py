@@ -16,6 +16,7 @@ from thunder_core.ir.check import check_takes_numbers
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.source_lines import executed_source
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.agreement import compared
 from thunder_core.runtime.library.deferred import deferred
 
 Rewriting = Callable[[Trace], Trace]
@@ -51,12 +52,15 @@ def executable_at_first_call(
 
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:
-    """A trace as a function, which runs as another one while traces are `rewritten`."""
+    """A trace as a function, which runs as another one while traces are `rewritten`.
+
+    Before its first call the ranks of a process group compare the collectives of the trace, if there are any.
+    """
     function = executable(print_trace(check_takes_numbers(trace)), trace.name)
     assert isinstance(function, FunctionType)
     _traces[function] = trace
     _rewrite(function, trace)
-    return function
+    return compared(function, trace)
 
 
 @contextmanager

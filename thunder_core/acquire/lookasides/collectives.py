@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.acquire.group_methods import METHODS, WITHOUT_WORK, Group
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.lookasides.world import asked
 from thunder_core.acquire.native_kinds import Answer, answer_of, name_of, only_asks
 from thunder_core.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.capture.modes import without_our_functions
@@ -30,6 +31,7 @@ if dist.is_available():
     CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work, C10D.Store)
 # Methods that give an object which is there already.
 GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
+OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # what options of methods say
 # Functions that make groups, send Python objects, or change the process.
 REFUSED = (
     *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list"),
@@ -40,6 +42,7 @@ REFUSED = (
     *("_create_process_group_wrapper", "_make_nccl_premul_sum", "_create_store_from_options", "_test_python_store"),
     "_make_distributed_pdb",
 )
+ASKED_FUNCTIONS = (dist.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
@@ -62,6 +65,8 @@ def record(acquisition: Any, process_group: Any, name: str, *args: Any, **kwargs
     if acquisition.recorder.levels.depth:
         refuse(acquisition, f"`{called}` within a transform of torch.func")
     group, function = guarded_group(acquisition, process_group), METHODS[name]
+    for options in (*args, *kwargs.values()):
+        guard_options(acquisition, options)
     try:
         inspect.signature(function).bind(group, *args, **kwargs)
         finish = function(group, *args, **kwargs)
@@ -85,6 +90,14 @@ def guarded_group(acquisition: Any, group: Any) -> Group:
         acquisition.outside.read(path.attribute("group_name", name), name)
     acquisition.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
     return Group(name, group.size())
+
+
+def guard_options(acquisition: Any, options: Any) -> None:
+    """Guard what options of a collective say that are there before the program; C code reads them."""
+    if acquisition.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
+        for name in OPTIONS:
+            if hasattr(options, name):
+                acquisition.machine.load_attr(options, name)
 
 
 def refuse(acquisition: Any, what: str, *_args: Any, **_kwargs: Any) -> NoReturn:
@@ -123,6 +136,14 @@ def is_overridden(
             return function(*args)  # type: ignore[no-any-return]
 
     return ask
+
+
+@lookaside(*ASKED_FUNCTIONS)
+def ask_again(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """A function of C that tells a setting of the process is called again at each call."""
+    return asked(acquisition, function)
 
 
 @lookaside(*REFUSED_FUNCTIONS)
