@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import linecache
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ def assert_differs(program: Callable[..., Any], *texts: str, line: str) -> None:
     except CollectivesDiffer as error:
         assert all(text in str(error) for text in texts), error
         assert error.where is not None
-        assert line in open(error.where.filename).read().splitlines()[error.where.lineno - 1], error
+        assert line in linecache.getline(error.where.filename, error.where.lineno), error
     else:
         raise AssertionError("no error")
     assert time.monotonic() - start < 10

@@ -90,12 +90,6 @@ def method_of_backend(x):
     return x
 
 
-@refused("set")
-def write_to_store(x):
-    dist.distributed_c10d._get_default_store().set("key", "value")
-    return x
-
-
 @refused("allreduce")
 def collective_within_vmap(x):
     def body(row):

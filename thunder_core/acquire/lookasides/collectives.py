@@ -28,7 +28,7 @@ from thunder_core.runtime.library.collectives import registered_group
 C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # no part of a build of PyTorch without distributed
 CLASSES: tuple[type, ...] = ()  # whose methods are recorded, asked again or refused
 if dist.is_available():
-    CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work, C10D.Store)
+    CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
 # Methods that give an object which is there already.
 GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
 OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # what options of methods say
@@ -47,7 +47,7 @@ REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(di
 
 
 def collective_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
-    """The stand-in of a method of a process group, a backend, a work or a store; None for all others."""
+    """The stand-in of a method of a process group, a backend or a work; None for all others."""
     owner = getattr(function, "__self__", None)
     if not isinstance(owner, CLASSES) or isinstance(owner, TracedWork):
         return None
