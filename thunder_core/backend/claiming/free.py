@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from thunder_core.tracing.analysis.collectives import Waits
 from thunder_core.tracing.ir import listing
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -28,11 +29,16 @@ def free_after_last_use(trace: Trace) -> Trace:
 
 
 def last_uses(trace: Trace) -> list[list[Proxy]]:
-    """For each bound symbol the names that it reads or makes and that no later one reads."""
+    """For each bound symbol the names that it reads or makes and that no later one reads.
+
+    Where a program waits for a collective, what the collective reads is read as well.
+    """
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     last_uses: list[list[Proxy]] = []
-    for bsym in reversed(trace.bound_symbols):
-        last = {proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live}
+    held = Waits(trace.bound_symbols).held()
+    for place, bsym in reversed(list(enumerate(trace.bound_symbols))):
+        used = (*bsym.inputs, *held.get(place, ()), *bsym.defines)
+        last = {proxy.name: proxy for proxy in used if proxy.name not in live}
         live.update(last)
         last_uses.append(list(last.values()))
     return last_uses[::-1]

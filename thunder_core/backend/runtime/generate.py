@@ -11,6 +11,7 @@ from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from thunder_core.backend.runtime.agreement import compared
 from thunder_core.foundation.errors import Bug
 from thunder_core.tracing.ir.check import check_takes_numbers
 from thunder_core.tracing.ir.printer import Source, print_trace
@@ -51,12 +52,15 @@ def executable_at_first_call(
 
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:
-    """A trace as a function, which runs as another one while traces are `rewritten`."""
+    """A trace as a function, which runs as another one while traces are `rewritten`.
+
+    Before its first call the ranks of a process group compare the collectives of the trace, if there are any.
+    """
     function = executable(print_trace(check_takes_numbers(trace)), trace.name)
     assert isinstance(function, FunctionType)
     _traces[function] = trace
     _rewrite(function, trace)
-    return function
+    return compared(function, trace)
 
 
 @contextmanager

@@ -123,11 +123,13 @@ class RaisingCalls:
 def is_repeatable(program: Program, failure: Exception) -> bool:
     """Whether a program that failed has effects for its epilogue or changes settings, and has left no mark yet.
 
-    It may have where it writes to its inputs, draws random numbers or was at its effects already.
+    It may have where it writes to its inputs, draws random numbers, communicates or was at its effects already.
     """
     if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
         return False
     computation = program.traces("computation")[0]
+    if any(bsym.communicates for bsym in computation.bound_symbols):
+        return False
     if not has_effects(program) and not settings_of(computation.bound_symbols):
         return False
     written = names_written_to(computation)

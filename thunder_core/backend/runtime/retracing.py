@@ -26,7 +26,7 @@ def lines_caught(
     """
     if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
         return frozenset()
-    if is_of_epilogue(error) or any(changes_state(bsym) and not is_drawing(bsym) for bsym in computation.bound_symbols):
+    if is_of_epilogue(error) or any(is_lasting(bsym) for bsym in computation.bound_symbols):
         return frozenset()
     line = user_line(error, last)
     if line is None:
@@ -48,6 +48,11 @@ def draws(computation: Trace) -> bool:
 def is_of_epilogue(failure: Exception) -> bool:
     """Whether an error was raised by a program's effects."""
     return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
+
+
+def is_lasting(bsym: BoundSymbol) -> bool:
+    """Whether what a bound symbol does stays done where the program fails: a state's change, or a collective."""
+    return bsym.communicates or (changes_state(bsym) and not is_drawing(bsym))
 
 
 def changes_state(bsym: BoundSymbol) -> bool:

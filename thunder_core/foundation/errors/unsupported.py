@@ -122,6 +122,18 @@ class CannotGenerate(UnsupportedError):
     code = "TH0811"
 
 
+class CollectivesDiffer(UnsupportedError):
+    """The ranks of a process group have compiled programs that call different collectives.
+
+    Such programs would wait for each other forever, or compute with each other's numbers. So the ranks compare the
+    collectives of a program before its first run, and each raises this error, which names the first collective that
+    differs. Ranks have to call the same collectives in the same order, with tensors of the same sizes and dtypes.
+    `THUNDER_COMPARE_COLLECTIVES=0` leaves the comparison out.
+    """
+
+    code = "TH0813"
+
+
 class DynamoRefuses(UnsupportedError):
     """Dynamo cannot trace the program as requested, so a part of it would run in eager PyTorch.
 

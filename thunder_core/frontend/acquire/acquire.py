@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.assembly import (
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.compiled import Nested
+from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.observed import observed_values
@@ -145,7 +146,9 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     args, kwargs = run.arguments()
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            return interpret(run.subject, observer=run)(*args, **kwargs)
+            output = interpret(run.subject, observer=run)(*args, **kwargs)
+            finish_works(run, output)
+            return output
     except (HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.run import Run
 from thunder_core.frontend.acquire.settings import with_chosen_attention
-from thunder_core.frontend.acquire.written.ahead import checked_ahead
+from thunder_core.frontend.acquire.written.ahead import checked_ahead, require_checks_before_collectives
 from thunder_core.frontend.acquire.written.constraints import (
     with_constraint_checks,
     with_number_outputs,
@@ -75,6 +75,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
     bsyms = checked_ahead(computed(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
+    require_checks_before_collectives(bsyms)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
     run.classes.guard_special()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import types
+import warnings
 from typing import Any
 
 import torch
+import typing_extensions
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.tracing.capture.place import Place, generated_place
 
-CONTEXTS = contextlib.__file__
+# Files of functions that only call those that they were given, such as functions that are deprecated.
+WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
 TORCH_FOLDER = torch.__path__[0]
 CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items
+COLLECTIVES = f"{TORCH_FOLDER}/distributed/nn/functional.py"  # functions of autograd that communicate
+INTERPRETED_FILES = frozenset({CONTAINERS, COLLECTIVES})
 
 
 class CodeOrigins:
@@ -26,7 +31,7 @@ class CodeOrigins:
 
     def users_line(self, frame: Any) -> SourceLine | None:
         """The innermost line, from a frame outward, that is neither PyTorch's own nor a context manager's."""
-        while frame is not None and (self._is_library(frame.code) or frame.filename == CONTEXTS):
+        while frame is not None and (self._is_library(frame.code) or frame.filename in WRAPPERS):
             frame = frame.back
         if frame is None:
             return None
@@ -39,11 +44,13 @@ class CodeOrigins:
         return generated or Place(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """Whether a function is interpreted where C code calls it: PyTorch's own, but for its containers, is not."""
+        """Whether a function is interpreted where C code calls it: most of PyTorch's own are not."""
         code = function.__code__
         interpreted = self._interpreted.get(code)
         if interpreted is None:
-            runs_natively = (self._is_library(code) and code.co_filename != CONTAINERS) or is_native_code(function)
+            runs_natively = (self._is_library(code) and code.co_filename not in INTERPRETED_FILES) or is_native_code(
+                function
+            )
             interpreted = self._interpreted[code] = not runs_natively
         return interpreted
 

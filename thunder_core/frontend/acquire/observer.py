@@ -34,6 +34,7 @@ from thunder_core.frontend.acquire.lookasides.functions.function import call_fro
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.lookasides.functions.generators import is_method_of_generator, method_of_generator
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
+from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import called_operator
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
@@ -72,6 +73,7 @@ from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts, method_of_text, plain
+from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.frontend.interpreter.catching import is_caught
 from thunder_core.passes.autodiff.vjp import backward_of
 from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
@@ -140,6 +142,7 @@ class Acquisition(ObservedWrites):
         self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = False  # also where autograd follows a `torch.autograd.Function`
         self.nested: Nested | None = None
+        self.works: list[TracedWork] = []
         self.replacements = Replacements()
         self.own_interrupt: BaseException | None = None
         self._operations = operations()
@@ -333,6 +336,7 @@ class Acquisition(ObservedWrites):
                 return without_self(replacement, function) if plain is not function else replacement
         drawing = (
             drawing_call(self, function)
+            or collective_call(self, function)
             or world_call(self, function)
             or (self.draws.arrays and computed_call(self, function, args, kwargs))
         )

@@ -323,11 +323,11 @@ def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
 
 
 def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """The bound symbols that the gradients come from; a write may be to a view of what another reads."""
+    """The bound symbols that gradients come from, and collectives; a write may be to a view of what another reads."""
     read = {proxy.name for proxy in gradients if proxy is not None}
     kept: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
-        if bsym.mutates or any(proxy.name in read for proxy in bsym.outputs):
+        if bsym.mutates or bsym.communicates or any(proxy.name in read for proxy in bsym.outputs):
             kept.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
     return kept[::-1]

@@ -36,7 +36,10 @@ class Binding:
         self._defined.update(proxy.name for proxy in bsym.outputs)
 
     def bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: RecordedCall) -> BoundSymbol | None:
-        """The bound symbol for a call; None for one that made nothing, changed nothing and checks no values."""
+        """The bound symbol for a call.
+
+        None for one that made nothing, changed nothing, checks no values and has to do with no other process.
+        """
         symbol = symbol_of(function)
         output_proxies = self._proxies_of(output, call)
         inputs = [(tensor, self._tensors.proxy(tensor)) for tensor in tensors_in((args, kwargs))]
@@ -44,8 +47,11 @@ class Binding:
         mutates = [proxy.name for tensor, proxy in inputs if call.written and memory_of(tensor) in call.written]
         ordered = call.random or (is_ordered(symbol) and not call.idle)
         checks = any(is_check(part.symbol.target) for part in call.subsymbols)
+        communicates = (
+            call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
+        )
         input_names = {proxy.name for _, proxy in inputs} - before.keys()
-        if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks):
+        if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks or communicates):
             return None
         place, opaque = self._place(), call.opaque or call.valued
         tensors = self._tensors
@@ -62,6 +68,7 @@ class Binding:
             mutates=tuple(before[name].name if name in before else name for name in mutates),
             ordered=ordered,
             fresh=opaque and has_own_memory(tensors_in(output), [tensor for tensor, _ in inputs]),
+            uses_process_group=call.uses_process_group,
         )
 
     def _proxies_of(self, output: Any, call: RecordedCall) -> Any:

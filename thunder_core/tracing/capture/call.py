@@ -19,7 +19,7 @@ class RecordedCall:
     stand for it, so that it is recorded without sub-symbols; `idle`: it sets a state to what the state already is;
     `reshapes`: it changes a tensor's metadata; `valued`: its result depends on the values of tensors; `before`: the
     earlier proxies, by identity, of tensors whose metadata it changed in place; `counted`: a size of its result is a
-    count that the prologue computes.
+    count that the prologue computes; `uses_process_group`: it calls an operator of a process group.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -30,6 +30,7 @@ class RecordedCall:
     reshapes: bool = False
     valued: bool = False
     counted: bool = False
+    uses_process_group: bool = False
     before: dict[int, TensorProxy] = field(default_factory=dict)
 
     @property

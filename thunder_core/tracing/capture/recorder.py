@@ -42,6 +42,7 @@ from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.symbolic_probe import BackwardOf, HiddenNumbers
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state, changes
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
 from thunder_core.tracing.capture.torch_facts.settings import placed
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
@@ -52,6 +53,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
     SPARSE_PARTS,
     VALUE_READERS,
     is_idle,
+    is_of_process_group,
     is_ordered,
     symbol_of,
 )
@@ -400,6 +402,18 @@ class Recorder:
         self.failure = unrunnable(function, self._place().source, error)
         return self.failure
 
+    def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """Run an operator of a process group on fakes, beneath a call that will run it again at each call."""
+        call = self._operators.call
+        if call is None:
+            raise self._refuse(
+                f"`{operator._schema.name}` is called by code that the tracer cannot see",
+                "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
+            )
+        call.opaque = call.uses_process_group = True
+        call.written.update(memory_of(tensor) for tensor in tensors_in((args, kwargs)))
+        return operator(*args, **kwargs)
+
     # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -407,6 +421,8 @@ class Recorder:
 
         In a backward pass, values that stand in for symbolic numbers are replaced by these.
         """
+        if is_of_process_group(operator):
+            return self._run_on_process_group(operator, args, kwargs)
         in_backward = self.gradients.is_running and self._operators.call is None
         if in_backward and self._number_calls.probe_values:
             args, kwargs = self._number_calls.without_stand_ins((tuple(args), dict(kwargs)))

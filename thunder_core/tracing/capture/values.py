@@ -255,7 +255,9 @@ def operations_of(bsym: BoundSymbol, *, decomposed: bool) -> Iterable[BoundSymbo
 
 
 def is_unknowable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state that cannot be restored after running it."""
+    """Whether a bound symbol changes a state that cannot be restored after running it, or talks to other processes."""
+    if bsym.communicates:
+        return True
     if call_of(bsym) is not None:
         return not is_repeatable(bsym)
     return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and not switches_autocast(bsym))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.tracing.ir.listing import CODE, DELETE, LIST
-from thunder_core.tracing.ir.literal import Scope, importable, literal
+from thunder_core.tracing.ir.literal import Scope, followed, importable, literal
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
@@ -81,11 +81,17 @@ def _set_item(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _call(bsym: BoundSymbol, scope: Scope) -> str:
-    if bsym.symbol.name.startswith("torch."):
+    if bsym.symbol.name.startswith("torch.") and not is_name_of_class(bsym):
         name = scope.importing(bsym.symbol.name, "torch")
     else:
         name = importable(bsym.symbol.target, scope)
     return f"{name}({arguments(bsym.args, bsym.kwargs, scope)})"
+
+
+def is_name_of_class(bsym: BoundSymbol) -> bool:
+    """Whether the name of a symbol leads to a class that is not called: that of a `torch.autograd.Function`."""
+    named = followed(bsym.symbol.name)
+    return isinstance(named, type) and named is not bsym.symbol.target
 
 
 def _method(bsym: BoundSymbol, scope: Scope) -> str:

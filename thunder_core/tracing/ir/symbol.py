@@ -15,6 +15,13 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 BACKWARD_OF = "backward of "  # begins the module of a bound symbol that computes the derivative of one of the module's
 
 
+# The namespaces of the operators by which processes communicate: PyTorch's, and Thunder's own.
+COMMUNICATION = (
+    *("torch.ops._c10d_functional", "torch.ops.c10d", "torch.ops.thunder_c10d."),
+    *("torch.ops._dtensor.", "torch.ops.symm_mem."),
+)
+
+
 @dataclass(frozen=True)
 class Symbol:
     """Something that a trace calls: its printed name and the Python callable that it means.
@@ -33,6 +40,11 @@ class Symbol:
         """The last part of the name: `linear` of `torch.nn.functional.linear`."""
         return self.name.rpartition(".")[2]
 
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether it is an operator by which processes communicate."""
+        return self.name.startswith(COMMUNICATION)
+
     @property
     def level(self) -> str:
         """`aten` for PyTorch's own operations, `torch` for what a user writes."""
@@ -47,7 +59,8 @@ class BoundSymbol:
     `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
     the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
     generator) and must keep their place among the others. `derives` is the bound symbol whose derivative the
-    call is part of. Each result of a `fresh` call has memory of its own, where nothing below says so.
+    call is part of. Each result of a `fresh` call has memory of its own, where nothing below says so. A call that
+    `uses_process_group` communicates with other processes by code of its own, of which nothing is recorded.
     """
 
     symbol: Symbol
@@ -62,6 +75,7 @@ class BoundSymbol:
     executor: str = ""
     derives: BoundSymbol | None = None
     fresh: bool = False
+    uses_process_group: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
@@ -102,7 +116,14 @@ class BoundSymbol:
     @property
     def has_effect(self) -> bool:
         """Whether the call matters even when nobody reads what it returns."""
-        return self.ordered or bool(self.mutates)
+        return self.ordered or bool(self.mutates) or self.communicates
+
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether the call takes part in a collective, or waits for one: then other processes hang without it."""
+        if self.uses_process_group or self.symbol.communicates or any(part.communicates for part in self.subsymbols):
+            return True
+        return any(bsym.communicates for function in self.functions for bsym in function.bound_symbols)
 
     @property
     def gives_number(self) -> bool:
@@ -142,4 +163,5 @@ class BoundSymbol:
             executor=self.executor,
             derives=self.derives,
             fresh=self.fresh,
+            uses_process_group=self.uses_process_group,
         )

@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.lookasides.functions import (
     wrappers,
 )
 from thunder_core.frontend.acquire.lookasides.operators import (
+    collectives,
     control_flow,
     element_functions,
     flex_attention,
@@ -66,6 +67,7 @@ __all__ = [
     "checkpoint",
     "checks",
     "classes",
+    "collectives",
     "compiled",
     "compiling",
     "containers",

@@ -57,6 +57,10 @@ def _values(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
     return f"{same} and [*map(type, {subject})] == {literal([type(value) for value in expected], scope)}"
 
 
+def _number(subject: str, expected: Any, scope: Scope) -> str:
+    return f"{_type(subject, type(expected), scope)} and hash({subject}) == {hash(expected)}"
+
+
 def _type(subject: str, expected: type, scope: Scope) -> str:
     return f"type({subject}) is {bound(expected, scope)}"
 
@@ -172,6 +176,7 @@ CONDITIONS: dict[str, Condition] = {
     "is": _is,
     "identity": lambda subject, expected, scope: f"{subject} is {scope.constant(expected, 'known')}",
     "type": _type,
+    "number": _number,
     "equal": _equal,
     "values": _values,
     "length": _length,
@@ -200,6 +205,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "is": lambda expected: f"was {named(expected)}",
     "identity": lambda expected: f"was one certain {type(expected).__name__}",
     "type": lambda expected: f"was a {expected.__name__}",
+    "number": lambda expected: f"was {expected}",
     "equal": lambda expected: f"was {expected!r}",
     "values": lambda expected: f"was {expected!r}",
     "length": lambda expected: f"had {expected} items",

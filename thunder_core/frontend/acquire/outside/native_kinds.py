@@ -39,6 +39,8 @@ class NativeAnswer(enum.Enum):
 
 
 DISTRIBUTED = "torch.distributed.distributed_c10d"
+# Classes that are no enumerations, but whose objects are numbers.
+NUMBERS_IN_C: tuple[type, ...] = (torch.distributed.ReduceOp,) if torch.distributed.is_available() else ()
 
 
 def _answers(answer: NativeAnswer, module: str, *names: str) -> dict[type | str, NativeAnswer]:
@@ -251,6 +253,11 @@ def stated_answer(kind: type) -> NativeAnswer | None:
 def is_enumeration(kind: type) -> bool:
     """Whether a class is an enumeration of pybind11, whose members never change."""
     return type(kind).__module__ == "pybind11_builtins" and {"__members__", "__entries"} <= vars(kind).keys()
+
+
+def is_number_in_c(kind: type) -> bool:
+    """Whether the objects of a class of pybind11 are numbers with a name, which their hashes tell apart."""
+    return kind in NUMBERS_IN_C or is_enumeration(kind)
 
 
 def is_graph_node(kind: type) -> bool:

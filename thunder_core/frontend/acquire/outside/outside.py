@@ -24,7 +24,7 @@ from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
 from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
-from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_number_in_c
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed
 from thunder_core.frontend.acquire.outside.sharp import Surprises
@@ -111,6 +111,8 @@ class Outside(GuardedPaths):
         if is_proxy(value):
             self.guard("type", path, type(value))
             self.read(path.child("proxied", "", proxied(value)), proxied(value))
+        elif is_number_in_c(type(value)):
+            self.guard("number", path, value)
         elif isinstance(value, BY_IDENTITY):
             self.guard("is", path, value)
             self.register_cells(path, value)

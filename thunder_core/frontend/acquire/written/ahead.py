@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets
 from thunder_core.tracing.capture.torch_facts.slices import IRRELEVANT_TO_VALUES
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.library.objects import expect_value
+from thunder_core.tracing.library.objects import EXPECTATIONS, expect_value
 
 COPY = symbol_of(torch.ops.aten.clone.default)
 
@@ -34,13 +35,19 @@ def checked_ahead(
     """The bound symbols, with checks behind the first write to an input moved before it, if all checks can be.
 
     What a check hangs on is computed there too, in other names and on copies of what it writes to; that must make less
-    than copies of all that is written to before the last check would take.
+    than copies of all that is written to before the last check would take. Checks have to stand before the first
+    collective, whatever that takes, since a collective cannot be taken back.
     """
     checks = [place for place, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
     aliasing = alias_sets(bsyms, aliases)
     inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
     first = next(
-        (place for place, bsym in enumerate(bsyms) if _writes(bsym, inputs_by_storage.keys(), aliasing)), len(bsyms)
+        (
+            place
+            for place, bsym in enumerate(bsyms)
+            if bsym.communicates or _writes(bsym, inputs_by_storage.keys(), aliasing)
+        ),
+        len(bsyms),
     )
     late = [place for place in checks if place > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
@@ -56,10 +63,26 @@ def checked_ahead(
         for bsym in bsyms[: late[-1]]
         for proxy in _written_inputs(bsym, tensors, inputs_by_storage, aliasing)
     }
-    if sum(proxy.bytes for proxy in protected) > sum(proxy.bytes for proxy in copied.values()):
+    communicates = any(bsym.communicates for bsym in bsyms[: late[-1]])
+    if not communicates and sum(proxy.bytes for proxy in protected) > sum(proxy.bytes for proxy in copied.values()):
         return tuple(bsyms)
     ahead = _ahead(bsyms, places, late, [tensors[name] for name in sorted(written)], next_name)
     return (*bsyms[:first], *ahead, *(bsym for place, bsym in enumerate(bsyms) if place >= first and place not in late))
+
+
+def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `DataDependent` for a check of a value behind a collective, which cannot be taken back where it fails."""
+    collective: BoundSymbol | None = None
+    for bsym in bsyms:
+        collective = collective or (bsym if bsym.communicates else None)
+        if collective is not None and bsym.symbol.name in EXPECTATIONS:
+            raise DataDependent(
+                f"the program asks for the value of a tensor behind a collective (`{collective.symbol.name}`), which "
+                "cannot be taken back where a later call has another value",
+                fix="ask for the value before the first collective, use torch.where, or keep the branch out of the "
+                "compiled program",
+                where=bsym.source,
+            )
 
 
 def _writes(bsym: BoundSymbol, representatives: Collection[str], aliasing: AliasSets) -> bool:
@@ -96,8 +119,8 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
             if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT_TO_VALUES:
                 return None  # it changes how others compute
             continue
-        if bsym.ordered:
-            return None  # it draws random numbers
+        if bsym.ordered or bsym.communicates:
+            return None  # it draws random numbers, or other processes would have to do it twice as well
         places.add(place)
         names.update(proxy.name for proxy in bsym.inputs)
         representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)

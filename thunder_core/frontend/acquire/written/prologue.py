@@ -40,13 +40,14 @@ TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 WARNS = f"{LIBRARY}.output:raises_warning"
 DECIMALS = f"{LIBRARY}.states:decimal_settings"
 NUMPY = f"{LIBRARY}.states:numpy_settings"
+GROUP_FACTS = f"{LIBRARY}.collectives:group_facts"
 BEGIN_DRAWS = f"{LIBRARY}.draws:begin_draws"
 DRAWS = "draws"
 NO_TRACER = "tracers and transforms of PyTorch: none was active"
 NAME = "prologue"
 CALLED_FUNCTIONS = (
     *(REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, NO_OTHER_HOOKS, PROXIED, SPECIAL_METHODS, WARNS),
-    *(DECIMALS, NUMPY, BEGIN_DRAWS),
+    *(DECIMALS, NUMPY, GROUP_FACTS, BEGIN_DRAWS),
 )
 # What a query about the process has to import, by the query's prefix.
 IMPORTS_OF_QUERIES = {
@@ -56,6 +57,7 @@ IMPORTS_OF_QUERIES = {
     "numpy_settings(": NUMPY,
     "raises_warning(": WARNS,
     "decimal_settings(": DECIMALS,
+    "group_facts(": GROUP_FACTS,
 }
 RESERVED = frozenset({NAME, DRAWS, "math", *(name.rpartition(":")[2] for name in CALLED_FUNCTIONS)})
 

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.tracing.capture.fakes.fake import marked
 from thunder_core.tracing.capture.fakes.memo import CONSTANTS
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
@@ -36,7 +37,11 @@ def eager_error(
     args, kwargs = tensors.in_call((args, kwargs))
     reals = [tensors.reals.get(id(fake)) for fake in fakes]
     known = [real for real in reals if real is not None]
-    if not _can_be_tried([*fakes, *known], (args, kwargs), tensors) or (valued and len(known) < len(fakes)):
+    if (
+        symbol_of(function).communicates
+        or not _can_be_tried([*fakes, *known], (args, kwargs), tensors)
+        or (valued and len(known) < len(fakes))
+    ):
         return None
     with apart():
         pairs = zip(fakes, reals, strict=True)

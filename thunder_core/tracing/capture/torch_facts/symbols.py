@@ -187,6 +187,19 @@ def parts_of(function: Callable[..., Any], parts: Sequence[BoundSymbol]) -> tupl
 
 
 @cache
+def is_of_process_group(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator is a method of a process group, which returns a work: a trace cannot hold it."""
+    return operator._schema.name.startswith("c10d::")
+
+
+@cache
 def operations() -> frozenset[Callable[..., Any]]:
-    """Every Python-level function of PyTorch that a torch function mode sees as one operation."""
-    return frozenset(function for function in get_testing_overrides() if hasattr(function, "__code__"))
+    """Every Python-level function of PyTorch that a torch function mode sees as one operation.
+
+    Those of `torch.distributed` are not: they call a process group, whose methods are recorded.
+    """
+    return frozenset(
+        function
+        for function in get_testing_overrides()
+        if hasattr(function, "__code__") and not function.__module__.startswith("torch.distributed")
+    )

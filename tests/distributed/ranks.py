@@ -1,0 +1,99 @@
+"""A pair of processes with a gloo group: one pair runs many cases, each a function of `tests.distributed`."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+import traceback
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+import thunder_core as thunder
+
+WORLD_SIZE = 2
+TIMEOUT = 60.0  # seconds that a case may take
+FAILED = "failed"
+
+
+def serve(rank: int, store: str, connection: Connection) -> None:
+    """Run the cases that the parent names, in a process that is one rank of a group."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE, timeout=timedelta(seconds=20)
+    )
+    while (asked := received(connection)) is not None:
+        module, name, args = asked
+        try:
+            function = getattr(importlib.import_module(module), name)
+            connection.send(("done", function(*args)))
+        except BaseException:
+            connection.send((FAILED, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+def received(connection: Connection) -> Any:
+    """What the parent asks for; None where it has gone."""
+    try:
+        return connection.recv()
+    except EOFError:
+        return None
+
+
+@dataclass
+class Ranks:
+    """The processes of a group, which are started when the first case runs and again after one that hangs."""
+
+    processes: list[Any] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Start the processes; a fork server has imported all that they need."""
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload([__name__, thunder.__name__, "thunder_core.compilation.compiler"])
+        store = str(Path(tempfile.mkdtemp()) / "store")
+        for rank in range(WORLD_SIZE):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(rank, store, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+            self.connections.append(ours)
+
+    def run(self, module: str, name: str, *args: Any) -> list[Any]:
+        """What a function returns on each rank; raises `AssertionError` with the trace of each rank that failed."""
+        if not self.processes:
+            self.start()
+        try:
+            for connection in self.connections:
+                connection.send((module, name, args))
+            answers = [self._answer(connection) for connection in self.connections]
+        except (BrokenPipeError, EOFError):
+            answers = [(FAILED, "a process ended")]
+        failures = [f"rank {rank}: {text}" for rank, (state, text) in enumerate(answers) if state == FAILED]
+        if failures:
+            self.stop()
+            raise AssertionError("\n".join(failures))
+        return [value for _, value in answers]
+
+    def _answer(self, connection: Connection) -> tuple[str, Any]:
+        return connection.recv() if connection.poll(TIMEOUT) else (FAILED, f"hung for {TIMEOUT:.0f} seconds")
+
+    def stop(self) -> None:
+        """End the processes."""
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.close()
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self.processes, self.connections = [], []

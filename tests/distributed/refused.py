@@ -1,0 +1,121 @@
+"""Programs that are refused with the name of what they call and their own line."""
+
+# mypy: disable-error-code="no-untyped-call,no-untyped-def"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+CASES: dict[str, tuple[Callable[..., Any], str]] = {}
+
+
+def refused(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a program with what its error names."""
+
+    def register(program: Callable[..., Any]) -> Callable[..., Any]:
+        CASES[program.__name__] = program, name
+        return program
+
+    return register
+
+
+@refused("torch.distributed.all_gather_object")
+def gather_objects(x):
+    objects = [None, None]
+    dist.all_gather_object(objects, "text")
+    return x * 2
+
+
+@refused("torch.distributed.broadcast_object_list")
+def broadcast_objects(x):
+    dist.broadcast_object_list([1, 2])
+    return x * 2
+
+
+@refused("torch.distributed.new_group")
+def make_group(x):
+    group = dist.new_group([0, 1])
+    dist.all_reduce(x, group=group)
+    return x
+
+
+@refused("torch.distributed.destroy_process_group")
+def destroy_group(x):
+    dist.destroy_process_group()
+    return x
+
+
+@refused("is completed")
+def ask_work(x):
+    work = dist.all_reduce(x, async_op=True)
+    while not work.is_completed():
+        pass
+    return x
+
+
+@refused("get_future")
+def ask_future(x):
+    dist.all_reduce(x, async_op=True).get_future().wait()
+    return x
+
+
+@refused("work")
+def return_work(x):
+    return x, dist.all_reduce(x, async_op=True)
+
+
+@refused("recv_anysource")
+def receive_of_anybody(x):
+    if dist.get_rank() == 0:
+        dist.recv(x)
+    else:
+        dist.send(x, 0)
+        dist.group.WORLD.recv_anysource([x], 0)
+    return x
+
+
+@refused("boxed")
+def operator_of_process_group(x):
+    torch.ops.c10d.allreduce_([x], dist.group.WORLD.boxed(), dist.ReduceOp.SUM, None, True, -1)
+    return x
+
+
+@refused("allreduce")
+def method_of_backend(x):
+    dist.group.WORLD._get_backend(torch.device("cpu")).allreduce([x]).wait()
+    return x
+
+
+@refused("allreduce")
+def collective_within_vmap(x):
+    def body(row):
+        dist.all_reduce(row)
+        return row
+
+    return torch.vmap(body)(x)
+
+
+@refused("all_reduce` stands before it")
+def branch_by_reduced_value(x):
+    dist.all_reduce(x)
+    if x.sum() > 10:
+        return x * 2
+    return x
+
+
+@refused("behind a collective")
+def list_of_values_behind_collective(x):
+    y = x * 2
+    dist.all_reduce(y)
+    return y * 2, x.tolist()
+
+
+@refused("allgather_coalesced")
+def gather_coalesced(x):
+    outputs = [[torch.empty_like(x)] for _ in range(2)]
+    dist.all_gather_coalesced(outputs, [x])
+    return outputs

@@ -1,0 +1,45 @@
+"""Collectives on two ranks: each gives eager's result on both, or is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.distributed import differentiated, refused
+from tests.distributed.collectives import CASES
+from tests.distributed.ranks import Ranks
+
+CHECKS = "tests.distributed.checks"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_equal_eagers(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_results", name)
+
+
+@pytest.mark.parametrize("name", refused.CASES)
+def test_refusal_names_the_function_and_the_line(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_refusal", name)
+
+
+@pytest.mark.parametrize("name", differentiated.CASES)
+def test_gradients_equal_eagers(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_gradients", name)
+
+
+GROUPS = """group_as_argument group_in_closure group_as_attribute source_in_group group_made_anew mesh_as_argument
+    rank_that_is_not_in_the_group facts_of_groups work_from_outside
+    options_as_argument reductions_of_a_class debug_level"""
+
+
+@pytest.mark.parametrize("name", GROUPS.split())
+def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
+    ranks.run("tests.distributed.groups", name)
+
+
+AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collective_less collective_in_backward
+    late_rank rank_that_traces_again several_programs"""
+
+
+@pytest.mark.parametrize("name", AGREEMENT.split())
+def test_ranks_compare_their_programs(ranks: Ranks, name: str) -> None:
+    ranks.run("tests.distributed.agreement", name)

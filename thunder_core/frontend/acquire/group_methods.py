@@ -1,0 +1,270 @@
+"""The methods of process groups by which `torch.distributed` communicates, as functions that a tracer records.
+
+Each function begins what the method of its name does, and returns what finishes it, which is called where the program
+waits. Where PyTorch has a functional collective, that is called, and its result is copied to the program's tensor. The
+others are operators of Thunder's. Tensors are taken by their `data`, since autograd sees nothing of these methods.
+
+Raises `ValueError` or `TypeError` for arguments that cannot be traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from thunder_core.tracing.library.collectives import OPERATORS, REDUCE_OPS
+
+FUNCTIONAL: Any = torch.ops._c10d_functional
+Tensors = Sequence[torch.Tensor]
+Finish = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group that the program communicates in: its name, and its number of ranks."""
+
+    name: str
+    size: int
+
+
+Method = Callable[..., Finish]
+METHODS: dict[str, Method] = {}
+WITHOUT_WORK = frozenset({"monitored_barrier"})  # methods that have finished when they return
+
+
+def method(*names: str) -> Callable[[Method], Method]:
+    """Register the decorated function for methods of process groups."""
+
+    def register(function: Method) -> Method:
+        METHODS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def reduction(options: Any, op: Any = None) -> str:
+    """Return the name of the reduction that options or an argument say: the sum where they say nothing."""
+    given = op if op is not None else dist.ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
+    for name, known in REDUCE_OPS.items():
+        if given == known:
+            return name
+    raise ValueError(f"the reduction {given}")
+
+
+def root_rank(options: Any, root: int | None) -> int:
+    """Return the rank that a collective starts at or leads to."""
+    return int(root if root is not None else options if isinstance(options, int) else options.rootRank)
+
+
+def single(tensors: Any) -> torch.Tensor:
+    """Return the one tensor of a list, or the tensor itself, without autograd; raises `ValueError` for a longer one."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors.data
+    (tensor,) = tensors
+    return tensor.data  # type: ignore[no-any-return]
+
+
+def without_autograd(tensors: Any) -> list[torch.Tensor]:
+    """Return tensors in the same memory, of which autograd records nothing."""
+    return [tensor.data for tensor in tensors]
+
+
+def list_for_ranks(lists: Any) -> list[torch.Tensor]:
+    """Return the tensors of all ranks, which are one list or the only item of one; none for None."""
+    if not lists:
+        return []
+    return without_autograd(lists if isinstance(lists[0], torch.Tensor) else lists[0])
+
+
+def require_fit(output: torch.Tensor, tensor: torch.Tensor, elements: int) -> None:
+    """Raise `ValueError` where an output has another dtype than what it is to take, or another number of elements."""
+    if output.dtype != tensor.dtype or output.numel() != elements:
+        raise ValueError("tensors whose sizes or dtypes do not fit")
+
+
+def waited(result: torch.Tensor) -> torch.Tensor:
+    """Return the result of a functional collective, for which the program waits here."""
+    return FUNCTIONAL.wait_tensor(result)  # type: ignore[no-any-return]
+
+
+def copying(outputs: Tensors, results: Tensors) -> Finish:
+    """Return what waits for results, and copies each to the program's tensor."""
+
+    def finish() -> None:
+        for output, result in zip(outputs, [waited(result) for result in results], strict=True):
+            output.copy_(result if result.shape == output.shape else result.view(output.shape))
+
+    return finish
+
+
+def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Finish:
+    """Return what waits for the work of one of Thunder's operators, with the tensors that it writes and reads."""
+    return lambda: OPERATORS.wait(work, list(written), list(read))
+
+
+# ---- functional collectives, and a copy ---------------------------------------------------------------------------
+
+
+@method("allreduce")
+def all_reduce(group: Group, tensors: Any, options: Any = None, timeout: Any = None, op: Any = None) -> Finish:
+    """Reduce a tensor of each rank, on all ranks."""
+    tensor = single(tensors)
+    return copying([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(options, op), group.name)])
+
+
+@method("allreduce_coalesced")
+def all_reduce_coalesced(group: Group, tensors: Any, options: Any = None) -> Finish:
+    """Reduce several tensors of each rank together."""
+    data = without_autograd(tensors)
+    return copying(data, FUNCTIONAL.all_reduce_coalesced(data, reduction(options), group.name))
+
+
+@method("broadcast")
+def broadcast(group: Group, tensors: Any, options: Any = None, timeout: Any = None, root: Any = None) -> Finish:
+    """Send the tensor of one rank to all ranks."""
+    tensor = single(tensors)
+    return copying([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(options, root), group.name)])
+
+
+@method("_allgather_base", "all_gather_single")
+def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Finish:
+    """Gather a tensor of each rank in one tensor."""
+    require_fit(output, tensor, tensor.numel() * group.size)
+    return copying([output.data], [FUNCTIONAL.all_gather_into_tensor(tensor.data.contiguous(), group.size, group.name)])
+
+
+@method("allgather_into_tensor_coalesced", "all_gather_single_coalesced")
+def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, options: Any = None) -> Finish:
+    """Gather several tensors of each rank together."""
+    for output, tensor in zip(outputs, tensors, strict=True):
+        require_fit(output, tensor, tensor.numel() * group.size)
+    gathered = FUNCTIONAL.all_gather_into_tensor_coalesced(without_autograd(tensors), group.size, group.name)
+    return copying(without_autograd(outputs), gathered)
+
+
+@method("allgather")
+def all_gather(group: Group, outputs: Any, tensors: Any, options: Any = None, timeout: Any = None) -> Finish:
+    """Gather a tensor of each rank in a list; tensors of other shapes are left to the process group."""
+    tensor, data = single(tensors), list_for_ranks(outputs)
+    if len(data) != group.size or any((one.shape, one.dtype) != (tensor.shape, tensor.dtype) for one in data):
+        return waiting(OPERATORS.all_gather(data, tensor, group.name), data, [tensor])
+    gathered = FUNCTIONAL.all_gather_into_tensor(tensor.contiguous().view(-1), group.size, group.name)
+
+    def finish() -> None:
+        parts = waited(gathered).view(group.size, *tensor.shape)
+        for output, part in zip(data, parts.unbind(), strict=True):
+            output.copy_(part)
+
+    return finish
+
+
+@method("_reduce_scatter_base", "reduce_scatter_single")
+def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Finish:
+    """Reduce a tensor of each rank, and send each rank its part of the result."""
+    require_fit(output, tensor, tensor.numel() // group.size)
+    flat = tensor.data.contiguous().view(-1)
+    return copying([output.data], [FUNCTIONAL.reduce_scatter_tensor(flat, reduction(options), group.size, group.name)])
+
+
+@method("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced")
+def reduce_scatter_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, options: Any = None) -> Finish:
+    """Reduce several tensors of each rank together, and send each rank its parts."""
+    for output, tensor in zip(outputs, tensors, strict=True):
+        require_fit(output, tensor, tensor.numel() // group.size)
+    data, op = without_autograd(tensors), reduction(options)
+    results = FUNCTIONAL.reduce_scatter_tensor_coalesced(data, op, group.size, group.name)
+    return copying(without_autograd(outputs), results)
+
+
+@method("alltoall_base", "all_to_all_single")
+def all_to_all_single(
+    group: Group,
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    output_sizes: Sequence[int] = (),
+    input_sizes: Sequence[int] = (),
+    options: Any = None,
+) -> Finish:
+    """Send a part of a tensor to each rank, and receive one of each."""
+    require_fit(output, tensor, output.numel())
+    splits = (
+        list(sizes) if sizes else [one.shape[0] // group.size] * group.size
+        for one, sizes in ((output, output_sizes), (tensor, input_sizes))
+    )
+    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.contiguous(), *splits, group.name)])
+
+
+# ---- operators of Thunder's ---------------------------------------------------------------------------------------
+
+
+@method("reduce")
+def reduce(
+    group: Group,
+    tensors: Any,
+    options: Any = None,
+    op: Any = None,
+    timeout: Any = None,
+    root: Any = None,
+) -> Finish:
+    """Reduce a tensor of each rank, on one rank."""
+    tensor = single(tensors)
+    op_name = reduction(None if isinstance(options, int) else options, op)
+    return waiting(OPERATORS.reduce(tensor, op_name, root_rank(options, root), group.name), [tensor])
+
+
+@method("gather")
+def gather(group: Group, outputs: Any, tensors: Any, options: Any = None, root: Any = None) -> Finish:
+    """Gather a tensor of each rank, on one rank."""
+    tensor, data = single(tensors), list_for_ranks(outputs)
+    return waiting(OPERATORS.gather(data, tensor, root_rank(options, root), group.name), data, [tensor])
+
+
+@method("scatter")
+def scatter(group: Group, outputs: Any, tensors: Any, options: Any = None, root: Any = None) -> Finish:
+    """Send a tensor of one rank to each rank."""
+    output, data = single(outputs), list_for_ranks(tensors)
+    return waiting(OPERATORS.scatter(output, data, root_rank(options, root), group.name), [output], data)
+
+
+@method("reduce_scatter")
+def reduce_scatter(group: Group, outputs: Any, tensors: Any, options: Any = None, op: Any = None) -> Finish:
+    """Reduce a list of tensors of each rank, and send each rank its result."""
+    output, data = single(outputs), list_for_ranks(tensors)
+    return waiting(OPERATORS.reduce_scatter(output, data, reduction(options, op), group.name), [output], data)
+
+
+@method("alltoall")
+def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, options: Any = None) -> Finish:
+    """Send a tensor to each rank, and receive one of each."""
+    written, read = without_autograd(outputs), without_autograd(tensors)
+    return waiting(OPERATORS.all_to_all(written, read, group.name), written, read)
+
+
+@method("send")
+def send(group: Group, tensors: Any, destination: int, tag: int) -> Finish:
+    """Send a tensor to a rank."""
+    tensor = single(tensors)
+    return waiting(OPERATORS.send(tensor, int(destination), int(tag), group.name), read=[tensor])
+
+
+@method("recv")
+def recv(group: Group, tensors: Any, source: int, tag: int) -> Finish:
+    """Receive a tensor of a rank."""
+    tensor = single(tensors)
+    return waiting(OPERATORS.recv(tensor, int(source), int(tag), group.name), [tensor])
+
+
+@method("barrier")
+def barrier(group: Group, opts: Any = None) -> Finish:
+    """Wait for all ranks."""
+    return waiting(OPERATORS.barrier(group.name, getattr(opts, "device", None)))
+
+
+@method("monitored_barrier")
+def monitored_barrier(group: Group, timeout: Any, wait_all_ranks: bool = False) -> Finish:
+    """Wait for all ranks, and raise an error that names those that do not come."""
+    return waiting(OPERATORS.monitored_barrier(group.name, timeout.total_seconds(), wait_all_ranks, None))

@@ -1,0 +1,154 @@
+"""`torch.distributed`: its collectives are recorded, and what cannot be recorded is refused by name.
+
+PyTorch's functions (`torch.distributed.all_reduce`) are interpreted, so that they check their arguments in their own
+words. They end in methods of a process group in C, of which `group_methods` has those that can be recorded.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.overrides import has_torch_function
+from torch.utils._pytree import tree_leaves
+
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group
+from thunder_core.frontend.acquire.lookasides.state.world import asked
+from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, name_of, only_asks
+from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.library.collectives import registered_group
+
+C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # no part of a build of PyTorch without distributed
+CLASSES: tuple[type, ...] = ()  # whose methods are recorded, asked again or refused
+if dist.is_available():
+    CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
+# Methods that give an object which is there already.
+GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
+OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # what options of methods say
+# Functions that make groups, send Python objects, or change the process.
+REFUSED = (
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list"),
+    *("recv_object_list", "init_process_group", "destroy_process_group", "new_group", "new_subgroups", "split_group"),
+    *("new_subgroups_by_enumeration", "shrink_group", "init_device_mesh", "rendezvous", "breakpoint", "record_comm"),
+    *("register_rendezvous_handler", "set_debug_level", "set_debug_level_from_env", "_broadcast_coalesced"),
+    *("_verify_params_across_processes", "_register_comm_hook", "_register_builtin_comm_hook", "_time_estimator"),
+    *("_create_process_group_wrapper", "_make_nccl_premul_sum", "_create_store_from_options", "_test_python_store"),
+    "_make_distributed_pdb",
+)
+ASKED_FUNCTIONS = (dist.get_debug_level,) if dist.is_available() else ()
+REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
+
+
+def collective_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+    """The stand-in of a method of a process group, a backend or a work; None for all others."""
+    owner = getattr(function, "__self__", None)
+    if not isinstance(owner, CLASSES) or isinstance(owner, TracedWork):
+        return None
+    name = getattr(function, "__name__", "")
+    if name in METHODS and isinstance(owner, C10D.ProcessGroup):
+        return partial(record, acquisition, owner, name)
+    if name in GETTERS or only_asks(type(owner), name) or answer_of(type(owner)) is not NativeAnswer.ASKED:
+        return None
+    return partial(refuse, acquisition, f"`{name}` of a {name_of(type(owner))}")
+
+
+def record(acquisition: Any, process_group: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Record a method of a process group; the work that the program gets records where the program waits."""
+    called = f"torch.distributed.ProcessGroup.{name}"
+    if acquisition.recorder.levels.depth:
+        refuse(acquisition, f"`{called}` within a transform of torch.func")
+    group, function = guarded_group(acquisition, process_group), METHODS[name]
+    for options in (*args, *kwargs.values()):
+        guard_options(acquisition, options)
+    try:
+        inspect.signature(function).bind(group, *args, **kwargs)
+        finish = function(group, *args, **kwargs)
+    except (TypeError, ValueError) as error:
+        refuse(acquisition, f"`{called}` with {error}")
+    work = TracedWork(called, acquisition.place().source, finish, partial(refuse_question, acquisition))
+    acquisition.works.append(work)
+    if name not in WITHOUT_WORK:
+        return work
+    work.wait()
+    return None
+
+
+def guarded_group(acquisition: Any, group: Any) -> Group:
+    """A process group of the program, by its name; the prologue compares the name, the rank and the size."""
+    name = group.group_name
+    if registered_group(name) is not group:
+        refuse(acquisition, f"a process group ({name!r}) that torch.distributed does not know by its name")
+    path = acquisition.outside.path_of(group)
+    if path is not None:
+        acquisition.outside.read(path.attribute("group_name", name), name)
+    acquisition.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
+    return Group(name, group.size())
+
+
+def guard_options(acquisition: Any, options: Any) -> None:
+    """Guard what options of a collective say that are there before the program; C code reads them."""
+    if acquisition.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
+        for name in OPTIONS:
+            if hasattr(options, name):
+                acquisition.machine.load_attr(options, name)
+
+
+def refuse(acquisition: Any, what: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+    """Raise the error for what is not traced; it is kept, in case the program swallows it."""
+    refuse_question(acquisition, f"uses {what}, which is not traced", "call it outside the compiled program")
+
+
+def refuse_question(acquisition: Any, what: str, fix: str) -> NoReturn:
+    """Raise the error for what a work cannot tell while a program is traced."""
+    where = acquisition.place().source
+    acquisition.recorder.failure = OperationFailed(f"the program {what}", fix=fix, where=where)
+    raise acquisition.recorder.failure
+
+
+def finish_works(acquisition: Any, output: Any) -> None:
+    """Record that the program waits, at its end, for all that it has not waited for; refuse to return a work."""
+    for work in acquisition.works:
+        work.wait()
+    returned = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, TracedWork)), None)
+    if returned is not None:
+        acquisition.recorder.failure = OperationFailed(
+            f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where
+        )
+
+
+@lookaside(has_torch_function)
+def is_overridden(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """The functions of `torch.distributed` are not overridden by the tracer's own mode: they are interpreted."""
+    if not str(acquisition.machine.frame.globals.get("__name__")).startswith("torch.distributed."):
+        return None
+
+    def ask(*args: Any) -> bool:
+        with without_our_functions():
+            return function(*args)  # type: ignore[no-any-return]
+
+    return ask
+
+
+@lookaside(*ASKED_FUNCTIONS)
+def ask_again(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """A function of C that tells a setting of the process is called again at each call."""
+    return asked(acquisition, function)
+
+
+@lookaside(*REFUSED_FUNCTIONS)
+def refuse_function(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Refuse a function that makes groups, sends Python objects, or changes the process."""
+    return partial(refuse, acquisition, f"`torch.distributed.{REFUSED_FUNCTIONS[function]}`")

@@ -1,0 +1,165 @@
+"""Operators of collectives for which PyTorch has no functional form: a trace calls them as it calls all operations.
+
+Each begins what a method of a process group does, writes to the tensors that the method writes to, and returns a
+tensor that stands for the work (`torch.distributed.Work`). `wait` waits for the work. Groups are given by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from thunder_core.foundation.errors import OperationFailed
+
+NAMESPACE = "thunder_c10d"
+_library: Any = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
+_works: dict[int, Any] = {}
+_numbers = itertools.count()
+KEYS = ("CPU", "CUDA")
+
+if dist.is_available():
+    REDUCE_OPS = {
+        name: getattr(dist.ReduceOp, name.upper())
+        for name in ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+    }
+
+
+def registered_group(name: str) -> Any:
+    """The process group of a name; None where this process has none."""
+    try:
+        return torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
+    except RuntimeError:
+        return None
+
+
+def group_of(name: str) -> Any:
+    """The process group of a name; raises `OperationFailed` where this process has none."""
+    group = registered_group(name)
+    if group is None:
+        raise OperationFailed(
+            f"there is no process group {name!r}, which the compiled program communicates in",
+            fix="make the group again, as it was when the program was compiled, or compile the program again",
+        )
+    return group
+
+
+def group_facts(name: str) -> tuple[int, int] | None:
+    """The rank of this process in the group of a name, and the group's size; None where there is no such group."""
+    group = registered_group(name)
+    return None if group is None else (group.rank(), group.size())
+
+
+def operator(signature: str, keys: Sequence[str] = KEYS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Define an operator by the decorated function, which begins a work; without data it only makes its result."""
+
+    def define(begin: Callable[..., Any]) -> Callable[..., Any]:
+        name = begin.__name__
+        _library.define(f"{name}{signature} -> Tensor")
+
+        def run(*args: Any) -> torch.Tensor:
+            number = next(_numbers)
+            _works[number] = begin(*args)
+            return torch.tensor(number)
+
+        for key in keys:
+            _library.impl(name, run, key)
+        _library.impl(name, lambda *args: torch.empty((), dtype=torch.int64, device="meta"), "Meta")
+        return begin
+
+    return define
+
+
+def options(kind: str, **values: Any) -> Any:
+    """The options of a method of process groups, of which the work is not waited for."""
+    made = getattr(dist.distributed_c10d, kind)()
+    for name, value in {"asyncOp": True, **values}.items():
+        setattr(made, name, value)
+    return made
+
+
+@operator("(Tensor(a!) tensor, str reduce_op, int root, str group_name)")
+def reduce(tensor: torch.Tensor, reduce_op: str, root: int, group_name: str) -> Any:
+    """Begin to reduce the tensors of all ranks into that of the rank `root`."""
+    made = options("ReduceOptions", reduceOp=REDUCE_OPS[reduce_op], rootRank=root)
+    return group_of(group_name).reduce([tensor], made)
+
+
+@operator("(Tensor(a!) tensor, int root, str group_name)")
+def broadcast(tensor: torch.Tensor, root: int, group_name: str) -> Any:
+    """Begin to send the tensor of the rank `root` to all ranks."""
+    return group_of(group_name).broadcast([tensor], options("BroadcastOptions", rootRank=root, rootTensor=0))
+
+
+@operator("(Tensor(a!)[] outputs, Tensor tensor, str group_name)")
+def all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, group_name: str) -> Any:
+    """Begin to gather the tensors of all ranks on all ranks."""
+    return group_of(group_name).allgather([outputs], [tensor], options("AllgatherOptions"))
+
+
+@operator("(Tensor(a!)[] outputs, Tensor tensor, int root, str group_name)")
+def gather(outputs: list[torch.Tensor], tensor: torch.Tensor, root: int, group_name: str) -> Any:
+    """Begin to gather the tensors of all ranks on the rank `root`; there are no outputs on the others."""
+    made = options("GatherOptions", rootRank=root)
+    return group_of(group_name).gather([outputs] if outputs else [], [tensor], made)
+
+
+@operator("(Tensor(a!) output, Tensor[] inputs, int root, str group_name)")
+def scatter(output: torch.Tensor, inputs: list[torch.Tensor], root: int, group_name: str) -> Any:
+    """Begin to send one tensor of the rank `root` to each rank; there are no inputs on the others."""
+    made = options("ScatterOptions", rootRank=root)
+    return group_of(group_name).scatter([output], [inputs] if inputs else [], made)
+
+
+@operator("(Tensor(a!) output, Tensor[] inputs, str reduce_op, str group_name)")
+def reduce_scatter(output: torch.Tensor, inputs: list[torch.Tensor], reduce_op: str, group_name: str) -> Any:
+    """Begin to reduce tensors, one for each rank, and to send each result to its rank."""
+    made = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
+    return group_of(group_name).reduce_scatter([output], [inputs], made)
+
+
+@operator("(Tensor(a!)[] outputs, Tensor[] inputs, str group_name)")
+def all_to_all(outputs: list[torch.Tensor], inputs: list[torch.Tensor], group_name: str) -> Any:
+    """Begin to send one tensor to each rank, and to receive one of each."""
+    return group_of(group_name).alltoall(outputs, inputs, options("AllToAllOptions"))
+
+
+@operator("(Tensor tensor, int destination, int tag, str group_name)")
+def send(tensor: torch.Tensor, destination: int, tag: int, group_name: str) -> Any:
+    """Begin to send a tensor to a rank of the group."""
+    return group_of(group_name).send([tensor], destination, tag)
+
+
+@operator("(Tensor(a!) tensor, int source, int tag, str group_name)")
+def recv(tensor: torch.Tensor, source: int, tag: int, group_name: str) -> Any:
+    """Begin to receive a tensor of a rank of the group."""
+    return group_of(group_name).recv([tensor], source, tag)
+
+
+@operator("(str group_name, Device? device)", keys=("CompositeExplicitAutograd",))
+def barrier(group_name: str, device: torch.device | None) -> Any:
+    """Begin to wait for all ranks."""
+    return group_of(group_name).barrier(options("BarrierOptions", **({} if device is None else {"device": device})))
+
+
+@operator("(str group_name, float seconds, bool wait_all_ranks, Device? device)", keys=("CompositeExplicitAutograd",))
+def monitored_barrier(group_name: str, seconds: float, wait_all_ranks: bool, device: None) -> None:
+    """Wait for all ranks, and raise an error that names those that do not come."""
+    group_of(group_name).monitored_barrier(timedelta(seconds=seconds), wait_all_ranks=wait_all_ranks)
+
+
+def wait(work: torch.Tensor, written: list[torch.Tensor], read: list[torch.Tensor]) -> None:
+    """Wait for a work, which reads and writes tensors until then."""
+    pending = _works.pop(int(work), None)
+    if pending is not None:
+        pending.wait()
+
+
+_library.define("wait(Tensor work, Tensor(a!)[] written, Tensor[] read) -> ()")
+_library.impl("wait", wait, "CompositeExplicitAutograd")
+_library.impl("wait", lambda *args: None, "Meta")
+OPERATORS: Any = getattr(torch.ops, NAMESPACE)
