@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from thunder_core.patterns.pattern import pattern
     from thunder_core.pipeline import compile
     from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
+    from thunder_core.runtime.library.model_output import ModelOutput
 
 HOMES = {
     "thunder_core.compiler": (
@@ -70,6 +71,7 @@ HOMES = {
     "thunder_core.memory": ("examine_memory",),
     "thunder_core.pipeline": ("compile",),
     "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
+    "thunder_core.runtime.library.model_output": ("ModelOutput",),
     "thunder_core.artifact.loading": ("load",),
     "thunder_core.artifact.saving": ("save",),
 }

@@ -26,7 +26,7 @@ from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.library.objects import UnexpectedValue
 from thunder_core.runtime.tracers import left_alone_by_dynamo
 
-PROLOGUE = "prologue"
+PROLOGUE, EPILOGUE = "prologue", "epilogue"
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,9 @@ def unbuilt_programs(
 
     def program(facts: ProgramFacts, parts: SeparatedPrologue) -> StoredProgram:
         found = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)
-        prologue = Source(parts.checked, found.sources[PROLOGUE].constants)
-        return replace(found, sources={**found.sources, PROLOGUE: prologue})
+        texts = {PROLOGUE: parts.checked, **({EPILOGUE: parts.epilogue} if parts.epilogue else {})}
+        new = {name: Source(text, found.sources[name].constants) for name, text in texts.items()}
+        return replace(found, sources={**found.sources, **new})
 
     return [(number, program(artifact.manifest.programs[number], parts)) for number, parts in separated.items()]
 

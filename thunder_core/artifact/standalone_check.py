@@ -18,8 +18,10 @@ from thunder_core.artifact.code import fingerprint_of
 from thunder_core.artifact.constants import Finder
 from thunder_core.artifact.loading import empty_model_of
 from thunder_core.artifact.manifest import WeightFacts, running
+from thunder_core.artifact.packages import PRESENT, package_of
 from thunder_core.artifact.read import Artifact, open_artifact
-from thunder_core.artifact.separation import PRESENT, SeparatedPrologue, package_of
+from thunder_core.artifact.replaced_outputs import is_read_alike
+from thunder_core.artifact.separation import SeparatedPrologue
 from thunder_core.artifact.standalone import StandaloneFacts, candidates, is_imported
 from thunder_core.artifact.trust import trust_in
 from thunder_core.artifact.weights import weights_of
@@ -95,6 +97,8 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
     finder = Finder(model, {}, artifact.content, trust_in(model))
     mine = dict(weights_of(model))
     if any(isinstance(mine[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
+        return False
+    if not all(map(is_read_alike, parts.outputs)):
         return False
 
     def require_own(*values: object) -> None:

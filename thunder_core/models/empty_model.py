@@ -19,6 +19,7 @@ from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.folder import code_of_the_hub
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load_errors import loading_errors
+from thunder_core.models.outputs import follow_config
 from thunder_core.models.packed_weights import is_built_by_config, place_packed_layers
 
 LIBRARY = "transformers."
@@ -109,6 +110,7 @@ def build_empty_model(
             model: PreTrainedModel = kind(made)
             place_packed_layers(model)
         model.tie_weights()
+        follow_config(model)
         if generation:
             model.generation_config = GenerationConfig.from_dict(json.loads(generation))
     torch.nn.Module.train(model, training)

@@ -26,8 +26,9 @@ from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.mode import put_into_mode
 from thunder_core.models.names import is_generation, spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
+from thunder_core.models.outputs import follow_config, request_outputs
 from thunder_core.models.packed_weights import require_packages, unpack
-from thunder_core.models.request import OUTPUTS, ModelRequest, SampleModel
+from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, require_task, task_named
 from thunder_core.models.weight_checks import Allowed, check_weights
@@ -114,8 +115,7 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
         spelled_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, request.task)
-    if request.outputs is not None:
-        config.return_dict = OUTPUTS[request.outputs]
+    request_outputs(config, request.outputs)
     named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
@@ -197,6 +197,8 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
     with loading_errors(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)
     put_into_mode(model, train=False)
+    with loading_errors("the config of the model", "cannot be followed"):
+        follow_config(model)
     source = source_of(plan, request, model.dtype)
     return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)
 

@@ -10,7 +10,7 @@ from thunder_core.models.data_file import require_samples_of_metric
 from thunder_core.models.foreign_formats import require_config
 from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missing_weights, require_weights
 from thunder_core.models.origin import local_origin
-from thunder_core.models.request import ModelRequest
+from thunder_core.models.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.options import require_values
 from thunder_core.pipeline.folder_recipe import trusted_recipe
 from thunder_core.pipeline.part_names import FILE_SUFFIX, recipe_names
@@ -91,6 +91,7 @@ def refuse_generation(request: Request) -> None:
         "--input": (request.input is not None, "prompts are drawn", "leave out one of the two"),
         "--eval": (request.evaluate is not None, "samples judge single calls", "leave out one of the two"),
         "--target": (bool(request.target), "its programs are traced by running it", "run the command on that GPU"),
+        "--outputs": (request.model.outputs in PLAIN_OUTPUTS, "generate() reads the KV cache", "leave out --outputs"),
     }
     for option, (is_given, why, fix) in refused.items():
         if is_given:
