@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from thunder_core.foundation.errors import RecompileWarning, ThunderError
     from thunder_core.passes.autodiff.rules import register_derivative
     from thunder_core.passes.recipe import Lookaside, Plugin, Recipe, Transform
+    from thunder_core.tracing.library.model_output import ModelOutput
     from thunder_core.workflow.pipeline import compile
 
 HOMES = {
@@ -71,6 +72,7 @@ HOMES = {
     "thunder_core.compilation.memory": ("examine_memory",),
     "thunder_core.workflow.pipeline": ("compile",),
     "thunder_core.passes.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
+    "thunder_core.tracing.library.model_output": ("ModelOutput",),
     "thunder_core.workflow.artifact.loading": ("load",),
     "thunder_core.workflow.artifact.saving": ("save",),
 }

@@ -49,7 +49,7 @@ def test_what_the_environment_says_is_kept_as_a_digest(monkeypatch: pytest.Monke
 def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "planted.py").write_text("print('planted')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(standalone, "candidates", lambda artifact: {0: None})
+    monkeypatch.setattr(standalone, "is_worth_a_check", lambda artifact: True)
     monkeypatch.setattr(standalone, "CHECK", "import planted")
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     statuses = []

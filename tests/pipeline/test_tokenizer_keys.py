@@ -1,4 +1,7 @@
-"""An artifact of a tokenizer's own texts takes what the tokenizer returns, with and without what models default."""
+"""An artifact takes what the model's tokenizer returns, with and without what models default.
+
+It is made of the tokenizer's own texts, or of random inputs.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, BertTokenizer
+from transformers import BertConfig, BertModel, BertTokenizer, DistilBertConfig, DistilBertModel
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import WrongInputs
+from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names, tokenizer_inputs
+from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize
 from thunder_core.workflow.pipeline.validate import validate_artifact
@@ -66,3 +71,91 @@ def test_it_is_validated_on_drawn_inputs_and_on_texts(artifact, folder):
 def test_the_report_tells_of_the_programs(artifact):
     told = json.loads((artifact / "report.json").read_text())["model"]["notes"]
     assert "2 programs serve calls with and without token_type_ids" in told
+
+
+def strict_artifact(folder: Path, out: Path, **options: object) -> Path:
+    """An artifact of random inputs of five tokens."""
+    chosen = {"seq": 5, "inputs": 1, "benchmark": False, "without": ("inductor",), **options}
+    return optimize(Request(model=ModelRequest(model=str(folder)), out=out, **chosen)).artifact
+
+
+@pytest.fixture(scope="module")
+def drawn(folder, tmp_path_factory) -> Path:
+    """An artifact of random inputs."""
+    return strict_artifact(folder, tmp_path_factory.mktemp("out") / "drawn.thunder", include_weights=True)
+
+
+def test_an_artifact_of_random_inputs_takes_what_the_tokenizer_returns(folder, drawn):
+    read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
+    loaded, texts = thunder.load(drawn, strict=True), ("w10 w11 w12", "w3 w4 w5")
+    with torch.no_grad():
+        for text in texts:
+            given = read(text, return_tensors="pt")
+            torch.testing.assert_close(loaded(**given)[0], eager(**given)[0])
+        pair = dict(read("w3", "w4", return_tensors="pt"))  # the second text has the token type 1
+        assert pair["token_type_ids"].any()
+        torch.testing.assert_close(loaded(**pair)[0], eager(**pair)[0])
+        del pair["token_type_ids"]
+        torch.testing.assert_close(loaded(**pair)[0], eager(**pair)[0])
+    assert thunder.cache_misses(loaded) == 0
+
+
+def test_both_programs_of_random_inputs_are_validated(drawn, folder):
+    report = json.loads((drawn / "report.json").read_text())
+    assert "2 programs serve calls with and without token_type_ids" in report["model"]["notes"]
+    assert report["validation"]["inputs"] == 2
+    assert validate_artifact(drawn, inputs=1).validation.inputs == 2
+    (folder / "tokenizer_config.json").rename(folder / "gone.json")  # where the tokenizer is not there any more
+    (folder / "tokenizer.json").rename(folder / "gone_too.json")
+    (folder / "vocab.txt").rename(folder / "vocabulary.txt")
+    try:
+        assert validate_artifact(drawn, inputs=1).validation.inputs == 1
+    finally:
+        (folder / "gone.json").rename(folder / "tokenizer_config.json")
+        (folder / "gone_too.json").rename(folder / "tokenizer.json")
+        (folder / "vocabulary.txt").rename(folder / "vocab.txt")
+
+
+def test_ranges_of_sizes_hold_for_what_the_tokenizer_returns(folder, tmp_path):
+    out = strict_artifact(folder, tmp_path / "any.thunder", dynamic={"seq": (2, 32), "batch": (1, 4)})
+    read, eager = BertTokenizer.from_pretrained(folder), BertModel.from_pretrained(folder).eval()
+    loaded = thunder.load(out, strict=True)
+    told = json.loads((out / "report.json").read_text())["model"]["notes"]
+    assert any("with and without token_type_ids" in one for one in told)
+    with torch.no_grad():
+        for texts in (["w1"], ["w1 w2 w3 w4 w5", "w6"], ["w1"] * 4, ["w1 w2 " * 15]):
+            given = dict(read(texts, return_tensors="pt", padding=True))
+            for left_out in ((), ("token_type_ids",)):
+                inputs = {name: value for name, value in given.items() if name not in left_out}
+                torch.testing.assert_close(loaded(**inputs)[0], eager(**inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (
+            lambda: BertModel(BertConfig(**SIZES, vocab_size=len(WORDS), type_vocab_size=1)),
+            ("input_ids", "token_type_ids", "attention_mask"),
+        ),
+        (lambda: DistilBertModel(DistilBertConfig(dim=16, hidden_dim=32, n_heads=2, n_layers=1, vocab_size=64)), ()),
+    ],
+    ids=["one token type", "takes none"],
+)
+def test_inputs_beside_the_tokens_are_those_that_the_model_takes(folder, tmp_path, make, names):
+    make().save_pretrained(tmp_path)
+    BertTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    loaded = load_model(ModelRequest(model=str(tmp_path)))
+    assert returned_names(loaded) == names
+    ids = torch.arange(8)[None]
+    added = tokenizer_inputs(loaded, {"input_ids": ids, "attention_mask": ids, "labels": ids}, names)
+    assert (added is None) == (not names)
+    if added is not None:
+        assert (*added,) == (*names, "labels")
+        assert not added["token_type_ids"].any()
+    assert tokenizer_inputs(loaded, {"pixel_values": ids}, ("token_type_ids",)) is None
+
+
+def test_a_tokenizer_that_is_damaged_is_no_error_of_random_inputs(folder, tmp_path):
+    BertModel(BertConfig(**SIZES, vocab_size=len(WORDS))).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    assert returned_names(load_model(ModelRequest(model=str(tmp_path)))) == ()

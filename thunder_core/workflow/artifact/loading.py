@@ -284,8 +284,8 @@ def builder(artifact: Artifact, path: str) -> Any:
     except ModuleNotFoundError as error:
         raise PackageMissing(
             f"{artifact.folder} cannot build its {artifact.manifest.subject} without {error.name}: {error}",
-            fix=f"pip install {error.name}; or make the artifact with --include-weights and --outputs tuple, "
-            "which needs PyTorch alone",
+            fix=f"pip install {error.name}; or make the artifact with `thunder optimize --include-weights --outputs "
+            "dict`, which runs without it",
         ) from error
 
 

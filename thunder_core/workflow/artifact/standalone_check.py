@@ -19,10 +19,12 @@ from thunder_core.tracing.ir.printer import Source
 from thunder_core.workflow.artifact.format.code import fingerprint_of
 from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.manifest import WeightFacts, running
+from thunder_core.workflow.artifact.format.packages import PRESENT, package_of
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.weights import weights_of
 from thunder_core.workflow.artifact.loading import empty_model_of
-from thunder_core.workflow.artifact.standalone.separation import PRESENT, SeparatedPrologue, package_of
+from thunder_core.workflow.artifact.standalone.replaced_outputs import is_read_alike
+from thunder_core.workflow.artifact.standalone.separation import SeparatedPrologue
 from thunder_core.workflow.artifact.standalone.standalone import StandaloneFacts, candidates, is_imported
 from thunder_core.workflow.artifact.trust.trust import trust_in
 
@@ -95,6 +97,8 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
     finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
     mine = dict(weights_of(model))
     if any(isinstance(mine[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
+        return False
+    if not all(map(is_read_alike, parts.outputs)):
         return False
 
     def require_own(*values: object) -> None:

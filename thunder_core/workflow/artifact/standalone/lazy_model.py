@@ -33,7 +33,7 @@ from thunder_core.workflow.artifact.standalone.separation import SeparatedProlog
 from thunder_core.workflow.artifact.standalone.standalone import is_imported
 from thunder_core.workflow.artifact.trust.trust import Trust
 
-PROLOGUE = "prologue"
+PROLOGUE, EPILOGUE = "prologue", "epilogue"
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,9 @@ def unbuilt_programs(
 
     def program(facts: ProgramFacts, parts: SeparatedPrologue) -> StoredProgram:
         found = stored_program(artifact, reduced(facts, parts), finder, cubins, strict=strict)
-        prologue = Source(parts.checked, found.sources[PROLOGUE].constants)
-        return replace(found, sources={**found.sources, PROLOGUE: prologue})
+        texts = {PROLOGUE: parts.checked, **({EPILOGUE: parts.epilogue} if parts.epilogue else {})}
+        new = {name: Source(text, found.sources[name].constants) for name, text in texts.items()}
+        return replace(found, sources={**found.sources, **new})
 
     return [(number, program(artifact.manifest.programs[number], parts)) for number, parts in separated.items()]
 

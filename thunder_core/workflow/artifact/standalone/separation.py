@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import ast
 import builtins
-import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from thunder_core.workflow.artifact.format.manifest import ConstantFacts
+from thunder_core.workflow.artifact.format.packages import PRESENT, imports_of, package_of
 
-# The packages that are there wherever an artifact is loaded.
-PRESENT = frozenset({"torch", "thunder_core", "thunder_executors", "builtins", *sys.stdlib_module_names})
 TENSORS = ("_parameters", "_buffers")
 WEIGHTS = "weights"  # the parameter of the part that is checked, in place of the model
 MODEL, STATE = "module", "__dict__"
@@ -27,6 +25,8 @@ ARGUMENTS = ("args", "kwargs")
 REFUSE = "refuse"
 INDENT = "    "
 FOREVER = (torch.dtype, torch.layout, torch.memory_format)
+# Classes written in C, of which nobody can change an attribute: reading one does not depend on the call.
+NATIVE_CLASSES = frozenset({"collections:OrderedDict"})
 # Attributes of torch that are taken never to be replaced: reading one does not depend on the call.
 METADATA = frozenset({"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, FOREVER)})
 
@@ -45,6 +45,8 @@ class SeparatedPrologue:
     the statements about `module` that the fresh process runs; both refer to constants by their names. `weights` maps
     the name of each of the model's tensors that `checked` reads to whether it is a parameter. `packages` are those that
     must not be imported yet, and `absent` the variables that hold the model, a part of it, or objects of the packages.
+    `epilogue` is the text that runs in place of the stored one, and `outputs` are the classes of the library, by their
+    paths, that it does without; both are empty for a program whose outputs need no library.
     """
 
     checked: str
@@ -52,6 +54,8 @@ class SeparatedPrologue:
     weights: Mapping[str, bool]
     packages: frozenset[str]
     absent: frozenset[str]
+    epilogue: str = ""
+    outputs: frozenset[str] = frozenset()
 
 
 def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
@@ -59,30 +63,13 @@ def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: 
     return Separation(text, constants, names).result()
 
 
-def package_of(path: str) -> str:
-    """Return the top-level package of `module:qualname`."""
-    return path.partition(":")[0].partition(".")[0]
-
-
-def imported_packages(text: str) -> set[str]:
-    """Return the top-level packages that a printed trace imports."""
-    return {package_of(module) for node in ast.parse(text).body for module, _ in imports_of(node)}
-
-
-def imports_of(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Yield each module that a statement imports, with the name that it binds."""
-    if isinstance(node, ast.ImportFrom):
-        yield from ((node.module or "", alias.asname or alias.name) for alias in node.names)
-    elif isinstance(node, ast.Import):
-        yield from ((alias.name, alias.asname or alias.name.partition(".")[0]) for alias in node.names)
-
-
 @dataclass
 class Separation:
     """The state while one prologue is split.
 
-    `live` are the names whose values depend on the call or may change between calls, `fixed` those of constants, and
-    `absent` those that depend on the model or its library, with the keys that lead from the model there where known.
+    `live` are the names whose values depend on the call or may change between calls, `fixed` those of constants, of
+    which `native` are classes that nobody can change, and `absent` those that depend on the model or its library, with
+    the keys that lead from the model there where known.
     """
 
     text: str
@@ -90,6 +77,7 @@ class Separation:
     names: Collection[str]
     live: set[str] = field(default_factory=lambda: {*ARGUMENTS, WEIGHTS, "prologue"})
     fixed: set[str] = field(default_factory=lambda: {*vars(builtins), REFUSE})
+    native: set[str] = field(default_factory=set)
     absent: dict[str, Keys | None] = field(default_factory=lambda: {MODEL: ()})
     packages: set[str] = field(default_factory=set)
     weights: dict[str, bool] = field(default_factory=dict)
@@ -123,6 +111,7 @@ class Separation:
         package = package_of(facts.text) if facts.kind == "import" else ""
         if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
             self.fixed.add(name)
+            self.native |= {name} if facts.text in NATIVE_CLASSES else set()
         elif facts.kind in ("import", "way"):
             self.absent[name] = None
             self.packages |= {package} - {""}
@@ -207,7 +196,7 @@ class Separation:
             case ast.Attribute(value=ast.Name(id="torch"), attr=name):
                 return name not in METADATA
             case ast.Attribute(value=ast.Name(id=name)) | ast.Subscript(value=ast.Name(id=name)):
-                return name in self.fixed
+                return name in self.fixed - self.native
             case ast.Name(id=name):
                 return name in self.live and name != "torch"
         return False

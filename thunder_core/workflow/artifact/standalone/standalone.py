@@ -7,6 +7,7 @@ checked again as long as nobody has imported the library. `standalone.json` in t
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import os
@@ -25,16 +26,18 @@ from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.manifest import StoredFacts
 from thunder_core.foundation.tested_versions import installed_version
 from thunder_core.workflow.artifact.format.code import BY_VERSION
-from thunder_core.workflow.artifact.format.manifest import CONFIG, CONSTANTS, ProgramFacts, executed, running
-from thunder_core.workflow.artifact.format.read import Artifact
-from thunder_core.workflow.artifact.standalone.separation import (
-    PRESENT,
-    NotSeparable,
-    SeparatedPrologue,
-    imported_packages,
-    package_of,
-    separate_prologue,
+from thunder_core.workflow.artifact.format.manifest import (
+    CONFIG,
+    CONSTANTS,
+    ProgramFacts,
+    StageFacts,
+    executed,
+    running,
 )
+from thunder_core.workflow.artifact.format.packages import PRESENT, imported_packages, package_of
+from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.standalone.replaced_outputs import replace_outputs
+from thunder_core.workflow.artifact.standalone.separation import NotSeparable, SeparatedPrologue, separate_prologue
 from thunder_core.workflow.artifact.trust.trust import Trust
 from thunder_core.workflow.models.folder.folder import code_of_the_hub
 
@@ -111,20 +114,23 @@ def requirements_of(distribution: str) -> Sequence[str]:
 def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedPrologue | None:
     """The two parts of a program's prologue, if nothing else of the program needs the model or its library."""
     stages = running(facts.stages)
-    for stage in executed(facts):
-        if stage.trace == "prologue":
-            continue
-        kept = stage.constants.values()
-        packages = {package_of(one.text) for one in kept if one.kind == "import"} | imported_packages(
-            artifact.source(stage)
-        )
-        if not packages <= PRESENT or any(one.kind == "way" for one in kept):
-            return None
     try:
-        prologue = stages["prologue"]
-        return separate_prologue(artifact.source(prologue), prologue.constants, artifact.manifest.weights)
+        prologue, epilogue = stages["prologue"], stages["epilogue"]
+        text, outputs = replace_outputs(artifact.source(epilogue))
+        for stage in executed(facts):
+            if stage is not prologue and needs_model(stage, text if stage is epilogue else artifact.source(stage)):
+                return None
+        parts = separate_prologue(artifact.source(prologue), prologue.constants, artifact.manifest.weights)
     except (NotSeparable, KeyError):
         return None
+    return dataclasses.replace(parts, epilogue=text, outputs=outputs) if outputs else parts
+
+
+def needs_model(stage: StageFacts, text: str) -> bool:
+    """Whether a stage with this text needs the model, or a package that may not be there."""
+    kept = stage.constants.values()
+    packages = {package_of(one.text) for one in kept if one.kind == "import"} | imported_packages(text)
+    return not packages <= PRESENT or any(one.kind == "way" for one in kept)
 
 
 def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
@@ -136,12 +142,22 @@ def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
     return {number: one for number, one in parts.items() if one is not None and one.packages}
 
 
+def is_worth_a_check(artifact: Artifact) -> bool:
+    """Whether programs might run without the model; the check takes seconds.
+
+    Programs that only run where the library is not installed are checked for `thunder optimize`, which takes longer
+    anyway, and not for `save`.
+    """
+    by_recipe = bool(artifact.manifest.recipe)
+    return any(by_recipe or not one.outputs for one in candidates(artifact).values())
+
+
 def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
     """Build the model in a fresh process and check there the guards on it; the facts of the programs that passed.
 
     None where no program is a candidate or none passes, and where the process fails or takes too long.
     """
-    if not candidates(artifact):
+    if not is_worth_a_check(artifact):
         return None
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / STANDALONE
@@ -160,11 +176,16 @@ def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedProl
     facts = standalone_facts(artifact)
     if facts is None or is_imported(facts.packages) or not needs_no_consent(artifact, trust):
         return {}
-    if not holds_without_library(facts) and facts != facts.here(facts.packages, facts.programs):
+    without_library = holds_without_library(facts)
+    if not without_library and facts != facts.here(facts.packages, facts.programs):
         return {}
     if not has_same_code(artifact):
         return {}
-    found = {number: one for number, one in candidates(artifact).items() if number in facts.programs}
+    found = {
+        number: one
+        for number, one in candidates(artifact).items()
+        if number in facts.programs and (without_library or not one.outputs)
+    }
     return found if all(set(one.packages) <= set(facts.packages) for one in found.values()) else {}
 
 

@@ -56,9 +56,14 @@ def tokenized(
 def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
     """The tokenizer that lies in a model's folder; raises `BadData` with these words where there is none."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
-    if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
+    if folder is None or not has_tokenizer(folder):
         raise BadData(f"{why}, but the model's folder has no tokenizer", fix=fix)
     return tokenizer_of(folder, trust_remote_code=trust_remote_code)
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a model's folder has the files of a tokenizer."""
+    return any((folder / name).is_file() for name in TOKENIZERS)
 
 
 def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:

@@ -19,6 +19,7 @@ from thunder_core.workflow.models.loading.depth import require_depth
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.packed_weights import is_built_by_config, place_packed_layers
+from thunder_core.workflow.models.outputs import follow_config
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 
 LIBRARY = "transformers."
@@ -109,6 +110,7 @@ def build_empty_model(
             model: PreTrainedModel = kind(made)
             place_packed_layers(model)
         model.tie_weights()
+        follow_config(model)
         if generation:
             model.generation_config = GenerationConfig.from_dict(json.loads(generation))
     torch.nn.Module.train(model, training)

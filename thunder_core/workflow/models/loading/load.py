@@ -26,11 +26,12 @@ from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
 from thunder_core.workflow.models.loading.seeding import seeded
 from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
+from thunder_core.workflow.models.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.models.request.names import is_generation, spelled_task
-from thunder_core.workflow.models.request.request import OUTPUTS, ModelRequest, SampleModel
+from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.task import auto_class, require_task, task_named
 
 
@@ -114,8 +115,7 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
         spelled_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, request.task)
-    if request.outputs is not None:
-        config.return_dict = OUTPUTS[request.outputs]
+    request_outputs(config, request.outputs)
     named = request.task is not None and not is_generation(request.task)
     task, note = task_named(request.task, config)
     require_task(task, config)
@@ -197,6 +197,8 @@ def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, not
     with loading_errors(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)
     put_into_mode(model, train=False)
+    with loading_errors("the config of the model", "cannot be followed"):
+        follow_config(model)
     source = source_of(plan, request, model.dtype)
     return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)
 

@@ -13,7 +13,8 @@ MODEL = "Model"  # under which its options stand in the help
 LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
 
 
-OUTPUTS = {"tuple": False, "model": True}  # and the value of `return_dict` that a config has for them
+PLAIN_OUTPUTS = ("dict", "tuple")  # of tensors alone, for which a program needs no library
+OUTPUTS = (*PLAIN_OUTPUTS, "model")
 
 
 def require_outputs(option: str, name: str) -> None:
@@ -92,8 +93,8 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="Outputs of a call: `tuple`, or `model` for the output class of transformers. An artifact with tuples is "
-        "loaded without transformers.",
+        help="Outputs of a call: `dict` for named tensors, `tuple`, or `model` for the output class of transformers. "
+        "`dict` and `tuple` leave out the KV cache. An artifact with such outputs runs without transformers.",
         default_text="the config's own",
         check=require_outputs,
     )

@@ -18,7 +18,7 @@ from thunder_core.workflow.models.folder.hub import (
 )
 from thunder_core.workflow.models.folder.origin import local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
-from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
 from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.workflow.pipeline.request.ranges import size_within
@@ -97,6 +97,7 @@ def refuse_generation(request: Request) -> None:
         "--input": (request.input is not None, "prompts are drawn", "leave out one of the two"),
         "--eval": (request.evaluate is not None, "samples judge single calls", "leave out one of the two"),
         "--target": (bool(request.target), "its programs are traced by running it", "run the command on that GPU"),
+        "--outputs": (request.model.outputs in PLAIN_OUTPUTS, "generate() reads the KV cache", "leave out --outputs"),
     }
     for option, (is_given, why, fix) in refused.items():
         if is_given:

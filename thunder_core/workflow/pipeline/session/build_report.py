@@ -17,6 +17,7 @@ from thunder_core.workflow.artifact.format.weights import kept_weights
 from thunder_core.workflow.benchmark import BenchmarkReport
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.models.inputs.batches import MASK
+from thunder_core.workflow.models.inputs.tokenizer_inputs import names_beside_tokens
 from thunder_core.workflow.models.loading.load import LoadedModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import given_up
@@ -137,14 +138,16 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
         count = len(specializations_of(session.compiled).programs)
         told = "1 program generates" if count == 1 else f"{count} programs generate"
         return (f"{told}: {plan.generation}", LAST_PROGRAM)
+    beside = names_beside_tokens(session.tokenizer_names) if plan.data is None else plan.data.from_tokenizer - {MASK}
+    names = ", ".join(() if plan.request.train or plan.request.target else sorted(beside))
     if plan.request.dynamic:
         count = len(specializations_of(session.compiled).programs)
         programs = "one program serves" if count == 1 else f"{count} programs serve"
-        return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
+        served = f"{programs} {ranges_in_words(plan.request.dynamic)}"
+        return (f"{served}, with and without {names}" if names and count > 1 else served,)
     traced = cache_misses(session.compiled)
-    names = () if plan.data is None or plan.request.train else sorted(plan.data.from_tokenizer - {MASK})
     if names and traced > 1:
-        return (f"{traced} programs serve calls with and without {', '.join(names)}",)
+        return (f"{traced} programs serve calls with and without {names}",)
     return () if traced == 1 else (f"the model was traced {traced} times for inputs of the same shapes",)
 
 

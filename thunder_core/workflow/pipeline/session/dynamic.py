@@ -89,12 +89,17 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
     Raises `BadSymbolicArgument` for a dimension that no input of the model has, and for an input that varies with one
     and that the recipe does not name.
     """
-    smallest, largest = (session.inputs(_end_of(ranges, traced, place)) for place in (0, 1))
+
+    def inputs_of(size: InputSize) -> Inputs:
+        inputs = session.inputs(size)
+        return {**inputs, **{name: value for one in session.variants(inputs) for name, value in one.items()}}
+
+    smallest, largest = (inputs_of(_end_of(ranges, traced, place)) for place in (0, 1))
     ends = Ends(ranges, sizes_of(smallest), sizes_of(largest))
     found: dict[str, SymbolicArgument] = {}
     for dimension in ranges:
-        inputs = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 0))
-        other = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 1))
+        inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 0))
+        other = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 1))
         varying = _varying(sizes_of(inputs), sizes_of(other))
         named = named_places(session, recipe.all_dimensions()[dimension], other)
         _requirenamed_places(session, recipe, dimension, varying, named, other)

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
-import torch
-
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import RangeNotServed, RecompileWarning, SpecializationWarning
@@ -57,10 +55,11 @@ class RangeCoverage:
         """
         asked: set[InputSize] = set()
         while (missed := self._missed(asked)) is not None:
-            if len(self.programs) >= MAX_PROGRAMS:
+            if len(self.programs) >= MAX_PROGRAMS * len(self._inputs(missed)):
                 raise self._not_served(missed)
             count = len(self.programs)
-            self.session.call(self.session.inputs(missed))
+            for inputs in self._inputs(missed):
+                self.session.call(inputs)
             if len(self.programs) == count:  # the call ran in eager PyTorch
                 raise self._not_served(missed)
             asked.clear()
@@ -118,10 +117,12 @@ class RangeCoverage:
         }
 
     def _is_served(self, size: InputSize) -> bool:
-        subject = specializations_of(self.session.compiled).subject
+        return all(map(self.session.serves, self._inputs(size)))
+
+    def _inputs(self, size: InputSize) -> list[Inputs]:
+        """The inputs of a size, with all names that callers may give."""
         inputs = self.session.inputs(size)
-        with torch.set_grad_enabled(self.session.purpose.train):
-            return any(_accepts(program, subject, inputs) for program in self.programs)
+        return [inputs, *self.session.variants(inputs)]
 
     def _not_served(self, missed: InputSize) -> RangeNotServed:
         programs = self.programs
@@ -136,11 +137,3 @@ class RangeCoverage:
             f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another program; {told}",
             fix="use a narrower range, or leave out --dynamic",
         )
-
-
-def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
-    try:
-        program.prepare(subject, (), dict(inputs))
-    except Exception:  # guards, and paths that lead nowhere
-        return False
-    return True

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.runtime.program import Program
+from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import UsageError
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.extension.leaving_out import require_modules
@@ -24,6 +26,7 @@ from thunder_core.workflow.models.inputs.batches import IDS
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.inputs.modality import size_configuration
+from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names, tokenizer_inputs
 from thunder_core.workflow.models.loading.described_model import describe_model
 from thunder_core.workflow.models.loading.load import LoadedModel, load_model, rebuild_model
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -117,8 +120,25 @@ class Session:
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
     def variants(self, inputs: Inputs) -> Sequence[Inputs]:
-        """Return the inputs without what callers may leave out, because the model has defaults for it."""
-        return tuple(self.purpose.variants(inputs))
+        """Return the inputs with more or fewer names, as callers may give them: the model has defaults for the rest.
+
+        Random inputs get what the model's tokenizer returns; real inputs lose some of it.
+        """
+        if self.purpose.data is not None:
+            return tuple(self.purpose.variants(inputs))
+        variant = None if self.purpose.train else tokenizer_inputs(self.loaded, inputs, self.tokenizer_names)
+        return () if variant is None else (variant,)
+
+    @cached_property
+    def tokenizer_names(self) -> tuple[str, ...]:
+        """The names that the model's tokenizer returns and that the model takes, in the tokenizer's order."""
+        return returned_names(self.loaded)
+
+    def serves(self, inputs: Inputs) -> bool:
+        """Whether a program that was traced accepts these inputs."""
+        found = specializations_of(self.compiled)
+        with torch.set_grad_enabled(self.purpose.train):
+            return any(_accepts(program, found.subject, inputs) for program in found.programs)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
         """Return the facts that a measurement depends on, so that only measurements with equal facts are compared."""
@@ -161,7 +181,9 @@ class Session:
         first, *rest = ((size, number) for number in numbers)
         drawn = [first, *((other, wanted + 1) for other in others), *rest]
         inputs = [self.inputs(*size_and_number, seed) for size_and_number in drawn]
-        variants = () if others else self.variants(inputs[0])
+        known = [one for one in self.variants(inputs[0]) if self.purpose.data is not None or self.serves(one)]
+        variants = [] if others and self.purpose.data is not None else known
+        labels = [*(self.size_in_words(one) for one, _ in drawn), *(self.size_in_words(size) for _ in variants)]
         report = validate(
             self.compiled,
             self.model,
@@ -172,7 +194,7 @@ class Session:
             allow_non_finite=allow_non_finite,
             progress=advance,
             seed=self.seed if seed is None else seed,
-            sizes=[self.size_in_words(drawn_size) for drawn_size, _ in drawn] if others else (),
+            sizes=labels if others else (),
             seconds=seconds,
         )
         if not only_traced:
@@ -185,6 +207,14 @@ class Session:
         cut = self.purpose.cut
         sizes = {"batch": size.batch, "seq": size.seq}
         return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
+
+
+def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
+    try:
+        program.prepare(subject, (), dict(inputs))
+    except Exception:  # guards, and paths that lead nowhere
+        return False
+    return True
 
 
 def open_model(

@@ -1,0 +1,77 @@
+"""Replaces the output classes of transformers in a stored epilogue: where the library is missing, ours stands for them.
+
+Thunder's `ModelOutput` is read as those are. Artifacts need no library for their outputs then.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from thunder_core.foundation import plugins
+from thunder_core.tracing.library.model_output import ModelOutput
+from thunder_core.workflow.artifact.format.packages import PRESENT, imports_of, package_of
+
+NEW = "new"  # the function of epilogues that makes an object
+BASE = "transformers.utils.generic:ModelOutput"
+NAME = ModelOutput.__name__
+IMPORT = f"from {ModelOutput.__module__} import {NAME}"
+# What the decorator `dataclass` and Python itself write into a class; a class with more may be read in other ways.
+GENERATED = frozenset(
+    {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__"}
+    | {"__annotations_cache__", "__dataclass_params__", "__dataclass_fields__", "__init__", "__repr__", "__eq__"}
+    | {"__replace__", "__hash__", "__match_args__", "__firstlineno__", "__static_attributes__", "__parameters__"}
+)
+
+
+@dataclass
+class ReplacedOutputs(ast.NodeTransformer):
+    """The text of an epilogue in which `ModelOutput` stands for other classes, and the paths of these classes."""
+
+    modules: frozenset[str]
+    classes: set[str] = field(default_factory=set)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Replace the class of a new object if its module is of a library."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[ast.Attribute() as kind], keywords=[]) if name == NEW:
+                path = self.path_of(ast.unparse(kind))
+                if path is not None:
+                    self.classes.add(path)
+                    node.args = [ast.copy_location(ast.Name(NAME, ast.Load()), kind)]
+        return node
+
+    def path_of(self, name: str) -> str | None:
+        """Return `module:qualname` of a dotted name whose module is one of a library; None for others."""
+        inside = [module for module in self.modules if name.startswith(f"{module}.")]
+        if not inside:
+            return None
+        module = max(inside, key=len)
+        return f"{module}:{name.removeprefix(f'{module}.')}"
+
+
+def replace_outputs(text: str) -> tuple[str, frozenset[str]]:
+    """Return an epilogue with `ModelOutput` in place of libraries' classes, and the paths of these classes.
+
+    The text is the given one if there are none, or if it uses a library for something else, too.
+    """
+    tree = ast.parse(text)
+    library = [node for node in tree.body for module, _ in imports_of(node) if package_of(module) not in PRESENT]
+    modules = frozenset(module for node in library for module, _ in imports_of(node))
+    replaced = ReplacedOutputs(modules)
+    tree = replaced.visit(tree)
+    tree.body = [*ast.parse(IMPORT).body, *(node for node in tree.body if node not in library)]
+    bound = {name for node in library for _, name in imports_of(node)}
+    if not replaced.classes or bound & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}:
+        return text, frozenset()
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n", frozenset(replaced.classes)
+
+
+def is_read_alike(path: str) -> bool:
+    """Whether an output class of transformers, at `module:qualname`, is read as `ModelOutput` is; it is imported."""
+    base, kind = plugins.imported(BASE), plugins.imported(path)
+    if not isinstance(base, type) or not isinstance(kind, type) or not issubclass(kind, base):
+        return False
+    own = [one for one in kind.__mro__ if issubclass(one, base) and one is not base]
+    return all(vars(one).keys() <= GENERATED | vars(kind)["__dataclass_fields__"].keys() for one in own)

@@ -1,0 +1,63 @@
+"""The inputs that a model's tokenizer returns beside tokens and mask: users pass them on, and models default them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.workflow.models.folder.origin import FolderOrigin, find_origin, request_of
+from thunder_core.workflow.models.inputs.tokens import has_tokenizer, tokenizer_of
+from thunder_core.workflow.models.loading.load import LoadedModel
+
+IDS = "input_ids"
+TEXT = "a"
+
+
+def segments(loaded: LoadedModel, ids: torch.Tensor) -> torch.Tensor:
+    """Return the token types of pairs of texts: the second half of each sample is the second text."""
+    kinds = getattr(loaded.config, "type_vocab_size", None)
+    types = torch.zeros_like(ids)
+    if kinds is None or kinds > 1:
+        types[..., ids.shape[-1] // 2 :] = 1
+    return types
+
+
+# By the names of parameters of forward functions.
+BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"token_type_ids": segments}
+
+
+def tokenizer_inputs(loaded: LoadedModel, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
+    """Return inputs with what a tokenizer adds that returns these names, in its order; None if it adds nothing."""
+    ids = inputs.get(IDS)
+    if not isinstance(ids, torch.Tensor):
+        return None
+    added = {name: BUILDERS[name](loaded, ids) for name in names if name in BUILDERS and name not in inputs}
+    both = {**inputs, **added}
+    return {name: both[name] for name in dict.fromkeys((*names, *both)) if name in both} if added else None
+
+
+def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
+    """Return the names that the tokenizer in a model's folder returns and that the model takes, in their order.
+
+    The tokenizer is loaded only for a model that takes more than tokens and mask; there are no names for others.
+    """
+    taken = inspect.signature(type(loaded.model).forward).parameters
+    if BUILDERS.keys().isdisjoint(taken):
+        return ()
+    try:
+        origin = find_origin(request_of(loaded.source))
+        if not isinstance(origin, FolderOrigin) or not has_tokenizer(origin.folder):
+            return ()
+        returned = tokenizer_of(origin.folder, trust_remote_code=False)(TEXT)
+    except ThunderError:  # the model can be optimized without its tokenizer
+        return ()
+    return tuple(name for name in returned if name in taken)
+
+
+def names_beside_tokens(names: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a tokenizer's names that callers may leave out."""
+    return tuple(name for name in names if name in BUILDERS)

@@ -1,0 +1,35 @@
+"""The kind of outputs that a model gives: an attribute of its config, so that a model built from it gives the same."""
+
+from __future__ import annotations
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+from thunder_core.tracing.library.model_output import has_outputs_set, set_outputs
+from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS
+
+KIND = "thunder_outputs"
+
+
+def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
+    """Write the kind of outputs that was asked for into a config; None leaves it as it is."""
+    if outputs is None:
+        return
+    vars(config).pop(KIND, None)
+    config.return_dict = True
+    if outputs in PLAIN_OUTPUTS:
+        setattr(config, KIND, outputs)
+        leave_out_cache(config)
+        leave_out_cache(config.get_text_config())
+
+
+def leave_out_cache(config: PretrainedConfig) -> None:
+    """Have a model return no KV cache, which is an object of transformers."""
+    if getattr(config, "use_cache", False):
+        config.use_cache = False
+
+
+def follow_config(model: PreTrainedModel) -> None:
+    """Have a model give the kind of outputs that its config names; raises ValueError for an unknown kind."""
+    kind = getattr(model.config, KIND, None)
+    if kind is not None and not has_outputs_set(model):
+        set_outputs(model, str(kind))
