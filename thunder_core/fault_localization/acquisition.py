@@ -28,6 +28,7 @@ from thunder_core.fault_localization.line_faults import line_fault, of_result
 from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.recording import settings_kept
 from thunder_core.fault_localization.rounding import rounding_difference
+from thunder_core.fault_localization.time_limit import require_time
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -59,6 +60,7 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
         for place, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
+            require_time()
             given, before = values_read(bsym, values), states.renewed()
             evaluate((bsym,), values)
             drawn = states.renewed()

@@ -17,13 +17,13 @@ from thunder_core.fault_localization.argument_probes import argument_probes
 from thunder_core.fault_localization.calls import Arguments, Call
 from thunder_core.fault_localization.claims import examine_claims
 from thunder_core.fault_localization.epilogue import OTHER_VALUES
-from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.model_probes import model_probes, process_probes
 from thunder_core.fault_localization.outside import eager_calls, room_for, unlike_path
 from thunder_core.fault_localization.own_inputs import own_inputs
 from thunder_core.fault_localization.place_probes import place_probes
 from thunder_core.fault_localization.probe import Probe
 from thunder_core.fault_localization.recording import inputs_by_name
+from thunder_core.fault_localization.time_limit import Deadline
 from thunder_core.fault_localization.trace_examination import unclaimed_of, without_freed
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.runtime.program import Program

@@ -17,8 +17,8 @@ from thunder_core.claiming.claim import claim
 from thunder_core.claiming.copies import Values
 from thunder_core.claiming.executor import Executor
 from thunder_core.fault_localization.claims import examine_claims
-from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.recording import record
+from thunder_core.fault_localization.time_limit import Deadline
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace

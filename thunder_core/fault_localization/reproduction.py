@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import ThunderError
 from thunder_core.fault_localization.evidence import Evidence
-from thunder_core.fault_localization.judgement import Deadline
 from thunder_core.fault_localization.reduction import program_of, reduced_program
+from thunder_core.fault_localization.time_limit import Deadline
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
