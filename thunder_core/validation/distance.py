@@ -37,13 +37,13 @@ def measure_distance(optimized: torch.Tensor, eager: torch.Tensor, reference: to
     return _measure_integers(optimized, eager)
 
 
-def blocks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Matching blocks of whole rows of the tensors, each as a matrix in double precision."""
+def blocks(*tensors: torch.Tensor, elements: int = BLOCK) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Matching blocks of whole rows of the tensors, of so many elements, each as a matrix in double precision."""
     plain = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
     width = plain[0].shape[-1] if plain[0].ndim else 1
     if plain[0].numel() == 0:
         return
-    rows = max(1, BLOCK // width)
+    rows = max(1, elements // width)
     for block in zip(*(torch.split(t.detach().reshape(-1, width), rows) for t in plain), strict=True):
         yield tuple(part.double() for part in block)
 
