@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import thunder_core as thunder
 from tests.fault_localization.examined import activating, examined, numbers, program_of, silu
 from tests.planted.bound_symbols import changed
 from tests.planted.programs import with_transformed
 from thunder_core.backend.runtime.program import Program
-from thunder_core.workflow.fault_localization.acquisition import matched_calls
-from thunder_core.workflow.fault_localization.eager_calls import RecordCalls, RepeatedRecording
+from thunder_core.workflow.fault_localization.boundary.acquisition import matched_calls
+from thunder_core.workflow.fault_localization.boundary.eager_calls import RecordCalls, RepeatedRecording
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.fault_localization.guard_probes import serves_ranges
 
@@ -19,6 +20,31 @@ from thunder_core.workflow.fault_localization.guard_probes import serves_ranges
 def two_calls(x: torch.Tensor) -> torch.Tensor:
     """A few calls of PyTorch, one of them a method."""
     return silu(x * 2).tanh() * 0.5
+
+
+def dropped_twice(x: torch.Tensor) -> torch.Tensor:
+    """Dropout of a product, and of its activation."""
+    return F.dropout(silu(F.dropout(x * 2, 0.25)), 0.5) * 0.5
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    """Attention with dropout, and dropout of its result."""
+    rows = x[None]
+    return F.dropout(F.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.2, scale=0.5), 0.25)
+
+
+def random_slopes(x: torch.Tensor) -> torch.Tensor:
+    """A leaky rectifier with random slopes, behind a product and before one."""
+    return F.rrelu(x @ x.t(), 0.125, 0.5, training=True) @ x
+
+
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    """Random numbers about a mean that is random, too."""
+    noise = torch.randn(4, 4) * 0.5
+    return torch.normal(torch.tanh(noise - x @ x.t() * 0.3), 0.5) * 3
+
+
+DRAWING = (dropped_twice, attention, random_slopes, noisy)
 
 
 def acquired_wrongly(program: Program, number: int) -> tuple[Program, str, str]:
@@ -29,14 +55,20 @@ def acquired_wrongly(program: Program, number: int) -> tuple[Program, str, str]:
     return type(program)(tuple(stages), program.guards, places=program.places), what, name
 
 
-def test_a_line_that_the_program_does_not_run():
-    program = program_of(two_calls, x=numbers())
+@pytest.mark.parametrize("subject", [two_calls, *DRAWING])
+def test_a_line_that_the_program_does_not_run(subject):
+    program = program_of(subject, x=numbers())
     for number in range(len(list(changed(program.traces("computation")[0])))):
         wrong, what, name = acquired_wrongly(program, number)
-        (fault,) = examine(wrong, two_calls, (), {"x": numbers()}).faults
+        (fault,) = examine(wrong, subject, (), {"x": numbers()}).faults
         assert fault.kind == "acquisition"
         assert fault.trace == "computation"
         assert fault.result == name or what == "left out"
+
+
+@pytest.mark.parametrize("subject", DRAWING)
+def test_right_program_that_draws_random_numbers_has_no_fault(subject):
+    assert not examined(subject, x=numbers()).faults
 
 
 def test_calls_are_recorded_with_what_they_return():
@@ -89,8 +121,8 @@ def deep(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("room", [0, 1 << 11])
 def test_faults_are_found_with_some_results_held_at_a_time(room, monkeypatch):
-    monkeypatch.setattr("thunder_core.workflow.fault_localization.eager_calls.LEAST_ROOM", room)
-    monkeypatch.setattr("thunder_core.workflow.fault_localization.eager_calls.PART_OF_WEIGHTS", 0)
+    monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.LEAST_ROOM", room)
+    monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.PART_OF_WEIGHTS", 0)
     program = program_of(deep, x=numbers())
     assert not examine(program, deep, (), {"x": numbers()}).faults
     count = len(list(changed(program.traces("computation")[0])))

@@ -10,7 +10,18 @@ import torch
 
 import thunder_core as thunder
 from tests.fault_localization.examined import activated, activating, examined, numbers, silu
+from tests.planted.faults import sampled
+from tests.planted.subject import subject
 from thunder_core.passes.autodiff import rules
+from thunder_core.workflow.fault_localization import backward, backward_lockstep, lockstep
+
+
+@pytest.fixture(params=["whole", "in lockstep"])
+def held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of a small program are all held, those of a large one are compared one by one."""
+    if request.param == "in lockstep":
+        for module in (lockstep, backward):
+            monkeypatch.setattr(module, "LARGE_VALUES", 0)
 
 
 @pytest.fixture
@@ -34,13 +45,13 @@ def derive_silu(factor: float) -> None:
         return gradient * torch.sigmoid(x) * (1 + x * (1 - torch.sigmoid(x))) * factor
 
 
-def test_a_right_derivative(forgotten):
+def test_a_right_derivative(held, forgotten):
     derive_silu(1.0)
     assert not examined(activated, x=numbers().requires_grad_()).faults
 
 
 @pytest.mark.parametrize("factor", [1.001, -1.0])
-def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(forgotten, factor):
+def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(held, forgotten, factor):
     derive_silu(factor)
     fault = examined(activated, x=numbers().requires_grad_()).faults[0]
     assert fault.kind == "differentiation"
@@ -48,6 +59,55 @@ def test_a_wrong_derivative_is_named_by_its_line_of_the_forward(forgotten, facto
     assert fault.difference.startswith("the gradient of ")
 
 
-def test_a_right_backward_of_a_kernel():
+def test_a_right_backward_of_a_kernel(held):
     executor = activating(lambda x: x * torch.sigmoid(x))
     assert not examined(activated, (executor, "torch"), x=numbers().requires_grad_()).faults
+
+
+def shared(x: torch.Tensor) -> torch.Tensor:
+    """A tensor that is read three times, parts of one, and a product with itself."""
+    first, second = (x @ x.t()).tanh().chunk(2)
+    return (silu(x) * x).sum() + (first * second).sum() + x.exp().mean()
+
+
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    """Dropout, whose backward reads the mask that was drawn."""
+    return torch.nn.functional.dropout(torch.tanh(x * 2), 0.5).sum()
+
+
+@pytest.mark.parametrize("function", [shared, dropped])
+def test_right_gradients(held, function):
+    report = examined(function, x=numbers().requires_grad_())
+    assert not report.faults
+    assert "differentiate" in report.stages
+
+
+@pytest.mark.parametrize("family", ["llama", "t5"])
+def test_right_training_program_has_no_fault_in_lockstep(family, monkeypatch):
+    monkeypatch.setattr(lockstep, "LARGE_VALUES", 0)
+    own = subject(family, train=True)
+    assert not own.examined(own.program)
+
+
+def test_wrong_lines_of_a_backward_are_caught_in_lockstep(monkeypatch):
+    monkeypatch.setattr(lockstep, "LARGE_VALUES", 0)
+    outcomes = [one for one in sampled("llama", {"derivative": 6}, seed=3) if one.counts]
+    assert len(outcomes) > 3
+    assert all(one.named for one in outcomes), "\n".join(map(str, outcomes))
+
+
+def test_gradients_in_lockstep_are_dropped_when_they_were_compared(monkeypatch):
+    own = subject("llama", train=True, executors="torch")
+    most = 0
+    compared = backward_lockstep.GradientsInTurn.of
+
+    def of(gradients, name):
+        nonlocal most
+        result = compared(gradients, name)
+        most = max(most, len(gradients._waiting))
+        return result
+
+    monkeypatch.setattr(lockstep, "LARGE_VALUES", 0)
+    monkeypatch.setattr(backward_lockstep.GradientsInTurn, "of", of)
+    assert not own.examined(own.program)
+    assert 0 < most < 12

@@ -42,6 +42,17 @@ def test_a_guard_that_is_left_out_is_named(guard):
     assert faults[0].line == f"guard {guard}"
 
 
+@pytest.mark.parametrize(
+    "guard", ["module.dropout.p: was 0.5", "module.scale: was 0.5", "module.is_shifted: was False"]
+)
+def test_guard_that_is_left_out_is_named_where_the_model_draws_random_numbers(guard):
+    model = Layers().train()
+    program = program_of(model, x=numbers())
+    wrong = with_trace(program, "prologue", lambda prologue: without_guard(prologue, program.guards.index(guard)))
+    faults = examine(wrong, model, (), {"x": numbers()}).faults
+    assert [fault.line for fault in faults] == [f"guard {guard}"]
+
+
 def test_probes_leave_nothing_behind():
     program, model = program_and_model()
     before = {name: dict(vars(module)) for name, module in model.named_modules()}

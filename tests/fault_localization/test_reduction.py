@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from tests.fault_localization.examined import activating, numbers, program_of, silu
-from thunder_core.workflow.fault_localization.judgement import Deadline
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.reduction import reduced_program, starts
+from thunder_core.workflow.fault_localization.time_limit import Deadline
 
 
 def long(x: torch.Tensor) -> torch.Tensor:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from tests.families import inputs_for, sample
 from thunder_core.backend.claiming import deferred_tensor
 from thunder_core.backend.quantization.replacement import QuantizationSettings, quantized_model
+from thunder_core.foundation.errors import OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, comparison, precision, validate, wide_weights
+from thunder_core.workflow.validation.streamed_gradients import gradients_taken
 
 FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
 
@@ -82,9 +85,61 @@ def test_reference_by_layer_of_quantized_layers_is_the_whole_one(scheme, monkeyp
         assert buffer.dtype == before[name].dtype
 
 
-def test_gradients_by_layer_are_those_of_the_whole_reference(monkeypatch):
-    loaded = sample("llama")
+@pytest.mark.parametrize("family", ["llama", "gpt2", "t5"])
+def test_gradients_by_layer_are_those_of_the_whole_reference(family, monkeypatch):
+    loaded = sample(family)
     require_equal(*reports(loaded.model, inputs_for(loaded, labels=True), monkeypatch, train=True))
+
+
+class Recomputed(torch.nn.Module):
+    """One weight in two checkpointed parts, so that its gradient is accumulated in two parts, and a frozen one."""
+
+    def __init__(self, *, use_reentrant: bool) -> None:
+        super().__init__()
+        self.layer, self.frozen = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8).requires_grad_(False)
+        self.start = torch.nn.Parameter(torch.zeros(8))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss."""
+        x = x + self.start
+        for _ in range(2):
+            x = checkpoint(lambda x: torch.tanh(self.frozen(self.layer(x))), x, use_reentrant=self.use_reentrant)
+        return {"loss": x.square().mean()}
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_gradient_that_is_accumulated_in_parts_is_compared_whole(use_reentrant, monkeypatch):
+    torch.manual_seed(0)
+    model = Recomputed(use_reentrant=use_reentrant)
+    require_equal(*reports(model, {"x": torch.randn(4, 8)}, monkeypatch, train=True))
+
+
+def test_wrong_gradient_is_refused_where_the_reference_is_held_by_layer(monkeypatch):
+    torch.manual_seed(0)
+    model, wrong = Recomputed(use_reentrant=False), Recomputed(use_reentrant=False)
+    wrong.layer, wrong.frozen, wrong.start = model.layer, model.frozen, model.start
+    monkeypatch.setattr(wide_weights, "WHOLE", 0)
+
+    def optimized(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        loss = wrong(x)["loss"]
+        return {"loss": loss.detach() + (loss - loss.detach()) * 1.01}
+
+    with pytest.raises(OutOfTolerance, match=r"layer\.bias\.grad"):
+        validate(optimized, model, [{"x": torch.randn(4, 8)}], Tolerance(), language_model=False, train=True)
+
+
+def test_gradients_that_are_taken_are_dropped_one_by_one():
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+    held: dict[str, int] = {}
+
+    def take(name: str, gradient: torch.Tensor) -> bool:
+        held[name] = sum(parameter.grad is not None for parameter in model.parameters())
+        return True
+
+    with gradients_taken(model, take):
+        model(torch.ones(2, 4)).sum().backward()
+    assert held == {f"{name}.grad": 1 for name, _ in model.named_parameters()}
 
 
 def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypatch):

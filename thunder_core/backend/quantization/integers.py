@@ -14,6 +14,7 @@ integers (QuaRot: Ashkboos et al., 2024, arXiv:2404.00456).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -29,14 +30,21 @@ ROTATED = 32  # columns that are rotated together, at most
 SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down to two fifths of it
 
 
-def quantized_rows(weight: Tensor, dtype: torch.dtype = torch.int8) -> tuple[Tensor, Tensor]:
+def quantized_rows(
+    weight: Tensor, dtype: torch.dtype = torch.int8, change: Callable[[Tensor], Tensor] = lambda rows: rows
+) -> tuple[Tensor, Tensor]:
     """Weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,).
 
-    Some rows are quantized at a time, so that a large weight has no copies in float32.
+    Some rows are changed and quantized at a time, so that a large weight has no copies in float32.
     """
-    blocks = torch.split(weight, max(1, ELEMENTS // weight.shape[1]))
-    codes, scales = zip(*(_quantized_block(block, dtype) for block in blocks), strict=True)
+    codes, scales = zip(*(_quantized_block(change(block), dtype) for block in row_blocks(weight)), strict=True)
     return torch.cat(codes), torch.cat(scales)
+
+
+def row_blocks(weight: Tensor, multiple: int = 1) -> tuple[Tensor, ...]:
+    """A weight (rows, columns) in blocks of about a million elements, whose rows are a multiple of a number."""
+    rows = ELEMENTS // max(weight.shape[1], 1) // multiple * multiple
+    return torch.split(weight, max(multiple, rows))
 
 
 def _quantized_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -52,7 +60,8 @@ def column_factors(weight: Tensor) -> Tensor:
     A column's factor is near the square root of its root mean square, as a part of the others'. Inputs keep their
     digits, since it is a power of two.
     """
-    exponents = weight.detach().float().square().mean(0).clamp(min=SMALLEST).log2() / 4
+    squares = [block.detach().float().square().sum(0, dtype=torch.float64) for block in row_blocks(weight)]
+    exponents = (torch.stack(squares).sum(0) / len(weight)).float().clamp(min=SMALLEST).log2() / 4
     return (exponents - exponents.mean()).round().exp2().bfloat16()
 
 
@@ -79,6 +88,12 @@ def quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None 
     of what it is multiplied with, the range of each group is shrunk to that of `SHRINKS` at which the weighted square
     error is least: fewer weights at the edges are clipped, and all others are rounded less.
     """
+    blocks = (_quantized_groups(block, group_size, importance) for block in row_blocks(weight))
+    codes, scales_and_zeros = zip(*blocks, strict=True)
+    return torch.cat(codes), torch.cat(scales_and_zeros, 1)
+
+
+def _quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None) -> tuple[Tensor, Tensor]:
     groups = weight.detach().float().reshape(len(weight), -1, group_size)
     low, high = groups.amin(2, keepdim=True).clamp(max=0), groups.amax(2, keepdim=True).clamp(min=0)
     best = _rounded_to_range(groups, low, high)
@@ -113,6 +128,10 @@ def packed(codes: Tensor) -> Tensor:
 
     It is the layout that PyTorch's kernel has on processors with AVX-512 (`_convert_weight_to_int4pack_for_cpu`).
     """
+    return torch.cat([_packed(block) for block in row_blocks(codes, BLOCK)])
+
+
+def _packed(codes: Tensor) -> Tensor:
     padded = torch.nn.functional.pad(codes, (0, 0, 0, -codes.shape[0] % BLOCK))
     low, high = padded.view(-1, 2, BLOCK // 2, codes.shape[1]).unbind(1)
     return (low | (high << 4)).transpose(1, 2).contiguous()

@@ -173,7 +173,11 @@ class _WithScaledRows(QuantizedLayer):
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Codes (rows, columns) and scales (rows,)."""
-        codes, scales = quantized_rows(weight, self.code_dtype)
+        return self._scaled(weight, lambda rows: rows)
+
+    def _scaled(self, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
+        """The codes and scales of changed rows."""
+        codes, scales = quantized_rows(weight, self.code_dtype, change)
         return {"codes": codes, "scales": scales}
 
     @property
@@ -187,10 +191,10 @@ class _WithBalancedColumns(_WithScaledRows):
 
     factors: Tensor
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Codes (rows, columns), scales (rows,) and factors (columns,)."""
         factors = column_factors(weight)
-        return {**super().quantized(weight / factors, importance), "factors": factors}
+        return {**self._scaled(weight, lambda rows: rows / factors), "factors": factors}
 
     @property
     def weight(self) -> Tensor:
@@ -201,9 +205,9 @@ class _WithBalancedColumns(_WithScaledRows):
 class _WithRotatedRows(_WithScaledRows):
     """A weight whose rows were rotated before they were scaled, as the inputs that it is multiplied with are."""
 
-    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
+    def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Codes (rows, columns) and scales (rows,)."""
-        return super().quantized(self._rotated(weight.float()), importance)
+        return self._scaled(weight, lambda rows: self._rotated(rows.float()))
 
     @property
     def weight(self) -> Tensor:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from thunder_core.backend.quantization.integers import row_blocks
+
 VALUES = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
@@ -21,6 +23,11 @@ def quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
 
     A byte has the codes of a column and of the one that is half a row further.
     """
+    codes, scales = zip(*(_quantized_normal(block, group_size) for block in row_blocks(weight)), strict=True)
+    return torch.cat(codes), torch.cat(scales)
+
+
+def _quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     groups = weight.detach().float().contiguous().view(len(weight), -1, group_size)
     scales = groups.abs().amax(2).clamp(min=SMALLEST).bfloat16()
     table = torch.tensor(VALUES, device=weight.device)

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 
 from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.comparison import Difference
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.double_precision import in_float64
 from thunder_core.backend.runtime.program import Stage
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.passes.autodiff.reverse_mode import ReverseSweep
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.backward_lockstep import names_unlike_autograd
 from thunder_core.workflow.fault_localization.derivatives import (
+    AutogradGradients,
     Cotangents,
     autograd_gradients,
     gradient_fault,
     random_cotangents,
     wrong_gradient,
 )
-from thunder_core.workflow.fault_localization.judgement import OUT_OF_TIME
+from thunder_core.workflow.fault_localization.lockstep import LARGE_VALUES, has_large_values
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, recorded_in_double
 from thunder_core.workflow.fault_localization.rounding import Allowance
 from thunder_core.workflow.fault_localization.stages import Evaluated, first_difference
+from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, time_limited
 from thunder_core.workflow.fault_localization.trace_examination import Examination, without_freed
 from thunder_core.workflow.validation.inside import Fault, NotCompared
 
@@ -47,6 +52,31 @@ class BackwardInputs:
         return None if values is None else {proxy.name: values[proxy.name] for proxy in trace.inputs}
 
 
+@dataclass(frozen=True)
+class Differentiation:
+    """A backward as it was derived, on the inputs of one call: for the gradients of some results."""
+
+    derivative: ProgramDerivative
+    backward: Trace
+    has_cotangent: tuple[bool, ...]
+    inputs: Values
+    states: RandomStates
+    seed: int
+
+    @property
+    def requires_grad_names(self) -> list[str]:
+        """The names of the inputs that gradients are computed of."""
+        return [
+            self.derivative.body.inputs[place].name for place in self.derivative.differentiated.requires_grad_inputs
+        ]
+
+    def values(self, *kept_for: Trace) -> BackwardInputs:
+        """The values that backwards may read; where traces are given, those alone that they take are kept."""
+        return backward_inputs(
+            self.derivative, self.has_cotangent, self.inputs, self.states, self.seed, kept_for=kept_for
+        )
+
+
 def examine_backward(examination: Examination, inputs: Values, states: RandomStates, seed: int) -> None:
     """Compare the backward with autograd, its stages with each other, and its claimed lines with eager PyTorch.
 
@@ -61,19 +91,20 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
         return
     derivative.complete()
     stages = latest_backward(examination.program.stages_of("backward"))
+    traces = without_freed([stage.trace for stage in stages])
     if len(stages) < 2 or not examination.has_room(derivative.body):
         examination.not_compared.append(NotCompared(what="backward", count=1, reason=NOT_COMPILED))
         return
-    has_cotangent = stages[-1].given
-    traces = without_freed([stage.trace for stage in stages])
-    values = backward_inputs(derivative, has_cotangent, inputs, states, seed)
-    taken = values.of(traces[0])
-    assert taken is not None
+    differentiation = Differentiation(derivative, traces[0], stages[-1].given, inputs, states, seed)
+    values = differentiation.values(*traces if has_large_values(traces[0]) else ())
     # Where the forward is wrong, so is what it saves, and what the backward makes of that.
     if not examination.faults:
-        fault = unlike_autograd(derivative, traces[0], has_cotangent, values, inputs, states, examination.allowance)
-        examination.stages.append(traces[0].made_by)
-        examination.faults += [] if fault is None else [fault]
+        with examination.noting("the gradients"):
+            fault = unlike_autograd(differentiation, values, examination)
+            examination.stages.append(traces[0].made_by)
+            examination.faults += [] if fault is None else [fault]
+    taken = values.of(traces[0])
+    assert taken is not None
     examination.examine_stages(traces, taken, states)
 
 
@@ -84,62 +115,125 @@ def latest_backward(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def backward_inputs(
-    derivative: ProgramDerivative, has_cotangent: tuple[bool, ...], inputs: Values, states: RandomStates, seed: int
+    derivative: ProgramDerivative,
+    has_cotangent: tuple[bool, ...],
+    inputs: Values,
+    states: RandomStates,
+    seed: int,
+    kept_for: Sequence[Trace] = (),
 ) -> BackwardInputs:
-    """The values of the forward, and random cotangents of the results that gradients are given for."""
+    """The values of the forward, and random cotangents of the results that gradients are given for.
+
+    Where traces are given, the values that these take are kept alone.
+    """
     forward = derivative.differentiated.forward
-    plain = record(forward, inputs, states).final
-    drew = not RandomStates.now(inputs).equal(states)  # the random numbers of another dtype are others
     names = [derivative.body.output[place].name for place in derivative.differentiated.results]
     chosen = [name for name, is_taken in zip(names, has_cotangent, strict=True) if is_taken]
+    taken = {proxy.name for trace in kept_for for proxy in trace.inputs}
+    kept = {*taken, *chosen} if kept_for else None
+    plain = record(forward, inputs, states, kept=kept).final
+    drew = not RandomStates.now(inputs).equal(states)  # the random numbers of another dtype are others
     cotangents = random_cotangents(plain, chosen, seed)
     named = {f"grad_{name}": cotangent for name, cotangent in cotangents.items()}
     wide = {name: in_float64(cotangent) for name, cotangent in named.items()}
 
     @cache
     def exact() -> Values | None:
-        recording = None if drew else recorded_in_double(forward, inputs, states)
+        recording = None if drew else recorded_in_double(forward, inputs, states, kept=kept)
         return None if recording is None else {**recording.final, **wide}
 
     return BackwardInputs({**plain, **named}, exact, cotangents)
 
 
-def unlike_autograd(
-    derivative: ProgramDerivative,
-    backward: Trace,
-    has_cotangent: tuple[bool, ...],
-    values: BackwardInputs,
-    inputs: Values,
-    states: RandomStates,
-    allowance: Allowance,
-) -> Fault | None:
-    """The fault of a backward whose gradients are not those of autograd."""
-    body = derivative.body
-    requires_grad_names = [body.inputs[place].name for place in derivative.differentiated.requires_grad_inputs]
-    expected = autograd_gradients(body, inputs, requires_grad_names, values.cotangents, states)
-    recorded, exact = evaluated(backward, values, states)
-    found = wrong_gradient(backward, recorded, exact, expected, allowance)
+def unlike_autograd(one: Differentiation, values: BackwardInputs, examination: Examination) -> Fault | None:
+    """The fault of a backward whose gradients are not those of autograd.
+
+    Gradients that take much memory are not held all at once: where any is not the same bit for bit, some of these are
+    compared at a time.
+    """
+    allowance = examination.allowance
+    if not has_large_values(one.backward):
+        return wrongly_differentiated(one, values, allowance)
+    unlike = unlike_names(one, values)
+    if unlike is None:
+        return wrongly_differentiated(one, values, allowance) if examination.has_room(one.backward) else None
+    parts = parts_of(one, unlike)
+    if not any(found_gradient(one, values, allowance, names) for names in parts):
+        return None
+    with time_limited(None):
+        return wrongly_differentiated(one, one.values(), allowance)
+
+
+def unlike_names(one: Differentiation, values: BackwardInputs) -> list[str] | None:
+    """The tensors whose gradients are not bit for bit autograd's; None where traces do not run line by line."""
+    saved = values.of(one.backward)
+    assert saved is not None
+    names, cotangents = one.requires_grad_names, values.cotangents
+    return names_unlike_autograd(one.derivative.body, one.backward, one.inputs, saved, names, cotangents, one.states)
+
+
+def parts_of(one: Differentiation, names: Sequence[str]) -> Iterator[set[str]]:
+    """The names of tensors in parts, each of which has gradients that may be held at once."""
+    body = one.derivative.body
+    tensors = (*body.inputs, *(proxy for bsym in body.bound_symbols for proxy in bsym.tensors))
+    sizes = {proxy.name: proxy.bytes for proxy in tensors if isinstance(proxy, TensorProxy)}
+    part, size = set[str](), 0
+    for name in names:
+        if part and size + sizes[name] > LARGE_VALUES:
+            yield part
+            part, size = set(), 0
+        part.add(name)
+        size += sizes[name]
+    if part:
+        yield part
+
+
+def found_gradient(
+    one: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
+) -> tuple[str, Difference] | None:
+    """The first wrong gradient of a backward, of these names or of all."""
+    expected, recorded, exact = gradients_of_both(one, values, names)
+    return wrong_gradient(one.backward, recorded, exact, expected, allowance)
+
+
+def gradients_of_both(
+    one: Differentiation, values: BackwardInputs, names: Container[str] | None = None
+) -> tuple[AutogradGradients, RecordedValues, Callable[[], RecordedValues | None]]:
+    """The gradients of autograd, and the evaluations of a backward in its own dtypes and in float64."""
+    body, cotangents = one.derivative.body, values.cotangents
+    expected = autograd_gradients(body, one.inputs, one.requires_grad_names, cotangents, one.states, names)
+    return expected, *evaluated(one.backward, values, one.states, names)
+
+
+def wrongly_differentiated(one: Differentiation, values: BackwardInputs, allowance: Allowance) -> Fault | None:
+    """The fault of a backward whose gradients are not those of autograd, all of which are held."""
+    expected, recorded, exact = gradients_of_both(one, values)
+    found = wrong_gradient(one.backward, recorded, exact, expected, allowance)
     if found is None:
         return None
-    plain = Evaluated(backward, recorded, exact)
-    return unlike_derived(derivative, plain, has_cotangent, values, states, allowance) or gradient_fault(
-        *found, derivative.differentiated.sweep.steps, backward, values.plain, expected
-    )
+    with time_limited(None):
+        plain, steps = Evaluated(one.backward, recorded, exact), one.derivative.differentiated.sweep.steps
+        fault = unlike_derived(one.derivative, plain, one.has_cotangent, values, one.states, allowance)
+        return fault or gradient_fault(*found, steps, one.backward, values.plain, expected)
 
 
 def evaluated(
-    backward: Trace, values: BackwardInputs, states: RandomStates
+    backward: Trace, values: BackwardInputs, states: RandomStates, tensors: Container[str] | None = None
 ) -> tuple[RecordedValues, Callable[[], RecordedValues | None]]:
-    """The recording of a backward in its own dtypes, and the function that gives the one in float64."""
+    """The recording of a backward in its own dtypes, and the function that gives the one in float64.
+
+    Of some `tensors` of the forward the gradients alone are kept.
+    """
     taken = values.of(backward)
     assert taken is not None
+    kept = None if tensors is None else {one for name, one in backward.cotangents.items() if name in tensors}
 
     @cache
     def exact() -> RecordedValues | None:
         wide = values.of(backward, in_double=True)
-        return None if wide is None else recorded_in_double(backward, wide, states)
+        return None if wide is None else recorded_in_double(backward, wide, states, kept=kept)
 
-    return record(backward, taken, states), exact
+    return record(backward, taken, states, kept=kept), exact
 
 
 def unlike_derived(

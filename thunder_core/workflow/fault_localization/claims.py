@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.check import RandomStates, checks_of
 from thunder_core.backend.claiming.claim_checks import Unclaimed, with_checks
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.judgement import Deadline, Findings, judged_by
+from thunder_core.workflow.fault_localization.judgement import Findings, judged_by
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import settings_kept
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
+from thunder_core.workflow.fault_localization.time_limit import Deadline
 from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotCompared
 
 
@@ -38,7 +39,8 @@ def examine_claims(
 ) -> ClaimFindings:
     """Evaluate a claimed trace on copies of inputs, and compare each line of an executor with what it stands for.
 
-    A line reads what the lines before have really computed, so that one mistake is found at one line alone.
+    A line reads what the lines before have really computed, so that one mistake is found at one line alone. Behind the
+    deadline no line runs.
     """
     checked = claimed.having(with_checks(claimed.bound_symbols, Unclaimed.of(unclaimed)), made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)
@@ -46,7 +48,11 @@ def examine_claims(
     values = {**own_inputs(inputs, claimed), **claimed.constants}
     with torch.no_grad(), settings_kept(claimed.bound_symbols):
         states.restore()
-        for bsym, dying in zip(checked.bound_symbols, last_uses(checked), strict=True):
+        lines = zip(checked.bound_symbols, last_uses(replace(checked, output=())), strict=True)
+        for place, (bsym, dying) in enumerate(lines):
+            if deadline.is_over:
+                judge.late += len(list(checks_of(checked.bound_symbols[place:])))
+                break
             evaluate((bsym,), values)
             for proxy in dying:
                 values.pop(proxy.name, None)

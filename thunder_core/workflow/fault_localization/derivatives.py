@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +24,7 @@ from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.recording import RecordedValues, settings_kept
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.fault_localization.stages import difference_in_double, is_equal, noise_in_double
+from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.inside import Fault
 
 Cotangents = Mapping[str, torch.Tensor]
@@ -56,10 +57,18 @@ class AutogradGradients:
 
 
 def autograd_gradients(
-    body: Trace, inputs: Values, requires_grad: Sequence[str], cotangents: Cotangents, states: RandomStates
+    body: Trace,
+    inputs: Values,
+    requires_grad: Sequence[str],
+    cotangents: Cotangents,
+    states: RandomStates,
+    wanted: Container[str] | None = None,
 ) -> AutogradGradients:
-    """The gradients of the tensors of a computation for cotangents of its results, by autograd in eager PyTorch."""
-    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states)
+    """The gradients of the tensors of a computation for cotangents of its results, by autograd in eager PyTorch.
+
+    Those of all tensors, or of the `wanted` ones.
+    """
+    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states, wanted=wanted)
     if not RandomStates.now(inputs).equal(states):
         return AutogradGradients(plain)  # the random numbers of another dtype are others
     wide = {name: in_float64(value) for name, value in cotangents.items()}
@@ -68,7 +77,7 @@ def autograd_gradients(
         change = perturb if perturbed else in_float64
         own = converted_inputs(own_inputs(inputs, body), change, body)
         try:
-            return gradients_of(body, own, requires_grad, wide, states, in_double=True)
+            return gradients_of(body, own, requires_grad, wide, states, in_double=True, wanted=wanted)
         except (RuntimeError, TypeError, ValueError):
             return None  # an operation that takes no float64
 
@@ -83,8 +92,9 @@ def gradients_of(
     states: RandomStates,
     *,
     in_double: bool = False,
+    wanted: Container[str] | None = None,
 ) -> Values:
-    """The gradients of all tensors that autograd follows and that nothing writes to."""
+    """The gradients of all tensors that autograd follows and that nothing writes to, or of the `wanted` ones."""
     call = call_in_double if in_double else call_target
     wide = default_float64() if in_double else nullcontext()
     with torch.enable_grad(), settings_kept(body.bound_symbols), wide:
@@ -93,10 +103,12 @@ def gradients_of(
         values = {**inputs, **{name: leaf.view_as(leaf) for name, leaf in leaves.items()}, **constants}
         states.restore()
         for bsym in body.bound_symbols:
+            require_time()
             values |= {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values, call))}
         written = {name for bsym in body.bound_symbols for name in bsym.mutates}
         made = {proxy.name for bsym in body.bound_symbols for proxy in bsym.tensors} - written
         followed = {name: values[name] for name in made if values[name].requires_grad} | leaves
+        followed = {name: value for name, value in followed.items() if wanted is None or name in wanted}
         results = {name: values[name] for name in cotangents if values[name].requires_grad}
         gradients = torch.autograd.grad(
             list(results.values()),

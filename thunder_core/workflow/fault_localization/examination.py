@@ -12,17 +12,19 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.library.examination import examining
 from thunder_core.workflow.fault_localization.backward import examine_backward
+from thunder_core.workflow.fault_localization.boundary.outside import Preparation, wrong_outside
 from thunder_core.workflow.fault_localization.captures import CapturedInputs
 from thunder_core.workflow.fault_localization.guard_probes import wrong_guards
-from thunder_core.workflow.fault_localization.judgement import Deadline
-from thunder_core.workflow.fault_localization.outside import Preparation, wrong_outside
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
+from thunder_core.workflow.fault_localization.time_limit import Deadline, time_limited
 from thunder_core.workflow.fault_localization.trace_examination import Examination
 from thunder_core.workflow.validation.inside import InsideReport
+
+FOR_FORWARD = 0.5  # of the time, where there is a backward to be examined as well
 
 
 def examine(
@@ -45,7 +47,7 @@ def examine(
     Raises what the prologue raises for arguments that the program is not for.
     """
     examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
-    with examining(), outcome_undone(call):
+    with examining(), outcome_undone(call), time_limited(examination.deadline):
         taken, own_kwargs = arguments = call.own_arguments()
         preparation = Preparation(arguments, *program.prepare(subject, taken, own_kwargs))
         roots = {"module": subject, "args": taken, "kwargs": own_kwargs}
@@ -53,7 +55,8 @@ def examine(
         examination.faults += wrongly_unpacked(program.traces("computation")[0], preparation.inputs, roots, prologue)
         inputs = own_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
         states = RandomStates.now(inputs)
-        examination.examine_computation(inputs, states)
+        with examination.within(FOR_FORWARD if program.derivative is not None else 1.0):
+            examination.examine_computation(inputs, states)
         if not examination.raises:
             with examination.noting("the backward"):
                 examine_backward(examination, inputs, states, seed=0)
@@ -78,7 +81,7 @@ def examine_computation(
     if capture.inputs is not None:
         states = RandomStates.now(capture.inputs)
         try:
-            with examining():
+            with examining(), time_limited(examination.deadline):
                 examination.examine_computation(capture.inputs, capture.states)
         finally:
             states.restore()

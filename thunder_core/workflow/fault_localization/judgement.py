@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,27 +13,8 @@ from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
+from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline
 from thunder_core.workflow.validation.inside import CheckedLines, Fault, NotCompared
-
-OUT_OF_TIME = "the time limit was reached"
-
-
-@dataclass
-class Deadline:
-    """A point in time until which lines are compared; `seconds` of 0 set none."""
-
-    seconds: float = 0.0
-    start: float = field(default_factory=time.perf_counter)
-
-    @property
-    def passed(self) -> float:
-        """The seconds since the start."""
-        return time.perf_counter() - self.start
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no more is to be compared."""
-        return bool(self.seconds) and self.passed > self.seconds
 
 
 @dataclass

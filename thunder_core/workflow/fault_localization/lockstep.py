@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.stages import is_equal
+from thunder_core.workflow.fault_localization.time_limit import require_time
 
 LARGE_VALUES = 64 << 20  # bytes of all values of a trace; larger traces run more than once to save memory
 
@@ -33,12 +35,13 @@ def compute_the_same(one: Trace, other: Trace, inputs: Values, states: RandomSta
 
     False also where that is not found out: the traces write to tensors or change settings.
     """
-    bsyms = (*one.bound_symbols, *other.bound_symbols)
-    if any(bsym.mutates for bsym in bsyms) or settings_of(bsyms):
+    if not (runs_in_lockstep(one) and runs_in_lockstep(other)):
         return False
     shared = defined_names(one) & defined_names(other)
     waiting: Values = {}
-    runs = [LineByLine(trace, inputs, states) for trace in (one, other)]
+    pairs = list(itertools.zip_longest(leaves(one.output), leaves(other.output)))
+    unsettled = [pair for pair in pairs if not is_shared(pair, shared)]
+    runs = [LineByLine(trace, inputs, states, [pair[n] for pair in unsettled]) for n, trace in enumerate((one, other))]
     with torch.no_grad():
         for name, value in in_turn(*runs):
             if name not in shared:
@@ -47,8 +50,19 @@ def compute_the_same(one: Trace, other: Trace, inputs: Values, states: RandomSta
                 waiting[name] = value
             elif not is_equal(waiting.pop(name), value):
                 return False
-    outputs = [list(run.outputs()) for run in runs]
-    return len(outputs[0]) == len(outputs[1]) and all(itertools.starmap(is_equal, zip(*outputs, strict=True)))
+    outputs = (run.outputs() for run in runs)
+    return all(itertools.starmap(is_equal, zip(*outputs, strict=True)))
+
+
+def runs_in_lockstep(trace: Trace) -> bool:
+    """Whether the lines of a trace may run in turn with others: they write to no tensor and change no setting."""
+    return not any(bsym.mutates for bsym in trace.bound_symbols) and not settings_of(trace.bound_symbols)
+
+
+def is_shared(pair: tuple[Any, Any], shared: set[str]) -> bool:
+    """Whether both outputs of a pair are one name that was compared where it was defined."""
+    names = {getattr(output, "name", None) for output in pair}
+    return len(names) == 1 and names <= shared
 
 
 def defined_names(trace: Trace) -> set[str]:
@@ -64,15 +78,23 @@ def in_turn(*runs: LineByLine) -> Iterator[tuple[str, Any]]:
 
 
 class LineByLine:
-    """A trace that runs a line at a time, from random states of its own; values are dropped after their last use."""
+    """A trace that runs a line at a time, from random states of its own; values are dropped after their last use.
 
-    def __init__(self, trace: Trace, inputs: Values, states: RandomStates) -> None:
+    Of what it returns the `outputs` are kept, by default all. Raises `OutOfTime` between lines.
+    """
+
+    def __init__(
+        self, trace: Trace, inputs: Values, states: RandomStates, outputs: Sequence[Any] | None = None
+    ) -> None:
         self.trace, self.inputs, self.states = trace, inputs, states
         self.values: Values = {**own_inputs(inputs, trace), **trace.constants}
+        self._outputs = tuple(leaves(trace.output)) if outputs is None else tuple(outputs)
 
     def lines(self) -> Iterator[list[tuple[str, Any]]]:
         """The names and values that each line defines."""
-        for bsym, dying in zip(self.trace.bound_symbols, last_uses(self.trace), strict=True):
+        dying_names = last_uses(replace(self.trace, output=self._outputs))
+        for bsym, dying in zip(self.trace.bound_symbols, dying_names, strict=True):
+            require_time()
             self.states.restore()
             evaluate((bsym,), self.values)
             self.states = RandomStates.now(self.inputs)
@@ -82,6 +104,6 @@ class LineByLine:
             yield defined
 
     def outputs(self) -> Iterator[Any]:
-        """The values that the trace returns."""
-        for leaf in leaves(self.trace.output):
+        """The values of the outputs that are kept."""
+        for leaf in self._outputs:
             yield self.values[leaf.name] if isinstance(leaf, Proxy) else leaf

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
+from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate_one
 from thunder_core.tracing.ir.proxy import Proxy
@@ -19,6 +20,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
+from thunder_core.workflow.fault_localization.time_limit import require_time
 
 AT_THE_END = " at the end"
 
@@ -36,10 +38,18 @@ class RecordedValues:
     outputs: tuple[Any, ...] = ()
 
 
-def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: bool = False) -> RecordedValues:
+def record(
+    trace: Trace,
+    inputs: Values,
+    states: RandomStates,
+    *,
+    in_double: bool = False,
+    kept: Container[str] | None = None,
+) -> RecordedValues:
     """Evaluate a trace on copies of inputs, from these states of the random numbers, and record all values.
 
-    `in_double` evaluates it in float64. Raises what the calls raise.
+    Where names to be `kept` are given, the values of all others are dropped behind their last use.
+    `in_double` evaluates it in float64. Raises what the calls raise, and `OutOfTime`.
     """
     values = own_inputs(inputs, trace)
     if in_double:
@@ -50,20 +60,32 @@ def record(trace: Trace, inputs: Values, states: RandomStates, *, in_double: boo
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
     with torch.no_grad(), settings_kept(trace.bound_symbols), default_float64() if in_double else nullcontext():
         states.restore()
-        for bsym in trace.bound_symbols:
+        for bsym, dying in zip(trace.bound_symbols, _dropped(trace, kept), strict=True):
+            require_time()
             result = evaluate_one(bsym, values, call)
             for proxy, value in bindings(bsym.output, result):
                 values[proxy.name] = value
             for proxy in bsym.defines:
-                recording.values[proxy.name] = _kept(values[proxy.name], keeps_copies)
+                if kept is None or proxy.name in kept:
+                    recording.values[proxy.name] = _kept(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
                 recording.values[f"{name} after {writes[name]} writes"] = _kept(values[name], keeps_copies)
+            for name in dying:
+                values.pop(name, None)
     recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
     recording.final = values
-    returned = replace_leaves(trace.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
+    returned = replace_leaves(trace.output, lambda leaf: values.get(leaf.name) if isinstance(leaf, Proxy) else leaf)
     recording.outputs = tuple(leaves(returned))
     return recording
+
+
+def _dropped(trace: Trace, kept: Container[str] | None) -> list[list[str]]:
+    """For each line the names that are dropped behind it: those that no later line reads and that are not kept."""
+    if kept is None:
+        return [[] for _ in trace.bound_symbols]
+    dying = last_uses(replace(trace, output=()))
+    return [[proxy.name for proxy in proxies if proxy.name not in kept] for proxies in dying]
 
 
 def _kept(value: Any, as_copy: bool) -> Any:
@@ -86,9 +108,11 @@ def inputs_by_name(trace: Trace, inputs: Iterable[Any]) -> Values:
     return {proxy.name: value for proxy, value in zip(trace.inputs, inputs, strict=False)}
 
 
-def recorded_in_double(trace: Trace, inputs: Values, states: RandomStates) -> RecordedValues | None:
+def recorded_in_double(
+    trace: Trace, inputs: Values, states: RandomStates, kept: Container[str] | None = None
+) -> RecordedValues | None:
     """The recording of a trace in float64; None for one with an operation that takes no float64."""
     try:
-        return record(trace, inputs, states, in_double=True)
+        return record(trace, inputs, states, in_double=True, kept=kept)
     except (RuntimeError, TypeError, ValueError):
         return None

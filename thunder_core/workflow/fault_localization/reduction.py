@@ -20,8 +20,8 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
-from thunder_core.workflow.fault_localization.judgement import Deadline
 from thunder_core.workflow.fault_localization.recording import record
+from thunder_core.workflow.fault_localization.time_limit import Deadline
 from thunder_core.workflow.validation.inside import Fault
 
 

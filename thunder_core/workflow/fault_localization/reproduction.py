@@ -17,8 +17,8 @@ from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.evidence import Evidence
-from thunder_core.workflow.fault_localization.judgement import Deadline
 from thunder_core.workflow.fault_localization.reduction import program_of, reduced_program
+from thunder_core.workflow.fault_localization.time_limit import Deadline
 from thunder_core.workflow.validation.inside import Fault
 
 SCRIPT, INPUTS, FACTS = "reproduce.py", "inputs.safetensors", "fault.json"

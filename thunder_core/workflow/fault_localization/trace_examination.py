@@ -18,13 +18,13 @@ from thunder_core.passes.autodiff.output_aliases import PART_VIEWS
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
 from thunder_core.workflow.fault_localization.determinism import first_unsteady
-from thunder_core.workflow.fault_localization.judgement import OUT_OF_TIME, Deadline
 from thunder_core.workflow.fault_localization.lockstep import compute_the_same, has_large_values
 from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, recorded_in_double
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.stages import Evaluated, changes_dtypes, first_difference
+from thunder_core.workflow.fault_localization.time_limit import OUT_OF_TIME, Deadline, OutOfTime, time_limited
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.release_memory import trim_memory
 from thunder_core.workflow.validation.inside import CheckedLines, Fault, InsideReport, NotCompared
@@ -67,11 +67,23 @@ class Examination:
         """Take note of what could not be compared, since evaluating it alone raised an error."""
         try:
             yield
+        except OutOfTime:
+            self.not_compared.append(NotCompared(what=what, count=1, reason=OUT_OF_TIME))
         except Exception as error:  # of any operation that does not run by itself
             said = message_line(error)
             self.not_compared.append(NotCompared(what=what, count=1, reason=NOT_ALONE.format(said)))
         finally:
             trim_memory()
+
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """While the block runs, the examination may take a share of the time that is left."""
+        whole, self.deadline = self.deadline, self.deadline.part(share)
+        try:
+            with time_limited(self.deadline):
+                yield
+        finally:
+            self.deadline = whole
 
     def has_room(self, trace: Trace) -> bool:
         """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
@@ -109,6 +121,8 @@ class Examination:
         *unclaimed, claimed = stages
         try:
             self.claims(claimed, unclaimed, inputs, states)
+        except OutOfTime:
+            raise
         except Exception:
             record(stages[0], inputs, states)
             fault = first_raising(stages, inputs, states)

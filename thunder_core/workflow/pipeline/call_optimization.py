@@ -88,6 +88,7 @@ class CallOptimization:
         program = last_program(self.session.compiled)
         if dynamic := self.plan.request.dynamic:
             self.probed = RangeCoverage(self.session, dynamic, self.plan.size).complete()
+        self.session.release()
         return program
 
     def _trace(self) -> None:

@@ -23,7 +23,7 @@ from thunder_core.workflow.validation.degenerate_outputs import (
     finiteness_of,
     require_conclusive,
 )
-from thunder_core.workflow.validation.distance import measure_distance
+from thunder_core.workflow.validation.distance import Distance, measure_distance
 from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
 from thunder_core.workflow.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
@@ -31,6 +31,7 @@ from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_
 from thunder_core.workflow.validation.precision import Reference, copy_sharing_parameters, widest_affordable
 from thunder_core.workflow.validation.report import AFTER_CALL, OutputReport, ValidationReport
 from thunder_core.workflow.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
+from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient, StreamedGradients
 from thunder_core.workflow.validation.verdict import Measurement, judge, judge_points, require_passed
 from thunder_core.workflow.validation.wide_weights import constant_buffers
 
@@ -88,6 +89,7 @@ def validate(
             comparison.add(observed, _measure(observed, language_model=language_model, train=train))
             done += 1
             del observed
+            trim_memory()
     report = comparison.report(reference, done, tolerance, sizes[:done], language_model=language_model)
     if not allow_non_finite:
         require_conclusive(report, train=train)
@@ -208,23 +210,40 @@ def _own(value: object) -> object:
 
 @dataclass(frozen=True)
 class _SideBySide:
-    """One input's outputs and changed state, of all three; and the state before the call, by the same names."""
+    """One input's outputs and changed state, of all three; and the state before the call, by the same names.
+
+    `measured` are the gradients that were compared with those of the reference while these were computed.
+    """
 
     mine: Leaves
     eager: Leaves
     precise: Leaves
     before: Mapping[str, torch.Tensor]
+    measured: Mapping[str, MeasuredGradient]
 
     def finiteness(self, name: str) -> Finiteness:
         """The finiteness of a tensor of eager's; of a state, that of the elements that the call changed.
 
         A state of nothing but zeros says something: it was something else before.
         """
+        if name in self.measured:
+            return self.measured[name].finiteness
         eager, precise = self.eager.tensors[name], self.precise.tensors[name]
         if not name.endswith(AFTER_CALL):
             return finiteness_of(eager, precise)
         changed = changed_elements(self.before.get(name), eager)
         return replace(finiteness_of(eager[changed], precise[changed]), all_zero=False)
+
+    def distance(self, name: str) -> Distance:
+        """The distance of a tensor of the optimized one, and of eager's, from the reference."""
+        if name in self.measured:
+            return self.measured[name].distance
+        return measure_distance(*self.triple(name))
+
+    def triple(self, name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A tensor of the optimized one, eager's, and the reference's."""
+        eager = self.eager.tensors[name]
+        return self.mine.tensors[name], eager, _counterpart(name, eager, self.precise)
 
 
 def _side_by_side(
@@ -249,25 +268,33 @@ def _side_by_side(
             "the optimized model draws other random numbers than eager PyTorch from the same seed",
             fix="leave out the executor or transform that uses its own random numbers, or set the model's dropout to 0",
         )
-    precise = reference.observed(run.noting, start, draws).with_state_at(paths)
+    precise, measured = _precise(run, reference, start, draws, StreamedGradients(mine.leaves, eager.leaves))
     trim_memory()
-    return _SideBySide(mine.leaves, eager.leaves, precise.leaves, state_at(paths, before).tensors)
+    precise = precise.with_state_at(paths)
+    return _SideBySide(mine.leaves, eager.leaves, precise.leaves, state_at(paths, before).tensors, measured)
+
+
+def _precise(
+    run: _Run, reference: Reference, start: torch.nn.Module, draws: DrawnValues, gradients: StreamedGradients
+) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
+    """The run of the reference, and the gradients that were compared with those of a large one and not kept."""
+    if run.observe is training_step and reference.by_layer:
+        precise = reference.observed(replace(run, observe=gradients.observe).noting, start, draws)
+        if not gradients.came_in_parts:
+            return precise, gradients.measured
+    return reference.observed(run.noting, start, draws), {}
 
 
 def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Iterator[tuple[str, Measurement]]:
     """Each output of one input, measured, and each tensor that the call changed."""
-    mine, eager, precise = observed.mine, observed.eager, observed.precise
+    eager = observed.eager
     if not eager.tensors:
         raise NotComparable("the model's output contains no tensor", fix="validate a model that returns tensors")
-    triples = {
-        name: (mine.tensors[name], theirs, _counterpart(name, theirs, precise))
-        for name, theirs in eager.tensors.items()
-    }
-    distances = {name: measure_distance(*triple) for name, triple in triples.items()}
+    distances = {name: observed.distance(name) for name in eager.tensors}
     for name, distance in (among_all(distances) if train else distances).items():
         theirs = eager.tensors[name]
         spoken = language_model and has_logits(name, theirs)
-        language = measure_language(*triples[name]) if spoken else None
+        language = measure_language(*observed.triple(name)) if spoken else None
         finiteness = observed.finiteness(name)
         yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, finiteness)
 

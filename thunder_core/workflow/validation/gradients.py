@@ -42,12 +42,13 @@ def gradients_of(model: torch.nn.Module) -> Leaves:
     """The gradients that a model's parameters have."""
     named = {f"{name}{GRADIENT}": parameter.grad for name, parameter in model.named_parameters()}
     return Leaves(
-        tensors={name: _dense(gradient) for name, gradient in named.items() if gradient is not None},
+        tensors={name: dense(gradient) for name, gradient in named.items() if gradient is not None},
         structure={name: "None" for name, gradient in named.items() if gradient is None},
     )
 
 
-def _dense(gradient: torch.Tensor) -> torch.Tensor:
+def dense(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient as a tensor with strides, as that of an embedding may not be."""
     return gradient if gradient.layout == torch.strided else gradient.to_dense()
 
 

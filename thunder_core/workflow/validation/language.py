@@ -8,6 +8,7 @@ from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.report import LanguageReport
 
 LOGITS = "logits"
+ELEMENTS = 1 << 18  # of a block: a dozen copies of one are there at once
 
 
 def has_logits(name: str, tensor: torch.Tensor) -> bool:
@@ -20,7 +21,7 @@ def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: to
     distribution; None where none has one, for then nothing was measured.
     """
     positions, kl, eager_kl, lost, undecided = 0, 0.0, 0.0, 0, 0
-    for block in blocks(optimized, eager, reference):
+    for block in blocks(optimized, eager, reference, elements=ELEMENTS):
         whole = have_distributions(*block)
         o, e, r = (part[whole] for part in block)
         positions += len(r)

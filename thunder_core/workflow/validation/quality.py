@@ -11,7 +11,8 @@ from torch import Tensor
 
 from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.foundation.options.quality import Quality
-from thunder_core.workflow.validation.language import has_logits, measure_language
+from thunder_core.workflow.validation.distance import blocks
+from thunder_core.workflow.validation.language import ELEMENTS, has_logits, measure_language
 from thunder_core.workflow.validation.leaves import leaves_of
 from thunder_core.workflow.validation.report import LanguageReport, LayerQuality, QuantizationReport
 
@@ -70,11 +71,12 @@ class _Errors:
 
     def add(self, name: str, found: Tensor, expected: Tensor) -> None:
         """Add what was found beside what was expected; what is infinite in both counts for nothing."""
-        finite = expected.isfinite() | (found != expected)
-        wide = torch.where(finite, expected.double(), 0.0)
-        difference = torch.where(finite, found.double() - expected.double(), 0.0)
-        self.differences[name] = self.differences.get(name, 0.0) + difference.square().sum().item()
-        self.expected[name] = self.expected.get(name, 0.0) + wide.square().sum().item()
+        self.differences.setdefault(name, 0.0)
+        self.expected.setdefault(name, 0.0)
+        for ours, theirs in blocks(found, expected, elements=ELEMENTS):
+            finite = theirs.isfinite() | (ours != theirs)
+            self.differences[name] += torch.where(finite, ours - theirs, 0.0).square().sum().item()
+            self.expected[name] += torch.where(finite, theirs, 0.0).square().sum().item()
 
     def relative(self) -> dict[str, float]:
         """The relative error by name; that of zeros is zero where they were found, and else infinite."""

@@ -8,15 +8,16 @@ line's own mistake, however much a program amplifies rounding.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.check import RandomStates, perturb
+from thunder_core.backend.claiming.check import RandomStates, no_exact_value, perturb
 from thunder_core.backend.claiming.comparison import Difference, Exact, different_at
 from thunder_core.backend.claiming.copies import Values, copied
 from thunder_core.backend.claiming.deferred_tensor import Compute, deferred
@@ -27,13 +28,15 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.workflow.fault_localization.eager_calls import EagerCall, is_dense
+from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
 from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import settings_kept
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
+from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.inside import Fault
 
+ExactOf = Callable[[str], Exact]
 Key = tuple[str, str, int, str, int]  # of a call: function, file, line, module, number of results
 
 
@@ -57,9 +60,18 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     with torch.no_grad(), settings_kept(trace.bound_symbols):
         states.restore()
         for place, (bsym, dying) in enumerate(zip(trace.bound_symbols, last_uses(trace), strict=True)):
-            given = values_read(bsym, values)
+            require_time()
+            given, before = values_read(bsym, values), states.renewed()
             evaluate((bsym,), values)
-            fault = take_over(trace, bsym, values, given, counterparts.get(place, ()))
+            drawn = states.renewed()
+            fault = take_over(
+                trace,
+                bsym,
+                values,
+                counterparts.get(place, ()),
+                exact_values(bsym, given, drew=not drawn.equal(before)),
+            )
+            drawn.restore()  # where a line was computed again, too
             if fault is not None:
                 return Followed(fault)
             for proxy in dying:
@@ -109,11 +121,11 @@ def values_read(bsym: BoundSymbol, values: Values) -> Values:
 
 
 def take_over(
-    trace: Trace, bsym: BoundSymbol, values: Values, given: Values, calls: Sequence[EagerCall]
+    trace: Trace, bsym: BoundSymbol, values: Values, calls: Sequence[EagerCall], exact_of: ExactOf
 ) -> Fault | None:
     """Give the results of a line the values of the first of the calls that agrees; a fault where none of them does."""
     ours = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
-    differences = (first_difference(bsym, ours, given, call) for call in calls)
+    differences = (first_difference(ours, call, exact_of) for call in calls)
     found = list(takewhile(lambda difference: difference is not None, differences))
     if len(found) == len(calls):
         return acquisition_fault(trace, bsym, *found[0]) if found and found[0] else None
@@ -124,11 +136,11 @@ def take_over(
 
 
 def first_difference(
-    bsym: BoundSymbol, ours: Sequence[tuple[str, Any]], given: Values, call: EagerCall
+    ours: Sequence[tuple[str, Any]], call: EagerCall, exact_of: ExactOf
 ) -> tuple[str, Difference] | None:
     """The first result of a line that is not that of a call, and how it differs; None where all are."""
     for (name, own), theirs in zip(ours, call.results, strict=True):
-        difference = difference_of(own, theirs, exact_of(bsym, name, given)) if is_dense(own) else None
+        difference = difference_of(own, theirs, exact_of(name)) if is_dense(own) else None
         if difference is not None:
             return name, difference
     return None
@@ -154,15 +166,17 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Exact) -> Dif
     return None if measured.difference is None else different_at(ours, theirs, measured.largest)
 
 
-def exact_of(bsym: BoundSymbol, name: str, given: Values) -> Exact:
-    """The function that computes a result of a line in float64, from what the line has read."""
+def exact_values(bsym: BoundSymbol, given: Values, *, drew: bool) -> ExactOf:
+    """The function that names, for each result of a line, the function that computes it in float64 from what was read.
 
-    def exact(perturbed: bool = False) -> torch.Tensor | None:
+    A line that `drew` random numbers has no value in float64: those of another dtype are others.
+    """
+
+    def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        values = converted(bsym, given, change)
-        return result_in_double(bsym, name, values)
+        return result_in_double(bsym, name, converted(bsym, given, change))
 
-    return exact
+    return lambda name: no_exact_value if drew else partial(exact, name)
 
 
 def converted(bsym: BoundSymbol, given: Values, change: Compute) -> Values:

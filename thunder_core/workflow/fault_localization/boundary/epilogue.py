@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.comparison import largest_difference
+from thunder_core.backend.claiming.comparison import blocks_of, largest_difference
 from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.inside import Fault
@@ -205,10 +205,15 @@ def is_close(one: Any, other: Any) -> bool:
         return False
     if not (one.is_floating_point() or one.is_complex()):
         return torch.equal(one, other)
+    if torch.equal(one, other):
+        return True
     bound = 1e-4 if one.dtype in (torch.float32, torch.float64) else 3e-2
-    left, right = (t.detach().to(torch.complex128 if t.is_complex() else torch.float64) for t in (one, other))
-    scale = right.abs().nan_to_num().max() if right.numel() else 0.0
-    return bool(torch.allclose(left, right, rtol=0.0, atol=float(bound * scale) + 1e-12, equal_nan=True))
+    scale = max((float(block.abs().nan_to_num().max()) for (block,) in blocks_of(other)), default=0.0)
+    return all(
+        torch.allclose(left, right, rtol=0.0, atol=bound * scale + 1e-12, equal_nan=True)
+        for left, right in blocks_of(one, other)
+        if left.numel()
+    )
 
 
 def is_same(one: object, other: object) -> bool:

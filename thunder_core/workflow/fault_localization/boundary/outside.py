@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +17,14 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.acquisition import follow
-from thunder_core.workflow.fault_localization.eager_calls import (
+from thunder_core.workflow.fault_localization.boundary.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.eager_calls import (
     EagerCall,
     RecordCalls,
     RepeatedRecording,
     room_beside,
 )
-from thunder_core.workflow.fault_localization.epilogue import (
+from thunder_core.workflow.fault_localization.boundary.epilogue import (
     OTHER_VALUES,
     HandedOut,
     is_close,
@@ -34,6 +35,7 @@ from thunder_core.workflow.fault_localization.line_faults import return_fault
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
+from thunder_core.workflow.fault_localization.time_limit import time_limited
 from thunder_core.workflow.validation.inside import Fault
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import AFTER_CALL
@@ -74,7 +76,9 @@ def wrong_outside(
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
     fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
     if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
-        followed = follow(acquired, inputs, states, eager_calls(call, call.own_arguments, states, room_for(acquired)))
+        with time_limited(None) if fault is not None else nullcontext():
+            calls = eager_calls(call, call.own_arguments, states, room_for(acquired))
+            followed = follow(acquired, inputs, states, calls)
         fault = followed.fault or fault or wrong_result(acquired, followed.values, mine, right)
     yield from [] if fault is None else [fault]
 

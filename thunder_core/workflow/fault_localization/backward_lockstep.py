@@ -1,0 +1,126 @@
+"""A backward in lockstep with autograd: each gradient is compared when both have it, and none is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder_core.backend.claiming.check import RandomStates
+from thunder_core.backend.claiming.copies import Values
+from thunder_core.backend.claiming.free import last_uses
+from thunder_core.tracing.ir.evaluate import bindings, evaluate_one
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.derivatives import Cotangents
+from thunder_core.workflow.fault_localization.lockstep import LineByLine, runs_in_lockstep
+from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.stages import is_equal
+from thunder_core.workflow.fault_localization.time_limit import require_time
+
+NOTHING: Sequence[Any] = ()
+
+
+def names_unlike_autograd(
+    body: Trace,
+    backward: Trace,
+    inputs: Values,
+    saved: Values,
+    requires_grad: Sequence[str],
+    cotangents: Cotangents,
+    states: RandomStates,
+) -> list[str] | None:
+    """The tensors of a computation whose gradients do not have the bits of autograd's, in autograd's order.
+
+    `saved` are the values that the backward reads. None where that is not found out: a trace writes to tensors or
+    changes settings.
+    """
+    if not (runs_in_lockstep(body) and runs_in_lockstep(backward)):
+        return None
+    gradients = GradientsInTurn(backward, saved, states)
+    unlike: list[str] = []
+
+    def compare(name: str, theirs: torch.Tensor) -> None:
+        require_time()
+        ours = gradients.of(name)
+        if ours is not None and not is_equal(ours, theirs):
+            unlike.append(name)
+
+    run_autograd(body, own_inputs(inputs, body), requires_grad, cotangents, states, backward.cotangents, compare)
+    return unlike
+
+
+class GradientsInTurn:
+    """The gradients that a backward computes, whose lines run until the one that is asked for is there."""
+
+    def __init__(self, backward: Trace, saved: Values, states: RandomStates) -> None:
+        self._lines = LineByLine(backward, saved, states, outputs=NOTHING).lines()
+        self._cotangents, self._states = backward.cotangents, states
+        self._defined = {proxy.name for bsym in backward.bound_symbols for proxy in bsym.defines}
+        self._awaited = set(self._cotangents.values()) & self._defined
+        self._waiting: Values = {}
+
+    def of(self, name: str) -> Any:
+        """The gradient of a tensor, which is given once; None where the backward does not compute it."""
+        cotangent = self._cotangents[name]
+        if cotangent not in self._awaited:
+            return None
+        before = self._states.renewed()
+        with torch.no_grad():
+            while cotangent not in self._waiting:
+                self._waiting |= {one: value for one, value in next(self._lines) if one in self._awaited}
+        before.restore()
+        self._awaited.discard(cotangent)
+        return self._waiting.pop(cotangent)
+
+
+def run_autograd(
+    body: Trace,
+    inputs: Values,
+    requires_grad: Sequence[str],
+    cotangents: Cotangents,
+    states: RandomStates,
+    watched: Container[str],
+    take: Callable[[str, torch.Tensor], None],
+) -> None:
+    """Differentiate a computation by autograd in eager PyTorch; each gradient of a watched tensor is given away."""
+    with torch.enable_grad():
+        leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
+        values = {**inputs, **leaves, **body.constants}
+        watch(leaves, watched, take)
+        states.restore()
+        for bsym, dying in zip(body.bound_symbols, last_uses(body), strict=True):
+            require_time()
+            made = {proxy.name: value for proxy, value in bindings(bsym.output, evaluate_one(bsym, values))}
+            watch(made, watched, take)
+            values |= made
+            for proxy in dying:
+                values.pop(proxy.name, None)
+        results = {name: values[name] for name in cotangents if values[name].requires_grad}
+        values.clear()
+        torch.autograd.backward(list(results.values()), [cotangents[name] for name in results])
+
+
+def watch(values: Values, watched: Container[str], take: Callable[[str, torch.Tensor], None]) -> None:
+    """Have autograd give the gradients of those tensors away that are watched; leaves keep none."""
+    for name, value in values.items():
+        if not (isinstance(value, torch.Tensor) and value.requires_grad):
+            continue
+        if value.is_leaf:
+            value.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                partial(_give_away, name if name in watched else "", take)
+            )
+        elif name in watched:
+            value.register_hook(partial(_give, name, take))  # type: ignore[no-untyped-call]
+
+
+def _give(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor | None) -> None:
+    if gradient is not None:
+        take(name, gradient)
+
+
+def _give_away(name: str, take: Callable[[str, torch.Tensor], None], leaf: torch.Tensor) -> None:
+    gradient, leaf.grad = leaf.grad, None
+    if name:
+        _give(name, take, gradient)

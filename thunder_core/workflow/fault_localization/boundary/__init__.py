@@ -1,0 +1,1 @@
+"""Examination of what lies around a computation: acquisition, reads from outside, and the epilogue."""

@@ -1,0 +1,78 @@
+"""Gradients of the reference that are compared as soon as they are there, so that only one takes memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from thunder_core.workflow.validation.degenerate_outputs import Finiteness, finiteness_of
+from thunder_core.workflow.validation.distance import Distance, measure_distance
+from thunder_core.workflow.validation.gradients import Function, dense, training_step
+from thunder_core.workflow.validation.leaves import Leaves
+from thunder_core.workflow.validation.report import GRADIENT
+
+Take = Callable[[str, torch.Tensor], bool]
+
+
+@dataclass(frozen=True)
+class MeasuredGradient:
+    """The distances of one gradient from the reference, and its finiteness."""
+
+    distance: Distance
+    finiteness: Finiteness
+
+
+@dataclass
+class StreamedGradients:
+    """The gradients of two steps of training, each measured when the reference has its own, which is dropped then.
+
+    A parameter whose gradient is accumulated in several parts has no measured gradient: `came_in_parts` says that the
+    reference has to run again and keep its gradients.
+    """
+
+    optimized: Leaves
+    eager: Leaves
+    measured: dict[str, MeasuredGradient] = field(default_factory=dict)
+    came_in_parts: bool = False
+
+    def observe(self, function: Function, model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
+        """Observe a step of training of the reference, without the gradients that are measured."""
+        self.measured, self.came_in_parts = {}, False
+        with gradients_taken(model, self._measure):
+            return training_step(function, model, inputs)
+
+    def _measure(self, name: str, gradient: torch.Tensor) -> bool:
+        """Measure a gradient; False for one that cannot be, which is kept."""
+        optimized, eager = self.optimized.tensors.get(name), self.eager.tensors.get(name)
+        self.came_in_parts = self.came_in_parts or name in self.measured
+        if optimized is None or eager is None or gradient.shape != eager.shape:
+            return False
+        distance = measure_distance(optimized, eager, gradient)
+        self.measured[name] = MeasuredGradient(distance, finiteness_of(eager, gradient))
+        return True
+
+
+@contextmanager
+def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
+    """While the block runs, hand each gradient of a model to a function when it is there; it is dropped where taken."""
+    parameters = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    hooks = [
+        one.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+            partial(_hand_over, f"{name}{GRADIENT}", take)
+        )
+        for name, one in parameters
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _hand_over(name: str, take: Take, parameter: torch.Tensor) -> None:
+    if parameter.grad is not None and take(name, dense(parameter.grad)):
+        parameter.grad = None
