@@ -12,6 +12,7 @@ from thunder_core.tracing.library.objects import EXPECTATIONS
 from thunder_executors.inductor import EXECUTOR as INDUCTOR
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_inference_equals_eager(name: str, dtype: str) -> None:
@@ -26,6 +27,7 @@ def test_inference_equals_eager(name: str, dtype: str) -> None:
     assert thunder.cache_hits(compiled) == 1
 
 
+@pytest.mark.sample(6)
 @pytest.mark.skipif(INDUCTOR.missing() is not None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_fused_inference_equals_eager(name: str) -> None:
@@ -41,6 +43,7 @@ def test_fused_inference_equals_eager(name: str) -> None:
     assert claims["inductor"] > 20 * (claims.get("torch", 0) - asking)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_labels_give_eagers_loss(name: str) -> None:
     loaded = sample(name)
@@ -54,6 +57,7 @@ def test_labels_give_eagers_loss(name: str) -> None:
     assert thunder.cache_misses(compiled) == (2 if name == "vit" else 1), "ViT notes the kind of problem in its config"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_tuples_are_returned_when_asked(name: str) -> None:
     loaded = sample(name)
@@ -63,6 +67,7 @@ def test_tuples_are_returned_when_asked(name: str) -> None:
         assert_same(compiled(**inputs, return_dict=False), loaded.model(**inputs, return_dict=False))
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("name", WITH_CACHE)
 def test_caches_come_out_and_go_in(name: str, use_cache: bool) -> None:
@@ -94,6 +99,7 @@ def test_generate_gives_eagers_tokens(name: str) -> None:
     assert thunder.cache_misses(compiled) > 0
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradients_equal_eager(name: str) -> None:
     """With autograd on, PyTorch records the compiled program's operations as it does eager's."""

@@ -27,18 +27,21 @@ def faults_of(family: str, dtype: str, *, train: bool):
         return examine(last_program(compiled), model, (), inputs).faults
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_false_alarm_in_float32(family, train):
     assert not faults_of(family, "float32", train=train)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", NARROW)
 def test_no_false_alarm_in_narrow_dtypes(family, dtype):
     assert not faults_of(family, dtype, train=True)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", ["llama", "bert"])
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 def test_no_false_alarm_with_inductor(family, train):

@@ -25,6 +25,7 @@ def diagnosis(family: str, recipe: str, dtype: str = "float32", without: tuple[s
     return debug_model(request, DebugRequest())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_no_false_alarm_under_each_recipe(recipe):
     assert not diagnosis("llama3", recipe).faults
@@ -43,6 +44,7 @@ def pairs() -> Iterator[tuple[str, str, str]]:
         yield family, recipe, DTYPES[(row + column) % len(DTYPES)]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "recipe", "dtype"), list(pairs()))
 def test_no_false_alarm_in_any_pair_of_family_recipe_and_dtype(family, recipe, dtype):

@@ -39,6 +39,7 @@ def test_a_static_cache_with_a_sliding_window_needs_three_programs_whatever_the_
     assert thunder.cache_misses(compiled) == 3, thunder.recompile_reasons(compiled)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in IN_THE_MATRIX])
 def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
     model = model_of(name)

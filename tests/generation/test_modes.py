@@ -26,6 +26,7 @@ def pair() -> tuple[Any, Any]:
 ELSEWHERE = ("greedy", "an offloaded cache", "guesses from the prompt", "prefill in parts")
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", [name for name in MODES if name not in ELSEWHERE])
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_a_mode_gives_eagers_tokens(name: str, pair: tuple[Any, Any]) -> None:
@@ -70,6 +71,7 @@ CELLS = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("family", "mode"), [(family, mode) for family, modes in CELLS.items() for mode in modes])
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 def test_families_of_other_builds_generate_in_other_modes(family: str, mode: str) -> None:

@@ -37,6 +37,7 @@ EXPERTS = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("name", plugins.names("recipes"))
 @pytest.mark.usefixtures("without_kernels")
 def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
@@ -47,6 +48,7 @@ def test_a_recipe_passes_on_its_sample(name: str, tmp_path: Path) -> None:
     assert open_artifact(outcome.artifact).manifest.recipe == name
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", HFMoe.families)
 def test_one_program_serves_every_routing(
     family: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture

@@ -12,6 +12,7 @@ SHAPES = ((2, 12), (1, 7), (4, 40), (2, 1), (1, 1))
 MOST = {"t5": 3}  # programs that may come of these shapes; 2 where nothing is said
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_few_programs_serve_all_lengths_and_batches(name: str) -> None:
     compiled = run(name, ("torch",), SHAPES, training=False)

@@ -246,6 +246,7 @@ def trained(run: Callable[[Tensor], Any], values: Tensor) -> tuple[Any, list[Ten
     return results, list(gradients)
 
 
+@pytest.mark.sample(50)
 @pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_and_gradients_are_those_of_python(name: str, cache: Any) -> None:
@@ -255,6 +256,7 @@ def test_results_and_gradients_are_those_of_python(name: str, cache: Any) -> Non
         torch.testing.assert_close(trained(compiled, x), trained(lambda x: program(IN_PYTHON, x), x))
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_artifacts_hold_them(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]
