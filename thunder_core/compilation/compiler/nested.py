@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
 from thunder_core.frontend.acquire.outside.outside import TOGETHER
 from thunder_core.frontend.acquire.run import Run
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import grad_modes
 from thunder_core.tracing.capture.fakes.stand_ins import StandIns
@@ -89,7 +90,7 @@ class CallsByLine:
         return bool(without_device(compiled.compiler) != without_device(self.settings))
 
     def __call__(
-        self, acquisition: Run, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, acquisition: TracedRun, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Record the call of a compiled function as one bound symbol, and return its result."""
         try:
@@ -114,7 +115,12 @@ class NestedCall:
     """One call of a compiled function while a program is traced."""
 
     def __init__(
-        self, acquisition: Run, settings: CompilerSettings, compiled: Specializations, args: Any, kwargs: dict[str, Any]
+        self,
+        acquisition: TracedRun,
+        settings: CompilerSettings,
+        compiled: Specializations,
+        args: Any,
+        kwargs: dict[str, Any],
     ) -> None:
         self.acquisition = acquisition
         self.recorder = acquisition.recorder
@@ -329,7 +335,7 @@ class NestedCall:
             self.refuse(f"branches on values, and is called after `{before}`, whose effects cannot be undone")
 
 
-def tensors_of(tree: Any, acquisition: Run) -> Iterator[torch.Tensor]:
+def tensors_of(tree: Any, acquisition: TracedRun) -> Iterator[torch.Tensor]:
     """The tensors among arguments, as far as the program makes the containers that hold them."""
     if isinstance(tree, torch.Tensor):
         yield tree

@@ -24,6 +24,7 @@ from thunder_core.compilation.gradients.trees import (
     require_tensors,
 )
 from thunder_core.frontend.acquire.lookasides import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.forward_mode import forward_sweep
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call
@@ -33,7 +34,7 @@ Run = Callable[..., Any]
 
 
 @lookaside(Gradient.call)
-def gradient(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def gradient(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
     """Record the function, and sweep back over its bound symbols."""
 
     def run(self: Gradient, *args: Any, **kwargs: Any) -> Any:
@@ -55,7 +56,7 @@ def gradient(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dic
 
 
 @lookaside(functions.vjp)
-def pull_back(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def pull_back(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
     """Record the function; the sweep begins when what is returned is called."""
 
     def run(function: Run, *primals: Any, has_aux: bool = False, executors: Any = None) -> Any:
@@ -71,7 +72,7 @@ def pull_back(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: di
 
 
 @lookaside(functions.jvp)
-def push_forward(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def push_forward(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
     """Record the function, and take the tangents along its bound symbols."""
 
     def run(
@@ -88,7 +89,7 @@ def push_forward(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs:
 
 
 @lookaside(Product.call)
-def product(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+def product(acquisition: TracedRun, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
     """Record the function and compute tangents beside it, of a function that is compiled for that."""
 
     def run(self: Product, primals: Any, tangents: Any) -> Any:
@@ -97,7 +98,7 @@ def product(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict
     return run
 
 
-def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
+def forward(acquisition: TracedRun, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
     """`jvp` of a function while a program is being traced."""
     acquisition.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")

@@ -13,6 +13,7 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.compilation.gradients.trees import differentiable_leaves, require_same
 from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_unwritten
 from thunder_core.passes.autodiff.reverse_mode import ReverseSweep
@@ -32,7 +33,7 @@ class Reverse:
     They are tensors of their own: what the function reads in another way is not differentiated.
     """
 
-    acquisition: Any
+    acquisition: TracedRun
     name: str
     given: tuple[Any, ...]
     primals: tuple[Any, ...] = field(init=False)

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.passes.autodiff.rules import applied, applied_class
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
@@ -42,10 +43,18 @@ def own_methods(kind: Any) -> list[str]:
     return [name for name in METHODS if getattr(kind, name) is not getattr(torch.autograd.Function, name)]
 
 
+class ProbedRecording(Recording, Protocol):
+    """The part of an acquisition that goes over to one which runs through a function."""
+
+    runs_through_functions: bool
+    nested: Any
+    replacements: Any
+
+
 class AppliedFunctions:
     """The functions that a program applies where autograd follows them."""
 
-    def __init__(self, acquisition: Any) -> None:
+    def __init__(self, acquisition: ProbedRecording) -> None:
         self._acquisition = acquisition
         self._met: dict[Hashable, tuple[Any, bool]] = {}  # calls, with their arguments, and whether they were probed
         self._live: set[Function] = set()
@@ -142,8 +151,9 @@ class AppliedFunctions:
         read = {proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
         if enabled and not is_followed and any(proxy.requires_grad for proxy in read):
             off, on = (BoundSymbol(symbol_of(SET_GRAD), (mode,), {}, None, ordered=True) for mode in (False, True))
-            at = {"source": bsyms[0].source, "module": bsyms[0].module}
-            recorder.bound_symbols[start:] = [replace(off, **at), *bsyms, replace(on, **at)]
+            source, module = bsyms[0].source, bsyms[0].module
+            off, on = (replace(switch, source=source, module=module) for switch in (off, on))
+            recorder.bound_symbols[start:] = [off, *bsyms, on]
 
     def settle(self) -> None:
         """Leave the backwards to autograd that read what the program, which has ended, writes."""
@@ -173,8 +183,9 @@ class AppliedFunctions:
     def _probe(self, program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
         """An acquisition that has run through a program, and the result; None where that fails."""
         acquisition, output = self._acquisition, None
+        kind: Any = type(acquisition)
         with without_recording():
-            probe = type(acquisition)(program, args, kwargs, acquisition.device)
+            probe: Any = kind(program, args, kwargs, acquisition.device)
             probe.runs_through_functions = True
             probe.nested, probe.replacements = acquisition.nested, acquisition.replacements
             self._probes.append(probe)

@@ -9,6 +9,7 @@ import torch
 from torch.autograd.graph import Node, register_multi_grad_hook
 
 from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import Proxy
@@ -31,7 +32,7 @@ class BackwardHooks:
     that hook is made by the epilogue, as it may close over what the program computes.
     """
 
-    def __init__(self, acquisition: Any) -> None:
+    def __init__(self, acquisition: Recording) -> None:
         self._acquisition = acquisition
         self._kept: list[Any] = []  # handles and hooks, which are known by their identities
 

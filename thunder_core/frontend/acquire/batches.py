@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.tracing.capture.transform_levels import Level, is_wrapped
 
 functorch: Any = torch._C._functorch
@@ -23,7 +24,7 @@ class BatchedTensors:
     `dimensions` is the number of batch dimensions of a physical tensor.
     """
 
-    def __init__(self, acquisition: Any, levels: Sequence[Level]) -> None:
+    def __init__(self, acquisition: Recording, levels: Sequence[Level]) -> None:
         self._call = acquisition.machine.call
         self._call_functorch = acquisition.recorder.levels.call
         self._levels = levels

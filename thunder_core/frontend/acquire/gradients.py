@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import OperationFailed
-from thunder_core.frontend.acquire.recording import Recording
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.gradients import Hooks, OutsideFacts

@@ -14,8 +14,8 @@ import torch
 
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
-from thunder_core.frontend.acquire.recording import Recording
 from thunder_core.frontend.acquire.written.prologue import path_name
 from thunder_core.frontend.interpreter.calls import hands_on
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete

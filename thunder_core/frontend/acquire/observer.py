@@ -118,6 +118,7 @@ class Acquisition(ObservedWrites):
         self.recorder.caught_errors.is_caught = lambda: is_caught(self.machine.frame, ERRORS_BY_VALUES)
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
+        self.device: torch.device | None = None  # of the program, where it is not here
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed_ranges: list[range] = []

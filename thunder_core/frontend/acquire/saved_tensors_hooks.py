@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.outside.guards import is_constant
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.literal import dotted_name
@@ -21,13 +23,19 @@ from thunder_core.tracing.library.saved_tensors_hooks import set_saved_tensors_h
 FIX = "pass the values that the hook needs from outside, or set the hooks around the call of the compiled program"
 
 
+class HookedRecording(Recording, Protocol):
+    """The part of an acquisition that hooks of saved tensors need."""
+
+    functions: AppliedFunctions
+
+
 class SavedTensorsHooks:
     """Records where a program sets such hooks, which pack nothing while it is traced.
 
     What a hook holds has to be the same at each call, and the program may neither read nor write what a hook writes to.
     """
 
-    def __init__(self, acquisition: Any) -> None:
+    def __init__(self, acquisition: HookedRecording) -> None:
         self._acquisition = acquisition
         self._line: SourceLine | None = None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.batches import BatchedTensors
 from thunder_core.frontend.acquire.held_objects import HeldObjects
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_from_call
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
@@ -36,7 +37,7 @@ class SubtraceRecording:
 class Subtraces:
     """Records functions of a program on their own, for one call of a higher-order operator called `operator`."""
 
-    def __init__(self, acquisition: Any, operator: str) -> None:
+    def __init__(self, acquisition: Recording, operator: str) -> None:
         self.acquisition = acquisition
         self.recorder = acquisition.recorder
         self.operator = operator
@@ -50,7 +51,7 @@ class Subtraces:
         self.recorder.failure = OperationFailed(
             f"a function passed to `{self.operator}` {what}", fix=fix, where=self.acquisition.place().source
         )
-        return cast(OperationFailed, self.recorder.failure)
+        return self.recorder.failure
 
     def placeholder(self, like: TensorProxy) -> torch.Tensor:
         """Make a tensor that stands for one which the function is given at run time."""

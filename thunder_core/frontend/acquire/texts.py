@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.frontend.acquire.format_fields import with_values
 from thunder_core.frontend.acquire.lookasides.state.output import CONTAINERS, NotShownError, holds_tensors, shown
 from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.texts import joined
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart, parts_of_text
@@ -47,7 +48,7 @@ class Texts:
     Where they are `read_at_once`, there is none.
     """
 
-    def __init__(self, acquisition: Any) -> None:
+    def __init__(self, acquisition: TracedRun) -> None:
         self.any_symbolic = False
         self.read_at_once = False
         self._are_refused = False
@@ -249,7 +250,7 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
 METHODS: dict[str, Callable[..., Any]] = {"format": _format, "format_map": _format_mapping, "join": _join}
 
 
-def method_of_text(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+def method_of_text(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
     """The stand-in of `format` and `join` of a text; None for all else."""
     if type(function) is not BuiltinMethodType or type(function.__self__) is not str:
         return None

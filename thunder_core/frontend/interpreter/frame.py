@@ -241,6 +241,14 @@ class Machine(ABC):
     def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call what an announced callable led to, without announcing it again."""
 
+    @abstractmethod
+    def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
+        """Run the code of a Python function under interpretation, without announcing the call."""
+
+    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ours from C code: while it runs, nothing leads back here but what it calls itself."""
+        return function(*arguments)
+
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call what is not interpreted."""
         return function(*arguments, **keywords)

@@ -7,18 +7,22 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from thunder_core.frontend.acquire.traced_run import TracedRun
+
 
 class Nested(Protocol):
     """Tells which compiled functions a program runs through, and calls the others."""
 
-    def __call__(self, acquisition: Any, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, acquisition: TracedRun, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the compiled function by one bound symbol of the trace."""
 
     def stays(self, compiled: Any) -> bool:
         """Whether a compiled function is called by one bound symbol."""
 
 
-def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
+def compiled_function(
+    acquisition: TracedRun, function: Any, plain: types.FunctionType, inner: Any
+) -> Callable[..., Any]:
     """Trace through a compiled function, or call it by one bound symbol."""
     nested: Nested | None = acquisition.nested
     if nested is not None and nested.stays(inner.specializations):
@@ -31,7 +35,9 @@ def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType
     return functools.partial(acquisition.machine.call, inner.subject, *owner_of(function))
 
 
-def _call(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any) -> Any:
+def _call(
+    acquisition: TracedRun, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any
+) -> Any:
     compiled = inner.specializations
     acquisition.recorder.levels.require_none(
         f"the compiled function `{plain.__name__}`, which has its own settings, is called",

@@ -8,6 +8,7 @@ from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.backend.runtime.module import compiled_of
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.extension.lookaside import Lookaside
 
 
@@ -19,7 +20,7 @@ class Replacements:
         self._passed: Lookaside | None = None  # whose function is called next as it is
         self.were_called = False
 
-    def of(self, acquisition: Any, function: Any) -> Callable[..., Any] | None:
+    def of(self, acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
         """The function that is called in place of this one, with the same arguments; None for the function itself."""
         for target, owner in targets_of(function):
             lookaside = self._lookasides.get(target)
@@ -34,7 +35,13 @@ class Replacements:
         return None
 
     def _call(
-        self, acquisition: Any, lookaside: Lookaside, function: Any, owner: tuple[Any, ...], *args: Any, **kwargs: Any
+        self,
+        acquisition: TracedRun,
+        lookaside: Lookaside,
+        function: Any,
+        owner: tuple[Any, ...],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Call the replacement, or the function itself where the lookaside's condition does not hold."""
         machine, self.were_called = acquisition.machine, True

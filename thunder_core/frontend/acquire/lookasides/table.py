@@ -7,9 +7,10 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.library import applied_functions, captured_parts, transformed_calls
 
-Lookaside = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
+Lookaside = Callable[[TracedRun, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
 LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
 

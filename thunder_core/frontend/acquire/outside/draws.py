@@ -8,7 +8,7 @@ import random
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawing
 from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.library.draws import Fresh, restore_of
@@ -32,10 +33,28 @@ class NotReplayedError(Exception):
     """A call cannot be made by the prologue: the prologue does not know an argument, or how to reach an object."""
 
 
+class DrawnNumbers(Protocol):
+    """The numbers of an acquisition, as far as draws need them."""
+
+    def drawn(self, path: Path) -> Any:
+        """The number that a draw gives."""
+
+    def values(self, tree: Any) -> Any:
+        """Arguments with the values of this call for symbolic numbers."""
+
+
+class DrawRecording(Recording, Protocol):
+    """The part of an acquisition that draws need."""
+
+    @property
+    def numbers(self) -> DrawnNumbers:
+        """The numbers from outside."""
+
+
 class ProgramDraws:
     """The draws of one acquisition, in their order; tracing itself leaves all generators as they are."""
 
-    def __init__(self, acquisition: Any) -> None:
+    def __init__(self, acquisition: DrawRecording) -> None:
         self._acquisition = acquisition
         self._root = Path(None, "draws", "draws", None)
         self._kept: set[int] = set()

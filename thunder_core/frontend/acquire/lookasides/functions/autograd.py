@@ -11,13 +11,14 @@ import torch
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.gradients import AUTOGRAD, called_by
 from thunder_core.tracing.capture.transform_levels import wrapped_in
 
 
 @lookaside(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 def differentiate(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Leave it to the recorder, which sees what the engine does; what that calls of the program is interpreted."""
     if wrapped_in((args, kwargs)):
@@ -38,7 +39,7 @@ def differentiate(
     return run
 
 
-def differentiate_in_levels(acquisition: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def differentiate_in_levels(acquisition: TracedRun, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run autograd's engine on tensors inside a function transform: what comes out beneath is recorded.
 
     The program's hooks, which the engine calls, are interpreted.

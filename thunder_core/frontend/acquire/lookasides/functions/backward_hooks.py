@@ -12,6 +12,7 @@ from torch.autograd.graph import Node, _MultiHandle, register_multi_grad_hook
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_in
 
@@ -20,7 +21,7 @@ METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})
 
 @lookaside(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
 def register_hook(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Register a hook of a tensor."""
     if wrapped_in(args[0]) or wrappers_in(args[0]):
@@ -31,7 +32,7 @@ def register_hook(
 
 @lookaside(register_multi_grad_hook)
 def register_hook_of_several(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Register a hook that is called with the gradients of several tensors."""
     if wrapped_in((args, kwargs)):
@@ -41,7 +42,7 @@ def register_hook_of_several(
 
 @lookaside(RemovableHandle.remove, _MultiHandle.remove)
 def remove_hook(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Remove a hook that the program has registered."""
     return acquisition.backward_hooks.remove if acquisition.backward_hooks.knows(args[0]) else None
@@ -49,7 +50,7 @@ def remove_hook(
 
 @lookaside(torch._C._autograd._push_saved_tensors_default_hooks)
 def set_saved_tensors_hooks(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Have autograd pack what it saves, as a line of the trace."""
     return acquisition.saved_tensors_hooks.set
@@ -57,13 +58,13 @@ def set_saved_tensors_hooks(
 
 @lookaside(torch._C._autograd._pop_saved_tensors_default_hooks)
 def unset_saved_tensors_hooks(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Have autograd pack what it saves no more, as a line of the trace."""
     return acquisition.saved_tensors_hooks.unset
 
 
-def method_of_node(acquisition: Any, method: Any) -> Callable[..., Any] | None:
+def method_of_node(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
     """The stand-in of a method of autograd's nodes that registers a hook."""
     is_of_node = type(method) is BuiltinMethodType and isinstance(method.__self__, Node)
     if not is_of_node or method.__name__ not in METHODS_OF_NODES:

@@ -16,6 +16,7 @@ from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint imp
     saved_operations,
 )
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 CHECKS = ("default", "none")  # of whether recomputation is deterministic, which a trace is
 
@@ -27,7 +28,7 @@ UNSAID = (
 
 @lookaside(checkpoint)
 def call_checkpointed(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Note which bound symbols belong to the call; PyTorch's own code is left to run for what it refuses."""
 
@@ -55,7 +56,7 @@ def call_checkpointed(
 
 
 def _checkpointed(
-    acquisition: Any, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, context: object, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function and mark what it makes; a selective context says what of it is saved all the same."""
     recorder = acquisition.recorder

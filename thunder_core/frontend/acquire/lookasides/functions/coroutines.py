@@ -13,13 +13,14 @@ from typing import Any
 from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 ASKING = ("get_running_loop", "get_event_loop", "_get_event_loop")
 
 
 @lookaside(asyncio.run)
 def run_coroutine(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """`asyncio.run` of a coroutine in a context of its own; what else it is given is refused by asyncio."""
     if not args or not inspect.iscoroutine(args[0]) or asyncio._get_running_loop() is not None:
@@ -28,7 +29,7 @@ def run_coroutine(
     return lambda main, **options: context.run(drive_all, acquisition, main)
 
 
-def drive_all(acquisition: Any, main: Any) -> Any:
+def drive_all(acquisition: TracedRun, main: Any) -> Any:
     """Run a coroutine to its end, and then close the asynchronous generators that it left, as a loop does."""
     begun: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
@@ -45,7 +46,7 @@ def drive_all(acquisition: Any, main: Any) -> Any:
         sys.set_asyncgen_hooks(*hooks)
 
 
-def drive(acquisition: Any, coroutine: Any) -> Any:
+def drive(acquisition: TracedRun, coroutine: Any) -> Any:
     """Run a coroutine to its end; one that steps aside for others goes on at once, as there are none."""
     while True:
         try:
@@ -59,7 +60,7 @@ def drive(acquisition: Any, coroutine: Any) -> Any:
 
 @lookaside(*(getattr(asyncio.events, name) for name in ASKING if hasattr(asyncio.events, name)), asyncio.current_task)
 def ask_for_loop(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """There is no loop while a program is traced: what needs one to wait, or to run tasks, is refused."""
     return partial(refuse, acquisition) if acquisition.asyncio_run_depth else None
@@ -67,13 +68,13 @@ def ask_for_loop(
 
 @lookaside(asyncio.new_event_loop)
 def make_loop(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Nor can the program make one."""
     return partial(refuse, acquisition)
 
 
-def refuse(acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+def refuse(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Refuse what needs an event loop."""
     raise refusal(acquisition, "the program needs an event loop, to wait or to run tasks")
 
@@ -85,7 +86,7 @@ def users_line(frame: Any) -> SourceLine | None:
     return None if frame is None else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
 
 
-def refusal(acquisition: Any, what: str) -> OperationFailed:
+def refusal(acquisition: TracedRun, what: str) -> OperationFailed:
     """The error, kept in case the program swallows it."""
     acquisition.recorder.failure = OperationFailed(
         f"{what}, which a trace cannot do",

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.frontend.acquire.applied_functions import own_methods
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.torch_versions import APPLY, IS_APPLIED_IN_C, with_defaults
@@ -29,7 +30,7 @@ FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of th
 
 @lookaside(APPLY)
 def apply(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Record it as one operation where autograd follows it, and else as those that its forward consists of.
 
@@ -47,7 +48,7 @@ def apply(
 
 
 def call_from_c(
-    acquisition: Any, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The function to call where C code applies a `torch.autograd.Function`.
 
@@ -57,7 +58,7 @@ def call_from_c(
     return partial(_apply_to_fakes, acquisition, function) if replacement is None else partial(replacement, kind)
 
 
-def _apply_to_fakes(acquisition: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_to_fakes(acquisition: TracedRun, function: Any, *args: Any, **kwargs: Any) -> Any:
     """Apply a function to fakes: its node in autograd's graph then leads to where theirs do."""
     acquisition.before_native(function, args, kwargs)
     tensors = acquisition.recorder.tensors
@@ -68,12 +69,12 @@ def _apply_to_fakes(acquisition: Any, function: Any, *args: Any, **kwargs: Any) 
         return tensors.to_real(acquisition.machine.natively(function, fakes, named))
 
 
-def _as_one_operation(acquisition: Any, function: Callable[..., Any], args: Any) -> Any:
+def _as_one_operation(acquisition: TracedRun, function: Callable[..., Any], args: Any) -> Any:
     with without_functions():
         return acquisition.recorder.function(function, args, {})
 
 
-def within_levels(acquisition: Any, kind: Any) -> Any:
+def within_levels(acquisition: TracedRun, kind: Any) -> Any:
     """The function as a class that PyTorch's function transforms take apart; what comes out beneath them is recorded.
 
     Its methods are interpreted. Where autograd follows what comes out, that is one operation with the function's own
@@ -106,12 +107,12 @@ def _is_followed(recorder: Any, args: Any) -> bool:
     return follows or recorder.derivatives_in_progress > 0
 
 
-def _interpreted(acquisition: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _interpreted(acquisition: TracedRun, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with torch._C._EnableTorchFunction():
         return acquisition.machine.call(method, *args, **kwargs)
 
 
-def _vmap_of_element(acquisition: Any, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
+def _vmap_of_element(acquisition: TracedRun, kind: Any, info: VmapInfo, in_dims: Any, *operands: Any) -> Any:
     """The rule for batches that PyTorch generates of what a function does to one element."""
     batched = _called_like(vmapify_autograd_function(kind, in_dims, info.batch_size, info.randomness), kind)
     return unpack_outputs(within_levels(acquisition, batched).apply(*operands))

@@ -23,6 +23,7 @@ from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.transform_levels import NativeContext, TransformLevels
 
 functorch: Any = torch._C._functorch
@@ -63,7 +64,7 @@ WRAPPING = (
 
 @lookaside(*LEAVES)
 def enter_level(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The program enters a level, inside which tensors are wrapped."""
     differentiates = function in DERIVATIVES
@@ -73,7 +74,7 @@ def enter_level(
 
 @lookaside(*LEAVES.values())
 def leave_level(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The program leaves a level."""
     return partial(TransformLevels.leave, acquisition.recorder.levels)
@@ -81,7 +82,7 @@ def leave_level(
 
 @lookaside(*CONTEXTS)
 def enter_level_for_a_while(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The program is in a level while a context manager of PyTorch's lasts."""
     levels, enter = acquisition.recorder.levels, CONTEXTS[function]
@@ -96,7 +97,7 @@ def enter_level_for_a_while(
 
 @lookaside(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad, compiled_autograd._disable)
 def run_context_natively(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """PyTorch's transforms switch off what they cannot do with, while they last."""
     if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_message_of_transforms(args):
@@ -116,7 +117,7 @@ def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
 
 @lookaside(*WRAPPING)
 def wrap(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A tensor from outside of the level is wrapped, or unwrapped: its fake is."""
     return lambda *args, **kwargs: acquisition.recorder.levels.call(function, args, kwargs)
@@ -124,7 +125,7 @@ def wrap(
 
 @lookaside(predispatch.lazy_load_decompositions, forward_ad.exit_dual_level)
 def run_natively(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """PyTorch keeps its own state of derivatives, which is no state of the program's."""
     return partial(function)  # which is no function that is interpreted

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
@@ -24,7 +25,7 @@ def symbol(name: str) -> Symbol:
 
 @lookaside(torch.Generator)
 def make_generator(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A generator that the program makes is made at each call."""
 
@@ -38,7 +39,7 @@ def make_generator(
     return run
 
 
-def method_of_generator(acquisition: Any, function: Any) -> Method | None:
+def method_of_generator(acquisition: TracedRun, function: Any) -> Method | None:
     """The stand-in of a bound method of a generator; None for one that only asks for what never changes."""
     answer = METHODS.get(function.__name__)
     return None if answer is None else answer(acquisition, function.__self__)
@@ -49,12 +50,14 @@ def is_method_of_generator(function: Any) -> bool:
     return type(function) is types.BuiltinMethodType and isinstance(function.__self__, torch.Generator)
 
 
-def _emit(acquisition: Any, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None) -> None:
+def _emit(
+    acquisition: TracedRun, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None
+) -> None:
     proxy = acquisition.recorder.tensors.object(generator)
     acquisition.recorder.emit(BoundSymbol(symbol(f".{name}"), (proxy, *args), {}, output, ordered=True))
 
 
-def _manual_seed(acquisition: Any, generator: torch.Generator) -> Method:
+def _manual_seed(acquisition: TracedRun, generator: torch.Generator) -> Method:
     def run(seed: int) -> torch.Generator:
         _emit(acquisition, "manual_seed", generator, seed)
         acquisition.seeds[id(generator)] = seed
@@ -63,7 +66,7 @@ def _manual_seed(acquisition: Any, generator: torch.Generator) -> Method:
     return run
 
 
-def _set_state(acquisition: Any, generator: torch.Generator) -> Method:
+def _set_state(acquisition: TracedRun, generator: torch.Generator) -> Method:
     def run(state: torch.Tensor) -> torch.Generator:
         _emit(acquisition, "set_state", generator, acquisition.recorder.proxy_of(state))
         acquisition.seeds[id(generator)] = None
@@ -72,7 +75,7 @@ def _set_state(acquisition: Any, generator: torch.Generator) -> Method:
     return run
 
 
-def _get_state(acquisition: Any, generator: torch.Generator) -> Method:
+def _get_state(acquisition: TracedRun, generator: torch.Generator) -> Method:
     def run() -> torch.Tensor:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             size = generator.get_state().numel()
@@ -85,7 +88,7 @@ def _get_state(acquisition: Any, generator: torch.Generator) -> Method:
     return run
 
 
-def _initial_seed(acquisition: Any, generator: torch.Generator) -> Method:
+def _initial_seed(acquisition: TracedRun, generator: torch.Generator) -> Method:
     def run() -> int:
         if id(generator) not in acquisition.seeds:
             acquisition.outside.asked(generator, "initial_seed()", generator.initial_seed())
@@ -96,7 +99,7 @@ def _initial_seed(acquisition: Any, generator: torch.Generator) -> Method:
     return run
 
 
-def _seed(acquisition: Any, generator: torch.Generator) -> Method:
+def _seed(acquisition: TracedRun, generator: torch.Generator) -> Method:
     def run() -> Any:
         number = acquisition.recorder.numbers.new(int)
         _emit(acquisition, "seed", generator, output=number.proxy)
@@ -110,7 +113,7 @@ def _refusing(name: str) -> Callable[[Any, torch.Generator], Method]:
     return lambda acquisition, generator: lambda *args: _refused(acquisition, name)
 
 
-def _refused(acquisition: Any, name: str) -> Any:
+def _refused(acquisition: TracedRun, name: str) -> Any:
     acquisition.recorder.failure = DataDependent(
         f"`torch.Generator.{name}` returns a number that is not known while tracing",
         fix="use `manual_seed` with a fixed number, or call it outside the compiled program",

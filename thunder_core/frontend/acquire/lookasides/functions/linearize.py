@@ -15,13 +15,14 @@ from torch.func import linearize, vjp
 from torch.utils._pytree import tree_flatten, tree_map
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 PROPERTIES = ("shape", "device", "dtype")  # of tangents, which are those of the primals
 
 
 @lookaside(linearize)
 def call_linearized(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Give the value of a function and its derivative there."""
     call = acquisition.machine.call

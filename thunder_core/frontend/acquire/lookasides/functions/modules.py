@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.capturing_hooks import HOOKS, is_capturing
 
@@ -23,7 +24,7 @@ GLOBAL_HOOKS = (
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
 def call_module(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Note which module is running and, where no hook wants to know, interpret `forward` alone."""
     module = args[0]
@@ -57,7 +58,7 @@ def has_hooks(module: Module) -> bool:
     return not all(map(is_capturing, own)) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
 
 
-def note_absence_of_hooks(acquisition: Any, module: Module) -> None:
+def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
     """Guard that no hook is there, neither the module's own nor one for all modules."""
     outside = acquisition.outside
     path = outside.path_of(module)
@@ -71,7 +72,7 @@ def note_absence_of_hooks(acquisition: Any, module: Module) -> None:
 
 @lookaside(Module.__getattr__)
 def get_attribute(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Parameters, buffers and submodules are read from their tables; the read itself is announced by its reader."""
     return function
@@ -79,23 +80,25 @@ def get_attribute(
 
 @lookaside(Module.__setattr__)
 def set_attribute(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A write to a module is logged as a whole, whichever of its tables it ends in."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
-    acquisition.writes.set_attribute(*args, level=level_of_module(args[0], function))
+    owner, name, value = args
+    acquisition.writes.set_attribute(owner, name, value, level_of_module(owner, function))
     return function
 
 
 @lookaside(Module.__delattr__)
 def delete_attribute(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The deletion of a module's attribute is logged as a whole."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
-    acquisition.writes.delete_attribute(*args, level=level_of_module(args[0], function))
+    owner, name = args
+    acquisition.writes.delete_attribute(owner, name, level_of_module(owner, function))
     return function
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, SelectiveCheckpointContext
 from torch.utils.checkpoint import _CachingTorchDispatchMode as SavingMode
 
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.fakes.fake import fake_like
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -31,7 +32,7 @@ def policy_of(context: object) -> Policy | None:
     return context.policy_fn if type(context) is SavingMode else None
 
 
-def call_within(acquisition: Any, context: object, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def call_within(acquisition: TracedRun, context: object, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call a function within a context manager, whose methods are interpreted like the function."""
     machine = acquisition.machine
     acquisition.note_edge(UNENTERED)
@@ -47,7 +48,7 @@ def call_within(acquisition: Any, context: object, function: Callable[..., Any],
     return result
 
 
-def saved_operations(acquisition: Any, policy: Policy, bsyms: Iterable[BoundSymbol]) -> dict[str, frozenset[str]]:
+def saved_operations(acquisition: TracedRun, policy: Policy, bsyms: Iterable[BoundSymbol]) -> dict[str, frozenset[str]]:
     """The names of the aten operations whose results a policy saves, by the names that their bound symbols define."""
     saved: dict[str, frozenset[str]] = {}
     end = len(acquisition.recorder.bound_symbols)
@@ -58,7 +59,7 @@ def saved_operations(acquisition: Any, policy: Policy, bsyms: Iterable[BoundSymb
     return saved
 
 
-def _is_saved(acquisition: Any, policy: Policy, operation: BoundSymbol) -> bool:
+def _is_saved(acquisition: TracedRun, policy: Policy, operation: BoundSymbol) -> bool:
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target in SAC_IGNORED_OPS:
         return False

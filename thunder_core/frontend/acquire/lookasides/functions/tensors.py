@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.capture.subclasses import ALIAS, DEFAULT
@@ -22,7 +23,7 @@ AS_SUBCLASS = torch.Tensor.as_subclass
 
 @lookaside(torch.Tensor._make_subclass)
 def make_subclass(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A tensor of another class on the memory of a given one, as `nn.Parameter` makes it, is a leaf of autograd."""
 
@@ -37,20 +38,20 @@ def make_subclass(
 
 @lookaside(AS_SUBCLASS)
 def as_subclass(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A tensor as one of another class."""
     return partial(alias_as, acquisition)
 
 
-def alias_as(acquisition: Any, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+def alias_as(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
     """An alias of a tensor, which autograd follows, as one of a class."""
     return cast(acquisition, record(acquisition, ALIAS, tensor), kind)
 
 
 @lookaside(NEW)
 def make_tensor(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """`torch.Tensor.__new__` for a subclass makes a plain tensor, which the program gets as one of that class."""
     if not args or not is_subclass(args[0]):
@@ -64,7 +65,7 @@ def make_tensor(
 
 @lookaside(DEFAULT)
 def default_function(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """`super().__torch_function__` of a subclass: the operation, and its results as of that class."""
 
@@ -79,7 +80,7 @@ def default_function(
 
 @lookaside(torch.from_numpy)
 def from_numpy(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A tensor on the memory of an array from outside is an input; one of an array of the program's is a constant."""
     return partial(tensor_of_array, acquisition) if len(args) == 1 and not kwargs else None
@@ -87,7 +88,7 @@ def from_numpy(
 
 @lookaside(torch.as_tensor, torch.asarray)
 def as_tensor(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A tensor that `torch.as_tensor` makes of an array is an input, in the dtype and on the device asked for."""
     if not args or acquisition.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
@@ -97,7 +98,7 @@ def as_tensor(
 
 @lookaside(torch.tensor)
 def tensor(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A copy of an array from outside, or of one that is drawn, is a copy of the tensor that is an input."""
     known = args and acquisition.outside.path_of(args[0]) is not None and is_numeric_array(args[0])
@@ -116,7 +117,7 @@ def is_numeric_array(value: Any) -> bool:
     return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
 
 
-def tensor_of_array(acquisition: Any, array: Any) -> torch.Tensor:
+def tensor_of_array(acquisition: TracedRun, array: Any) -> torch.Tensor:
     """`torch.from_numpy`: reached by the array's path; without one, a constant that each call copies."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         real = torch.from_numpy(array)
@@ -127,7 +128,7 @@ def tensor_of_array(acquisition: Any, array: Any) -> torch.Tensor:
     return real
 
 
-def maker_of_tensors(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+def maker_of_tensors(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
     """The function that makes a tensor in place of a subclass with torch.Tensor's `__new__`, or of `as_subclass`."""
     if is_constructed_natively(function):
         return partial(construct, acquisition, function)
@@ -137,7 +138,7 @@ def maker_of_tensors(acquisition: Any, function: Any) -> Callable[..., Any] | No
     return None
 
 
-def construct(acquisition: Any, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+def construct(acquisition: TracedRun, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Call a subclass: a new tensor, and the class's own `__init__` if it has one."""
     tensor: torch.Tensor = acquisition.machine.invoke(NEW, (kind, *args), kwargs)
     if type(type_lookup(kind, "__init__")) is FunctionType:
@@ -155,14 +156,14 @@ def is_subclass(kind: type) -> bool:
     return issubclass(kind, torch.Tensor) and kind is not torch.Tensor
 
 
-def cast(acquisition: Any, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+def cast(acquisition: TracedRun, tensor: torch.Tensor, kind: type) -> torch.Tensor:
     """The tensor as one of the class."""
     with torch._C.DisableTorchFunction():
         converted: torch.Tensor = acquisition.recorder.subclasses.cast(tensor, kind)
     return converted
 
 
-def record(acquisition: Any, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
+def record(acquisition: TracedRun, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
     """Run a function of a tensor as a bound symbol of the trace, whatever the tensor's class says."""
     with torch._C.DisableTorchFunction():
         recorded: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})

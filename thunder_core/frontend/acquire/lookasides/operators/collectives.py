@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, G
 from thunder_core.frontend.acquire.lookasides.state.world import asked
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, name_of, only_asks
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.library.collectives import registered_group
@@ -42,11 +43,11 @@ REFUSED = (
     *("_create_process_group_wrapper", "_make_nccl_premul_sum", "_create_store_from_options", "_test_python_store"),
     "_make_distributed_pdb",
 )
-ASKED_FUNCTIONS = (dist.get_debug_level,) if dist.is_available() else ()
+ASKED_FUNCTIONS = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
-def collective_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+def collective_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a method of a process group, a backend or a work; None for all others."""
     owner = getattr(function, "__self__", None)
     if not isinstance(owner, CLASSES) or isinstance(owner, TracedWork):
@@ -59,7 +60,7 @@ def collective_call(acquisition: Any, function: Any) -> Callable[..., Any] | Non
     return partial(refuse, acquisition, f"`{name}` of a {name_of(type(owner))}")
 
 
-def record(acquisition: Any, process_group: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+def record(acquisition: TracedRun, process_group: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Record a method of a process group; the work that the program gets records where the program waits."""
     called = f"torch.distributed.ProcessGroup.{name}"
     if acquisition.recorder.levels.depth:
@@ -80,7 +81,7 @@ def record(acquisition: Any, process_group: Any, name: str, *args: Any, **kwargs
     return None
 
 
-def guarded_group(acquisition: Any, group: Any) -> Group:
+def guarded_group(acquisition: TracedRun, group: Any) -> Group:
     """A process group of the program, by its name; the prologue compares the name, the rank and the size."""
     name = group.group_name
     if registered_group(name) is not group:
@@ -92,7 +93,7 @@ def guarded_group(acquisition: Any, group: Any) -> Group:
     return Group(name, group.size())
 
 
-def guard_options(acquisition: Any, options: Any) -> None:
+def guard_options(acquisition: TracedRun, options: Any) -> None:
     """Guard what options of a collective say that are there before the program; C code reads them."""
     if acquisition.outside.path_of(options) is not None and type(options).__name__.endswith("Options"):
         for name in OPTIONS:
@@ -100,19 +101,19 @@ def guard_options(acquisition: Any, options: Any) -> None:
                 acquisition.machine.load_attr(options, name)
 
 
-def refuse(acquisition: Any, what: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+def refuse(acquisition: TracedRun, what: str, *_args: Any, **_kwargs: Any) -> NoReturn:
     """Raise the error for what is not traced; it is kept, in case the program swallows it."""
     refuse_question(acquisition, f"uses {what}, which is not traced", "call it outside the compiled program")
 
 
-def refuse_question(acquisition: Any, what: str, fix: str) -> NoReturn:
+def refuse_question(acquisition: TracedRun, what: str, fix: str) -> NoReturn:
     """Raise the error for what a work cannot tell while a program is traced."""
     where = acquisition.place().source
     acquisition.recorder.failure = OperationFailed(f"the program {what}", fix=fix, where=where)
     raise acquisition.recorder.failure
 
 
-def finish_works(acquisition: Any, output: Any) -> None:
+def finish_works(acquisition: TracedRun, output: Any) -> None:
     """Record that the program waits, at its end, for all that it has not waited for; refuse to return a work."""
     for work in acquisition.works:
         work.wait()
@@ -125,10 +126,11 @@ def finish_works(acquisition: Any, output: Any) -> None:
 
 @lookaside(has_torch_function)
 def is_overridden(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The functions of `torch.distributed` are not overridden by the tracer's own mode: they are interpreted."""
-    if not str(acquisition.machine.frame.globals.get("__name__")).startswith("torch.distributed."):
+    frame = acquisition.machine.frame
+    if frame is None or not str(frame.globals.get("__name__")).startswith("torch.distributed."):
         return None
 
     def ask(*args: Any) -> bool:
@@ -140,7 +142,7 @@ def is_overridden(
 
 @lookaside(*ASKED_FUNCTIONS)
 def ask_again(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A function of C that tells a setting of the process is called again at each call."""
     return asked(acquisition, function)
@@ -148,7 +150,7 @@ def ask_again(
 
 @lookaside(*REFUSED_FUNCTIONS)
 def refuse_function(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Refuse a function that makes groups, sends Python objects, or changes the process."""
     return partial(refuse, acquisition, f"`torch.distributed.{REFUSED_FUNCTIONS[function]}`")

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.subtraces import Subtraces
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.capture.transform_levels import is_wrapped
 from thunder_core.tracing.ir.proxy import TensorProxy, slice_proxy
@@ -32,7 +33,11 @@ SAME_NUMBERS = "let both branches return tensors, or the same numbers"
 
 @higher_order("cond")
 def branch(
-    acquisition: Any, predicate: Any, true_branch: Callable[..., Any], false_branch: Callable[..., Any], operands: Any
+    acquisition: TracedRun,
+    predicate: Any,
+    true_branch: Callable[..., Any],
+    false_branch: Callable[..., Any],
+    operands: Any,
 ) -> Any:
     """Record both branches, and a call of one of them by the value that the predicate has at each call."""
     call = acquisition.machine.call
@@ -136,7 +141,7 @@ def require_alike(results: Sequence[Any], others: Sequence[Any], name: str, name
 
 @higher_order("scan")
 def scanned(
-    acquisition: Any,
+    acquisition: TracedRun,
     combine: Callable[..., Any],
     initial: Sequence[Any],
     slices: Sequence[Any],
@@ -163,7 +168,7 @@ def require_carry(results: Any, count: int) -> None:
 
 
 @higher_order("map_impl")
-def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
+def mapped(acquisition: TracedRun, body: Callable[..., Any], slices: Sequence[Any], additional: Sequence[Any]) -> Any:
     """Record the function that is mapped, and a loop over the slices of tensors; None is not stacked."""
     flat = Flattened(acquisition, body)
 
@@ -178,7 +183,7 @@ def mapped(acquisition: Any, body: Callable[..., Any], slices: Sequence[Any], ad
 class Flattened:
     """Interprets a function of the program and gives the leaves of its `results`, whose `structure` is kept."""
 
-    def __init__(self, acquisition: Any, function: Callable[..., Any]) -> None:
+    def __init__(self, acquisition: TracedRun, function: Callable[..., Any]) -> None:
         self._call = partial(acquisition.machine.call, function)
         self.results: Any = None
         self.structure: Any = None

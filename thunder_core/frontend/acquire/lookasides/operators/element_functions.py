@@ -10,6 +10,7 @@ import torch
 from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
 from thunder_core.foundation.errors import ThunderError
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.attention import ElementFunction, FlexAttention, identity_of
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -34,7 +35,7 @@ class OperatorArguments(NamedTuple):
     options: Mapping[str, Any]
 
 
-def attention_of(acquisition: Any, call: OperatorArguments, start: int) -> FlexAttention | None:
+def attention_of(acquisition: TracedRun, call: OperatorArguments, start: int) -> FlexAttention | None:
     """The call as one operation; None where a function is not one of an element, by aten operations.
 
     Its bound symbols are those from `start` on. The functions are interpreted once more, which is for those without
@@ -59,7 +60,7 @@ def attention_of(acquisition: Any, call: OperatorArguments, start: int) -> FlexA
 
 
 def element_function(
-    acquisition: Any, function: Callable[..., Any], dtypes: Sequence[torch.dtype], device: torch.device
+    acquisition: TracedRun, function: Callable[..., Any], dtypes: Sequence[torch.dtype], device: torch.device
 ) -> ElementFunction | None:
     """A function of tensors without dimensions, whose bound symbols do not stay in the trace; None where it is none."""
     recorder = acquisition.recorder

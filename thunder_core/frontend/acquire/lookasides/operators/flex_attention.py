@@ -18,13 +18,14 @@ from torch.nn.attention import flex_attention
 from thunder_core.frontend.acquire.lookasides.operators.element_functions import OperatorArguments, attention_of
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 ADVICE = "flex_attention_performance"  # the warning that says to use torch.compile
 
 
 @higher_order("flex_attention")
 def attend(
-    acquisition: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+    acquisition: TracedRun, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
 ) -> Any:
     """Interpret PyTorch's definition, on tensors of autocast's type where it is on, and without autocast."""
     device = query.device.type
@@ -36,7 +37,7 @@ def attend(
         return _attended(acquisition, *cast, *args, **kwargs)
 
 
-def _attended(acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+def _attended(acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret PyTorch's definition, and note what its lines compute, for executors that have one kernel for it."""
     effects = acquisition.outside.effects.effects
     before, start = len(effects), len(acquisition.recorder.bound_symbols)
@@ -57,7 +58,7 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @lookaside(flex_attention._warn_once)
 def warn_once(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Give no advice to compile what is compiled."""
     advice = kwargs.get("warning_id", args[0] if args else None)
@@ -66,7 +67,7 @@ def warn_once(
 
 @lookaside(setup_compilation_env)
 def compile_nothing(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Leave Dynamo as it is, which eager PyTorch sets up to compile the operator with the backend `eager`."""
     return lambda: nullcontext("eager")

@@ -19,6 +19,7 @@ from thunder_core.frontend.acquire.lookasides.operators.transformers_attention i
 from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_of
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, install_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.failures import hides
 
 ORIGINAL = "_torchdynamo_orig_callable"  # of what torch.compile and torch.compiler.disable give: what they were given
@@ -51,7 +52,7 @@ TRACERS = {
 
 @lookaside(*NESTING)
 def enter_transform(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A transform of a function is refused before it begins; `jvp` of torch.func enters a dual level within its own."""
     if function is forward_ad.enter_dual_level and acquisition.recorder.levels.depth:
@@ -59,7 +60,7 @@ def enter_transform(
     return refuse(acquisition, *NESTING[function])
 
 
-def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
+def foreign(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
     """The stand-in for a Python function that is known by its name; None for all others."""
     original = plain.__dict__.get(ORIGINAL)
     if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):  # and no wrapper of it
@@ -75,13 +76,13 @@ def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] |
     return refuse(acquisition, TRACERS[name]) if stand_in is None else stand_in(acquisition, function)
 
 
-def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> NoReturn:
+def refuse_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> NoReturn:
     """Raise the error for an operator that takes functions; it is kept, in case the program swallows it."""
     acquisition.recorder.failure = hides(operator, acquisition.place().source)
     raise acquisition.recorder.failure
 
 
-def refuse(acquisition: Any, what: str, otherwise: str = "") -> NoReturn:
+def refuse(acquisition: TracedRun, what: str, otherwise: str = "") -> NoReturn:
     """Raise the error for what runs functions past the tracer; it is kept, in case the program swallows it."""
     acquisition.recorder.failure = OperationFailed(
         f"the program calls {what}, which runs a function that the tracer cannot see",
@@ -96,7 +97,7 @@ def _is_known(module: str | None, name: str) -> bool:
     return (module, name) in TRACERS or (module, name) in STAND_INS
 
 
-def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
+def _run_module(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A module that torch.compile made runs as the module that it was made of."""
 
     def run(*args: Any, **kwargs: Any) -> Any:

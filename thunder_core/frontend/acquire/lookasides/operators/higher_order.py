@@ -16,6 +16,7 @@ from torch._ops import HigherOrderOperator
 
 from thunder_core.frontend.acquire.lookasides.operators.foreign import refuse_operator
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 Handler = Callable[..., Any]  # of (acquisition, *args, **kwargs); what it returns is the result of the operator
 
@@ -32,7 +33,7 @@ def higher_order(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def called_operator(acquisition: Any, operator: HigherOrderOperator) -> Callable[..., Any]:
+def called_operator(acquisition: TracedRun, operator: HigherOrderOperator) -> Callable[..., Any]:
     """The stand-in for a higher-order operator; refuses those without a handler."""
     handler = HANDLERS.get(operator._name)
     return refuse_operator(acquisition, operator) if handler is None else partial(handler, acquisition)
@@ -44,7 +45,7 @@ MAYBE_COMPILE_AND_RUN: Any = getattr(utils, "_maybe_compile_and_run_fn", None)
 
 
 def call_uncompiled(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Interpret the function that calls an operator, which eager PyTorch compiles."""
 
@@ -55,7 +56,7 @@ def call_uncompiled(
 
 
 def run_uncompiled(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Interpret the function that calls an operator, whose arguments PyTorch passes one by one."""
 

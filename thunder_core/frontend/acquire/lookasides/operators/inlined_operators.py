@@ -14,6 +14,7 @@ from torch._C import DispatchKey
 from torch._ops import _higher_order_ops as operators
 
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import HANDLERS, higher_order
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 # Operators whose `__call__` is all that they do, and those that have a function for eager PyTorch.
 CALLS = ("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast", "register_hook")
@@ -21,19 +22,19 @@ KERNELS = ("out_dtype", "auto_functionalized", "auto_functionalized_v2", "print"
 
 
 @higher_order("local_map_hop")
-def call_function(acquisition: Any, function: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
+def call_function(acquisition: TracedRun, function: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
     """Interpret the function."""
     return acquisition.machine.call(function, *operands, **kwargs)
 
 
 @higher_order("invoke_quant", "invoke_quant_packed")
-def call_quantized(acquisition: Any, function: Callable[..., Any], *operands: Any, **scheme: object) -> Any:
+def call_quantized(acquisition: TracedRun, function: Callable[..., Any], *operands: Any, **scheme: object) -> Any:
     """Interpret the function; the scheme is for compilers that know it."""
     return acquisition.machine.call(function, *operands)
 
 
 @higher_order("invoke_subgraph")
-def call_subgraph(acquisition: Any, subgraph: Callable[..., Any], identifier: object, *operands: Any) -> Any:
+def call_subgraph(acquisition: TracedRun, subgraph: Callable[..., Any], identifier: object, *operands: Any) -> Any:
     """Interpret the function, which takes its operands in a list if it is boxed."""
     boxed = getattr(subgraph, "_boxed_call", False)
     return acquisition.machine.call(subgraph, *([list(operands)] if boxed else operands))
@@ -41,7 +42,7 @@ def call_subgraph(acquisition: Any, subgraph: Callable[..., Any], identifier: ob
 
 @higher_order("hints_wrapper")
 def call_with_hints(
-    acquisition: Any,
+    acquisition: TracedRun,
     body: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -52,17 +53,17 @@ def call_with_hints(
 
 
 @higher_order("strict_mode")
-def call_strictly(acquisition: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+def call_strictly(acquisition: TracedRun, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     """Interpret the function."""
     return acquisition.machine.call(function, *operands)
 
 
-def interpret_call(name: str, acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+def interpret_call(name: str, acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret what an operator does when it is called."""
     return acquisition.machine.call(type(operators[name]).__call__, operators[name], *args, **kwargs)
 
 
-def interpret_kernel(name: str, acquisition: Any, *args: Any, **kwargs: Any) -> Any:
+def interpret_kernel(name: str, acquisition: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret what an operator does in eager PyTorch, below autograd."""
     return acquisition.machine.call(operators[name].py_kernels[DispatchKey.CompositeExplicitAutograd], *args, **kwargs)
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from torch.nn.attention.flex_attention import flex_attention
 
+from thunder_core.frontend.acquire.traced_run import TracedRun
+
 COMPILING = ("transformers.integrations.flex_attention", "compile_friendly_flex_attention")
 
 
-def uncompiled_attention(acquisition: Any, plain: Any) -> Callable[..., Any] | None:
+def uncompiled_attention(acquisition: TracedRun, plain: Any) -> Callable[..., Any] | None:
     """The stand-in for that function, which calls the operator as it is; None for all others."""
     if (plain.__module__, plain.__qualname__) != COMPILING:
         return None

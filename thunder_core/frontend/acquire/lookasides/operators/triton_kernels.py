@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.capture.torch_facts.triton_launches import RUNS, plain_number
@@ -13,7 +14,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.triton_kernels import grids_of, launch
 
 
-def launch_of(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
+def launch_of(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
     """The stand-in for the method that launches a kernel; None for all other functions."""
     if (plain.__module__, plain.__qualname__) not in RUNS:
         return None

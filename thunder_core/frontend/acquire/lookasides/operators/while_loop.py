@@ -15,12 +15,13 @@ from torch.utils._pytree import tree_unflatten
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import Flattened, are_followed, check_carried
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
 from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.library.control_flow import while_loop
 
 
 @higher_order("while_loop")
 def loop(
-    acquisition: Any,
+    acquisition: TracedRun,
     condition: Callable[..., Any],
     body: Callable[..., Any],
     carried: tuple[Any, ...],

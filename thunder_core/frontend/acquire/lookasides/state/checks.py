@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.catching import is_caught
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import TextPart, parts_of_text
@@ -27,7 +28,7 @@ ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, V
 
 @lookaside(torch._check_tensor_all_with)
 def check_all(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """`torch._check_tensor_all_with`, to which the other checks of tensors lead, asks for no value of the condition."""
     arguments = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
@@ -47,7 +48,7 @@ def check_all(
 
 @lookaside(torch._assert)
 def assert_that(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """`torch._assert(condition, message)` of a tensor asks for no value of it."""
     arguments = dict(zip(("condition", "message"), args, strict=False)) | kwargs
@@ -58,7 +59,7 @@ def assert_that(
     return functools.partial(check_later, acquisition, AssertionError, condition, lambda: message)
 
 
-def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
+def is_checked_later(acquisition: TracedRun, kind: Any, condition: Any) -> bool:
     """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class.
 
     Where the program may catch the error, the condition is read: a bound symbol that raises ends the program.
@@ -68,7 +69,7 @@ def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
     return is_error and is_plain and not acquisition.recorder.levels.depth and not is_caught(acquisition.machine.frame)
 
 
-def check_later(acquisition: Any, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:
+def check_later(acquisition: TracedRun, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:
     """Record that a condition holds at each call, or else an error with what the message is then."""
     written = len(acquisition.outside.effects.effects)
     text = UNTOLD if message is None else acquisition.machine.call(str, acquisition.machine.call(message))

@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 
@@ -18,7 +19,7 @@ CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}  # of 
 
 @lookaside(isinstance)
 def is_instance(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A symbolic number is one of Python's to the program and one of PyTorch's to PyTorch; a tensor is no fake."""
     if len(args) != 2 or kwargs:
@@ -33,7 +34,7 @@ def is_instance(
 
 @lookaside(type)
 def class_of(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The class of what stands in for a number or a tensor is that of what it stands for."""
     if len(args) != 1:

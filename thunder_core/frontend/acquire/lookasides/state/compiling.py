@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 @lookaside(torch.compiler.is_compiling)
 def is_compiling(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The answer is eager's, which is no; it is yes where that leads around a value which the trace cannot have."""
     failing = acquisition.recorder.failure is not None

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 @lookaside(collections._count_elements)  # type: ignore[attr-defined]
 def count_elements(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Counting into a mapping from outside is interpreted, since each of its writes is an effect."""
     counts_outside = bool(args) and acquisition.outside.path_of(args[0]) is not None
-    return (lambda *args: acquisition.machine.call_function(count, args, {})) if counts_outside else None
+    return (
+        (lambda *args: acquisition.machine.call_function(cast(FunctionType, count), args, {}))
+        if counts_outside
+        else None
+    )
 
 
 def count(mapping: MutableMapping[Any, int], iterable: Iterable[Any]) -> None:

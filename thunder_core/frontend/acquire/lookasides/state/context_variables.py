@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.library.context_variables import set_variable
 
 METHODS = frozenset({"get", "set", "reset"})
@@ -49,7 +50,7 @@ class ContextVariables:
     What coroutines set that `asyncio.run` runs is set in a context of their own, and is gone when that returns.
     """
 
-    def __init__(self, acquisition: Any) -> None:
+    def __init__(self, acquisition: TracedRun) -> None:
         self._acquisition = acquisition
         self._callers = ContextState()
         self._of_coroutines = ContextState()
@@ -65,7 +66,7 @@ class ContextVariables:
 
     # ---- variables ------------------------------------------------------------------------------------------
 
-    def method(self, _acquisition: Any, method: Any) -> Callable[..., Any] | None:
+    def method(self, _acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
         """The stand-in of `set` and `reset`, of `get` behind a `set`, and of methods of contexts; None for all else."""
         if type(method) is not types.BuiltinMethodType:
             return None
@@ -162,7 +163,7 @@ class ContextVariables:
 
 @lookaside(contextvars.copy_context)
 def copy_context(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Copy the context that the program is in; the copy is one of the program's."""
     variables: ContextVariables = acquisition.context_variables

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.frontend.acquire.lookasides.functions.tensors import cast
 from thunder_core.frontend.acquire.lookasides.state.classes import shown_class
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.written.rebuilding import attributes_of_tensor
 from thunder_core.tracing.capture.fakes.fake import SPARSE
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
@@ -19,7 +20,7 @@ from thunder_core.tracing.capture.torch_facts.graph import memory_of
 
 @lookaside(torch.Tensor.__deepcopy__)
 def copy_deeply(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A leaf with its memory, its gradient and its attributes copied; what shares memory shares that of the copies."""
 
@@ -47,7 +48,7 @@ def require_copyable(kind: type, function: Callable[..., Any]) -> None:
             function(torch.empty(0).as_subclass(kind), {})
 
 
-def copied(acquisition: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+def copied(acquisition: TracedRun, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
     """The values of a tensor in new memory; `memo` has, as PyTorch's does, one copy for each memory."""
     plain = tensor.detach()
     if plain.layout in SPARSE or plain.device.type == "meta":
@@ -63,7 +64,7 @@ def copied(acquisition: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> torc
     return held.as_strided(plain.size(), plain.stride(), plain.storage_offset())
 
 
-def dressed(acquisition: Any, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def dressed(acquisition: TracedRun, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the class and the `requires_grad` of what it is a copy of."""
     copy = copy.requires_grad_() if tensor.requires_grad else copy
     return cast(acquisition, copy, shown_class(tensor) or type(tensor))
@@ -71,7 +72,7 @@ def dressed(acquisition: Any, copy: torch.Tensor, tensor: torch.Tensor) -> torch
 
 @lookaside(torch.Tensor.__reduce_ex__)
 def copy_shallowly(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Make the leaf on the same memory, with the same attributes, that `copy.copy` asks for."""
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.tree import leaves
 
@@ -57,7 +58,7 @@ CONVERSIONS = (float, int)
 TENSORS = (torch.Tensor, FakeTensor)
 
 
-def computed_call(acquisition: Any, function: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
+def computed_call(acquisition: TracedRun, function: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
     """The stand-in of a call on drawn arrays or scalars of NumPy's; None where C code looks into them, if there are."""
     if not acquisition.draws.arrays:
         return None
@@ -74,7 +75,7 @@ def computed_call(acquisition: Any, function: Any, args: Any, kwargs: Any) -> Ca
     return applied(acquisition, function) if is_pure(function) and "out" not in kwargs else None
 
 
-def computed_operation(acquisition: Any, function: Any, operands: tuple[Any, ...]) -> Callable[[], Any] | None:
+def computed_operation(acquisition: TracedRun, function: Any, operands: tuple[Any, ...]) -> Callable[[], Any] | None:
     """The stand-in of an operator on drawn arrays or scalars of NumPy's."""
     if function in WRITING_OPERATORS and is_drawn(acquisition, operands[0]) and is_arithmetic(operands[1]):
         write = written(acquisition, operands[0], WRITING_OPERATORS[function])
@@ -94,7 +95,7 @@ def computed_operation(acquisition: Any, function: Any, operands: tuple[Any, ...
     return lambda: apply(*operands)
 
 
-def method(acquisition: Any, owner: Any, name: str) -> Callable[..., Any]:
+def method(acquisition: TracedRun, owner: Any, name: str) -> Callable[..., Any]:
     """A method of a drawn array, which the prologue calls."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -107,7 +108,7 @@ def method(acquisition: Any, owner: Any, name: str) -> Callable[..., Any]:
     return run
 
 
-def written(acquisition: Any, array: Any, name: str) -> Callable[..., Any]:
+def written(acquisition: TracedRun, array: Any, name: str) -> Callable[..., Any]:
     """A method that writes to a drawn array, which the prologue calls on a copy; refused where that is not eager's."""
 
     def run(*args: Any) -> Any:
@@ -120,13 +121,13 @@ def written(acquisition: Any, array: Any, name: str) -> Callable[..., Any]:
     return run
 
 
-def stored(acquisition: Any, array: Any, key: Any, value: Any) -> Any:
+def stored(acquisition: TracedRun, array: Any, key: Any, value: Any) -> Any:
     """The value that the program stores in a drawn array, as Python's own numbers; the prologue stores it in a copy."""
     acquisition.draws.written(array, "__setitem__", (key, value), by_caller=True)
     return acquisition.numbers.values(value)
 
 
-def applied(acquisition: Any, function: Any) -> Callable[..., Any]:
+def applied(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function of drawn arrays, which the prologue calls."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -139,7 +140,7 @@ def applied(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-def with_numbers(acquisition: Any, function: Any) -> Callable[..., Any]:
+def with_numbers(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function of tensors, or a conversion, called with symbolic numbers for drawn scalars of NumPy's."""
 
     def number(leaf: Any) -> Any:
@@ -152,12 +153,12 @@ def with_numbers(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-def is_drawn(acquisition: Any, value: Any) -> bool:
+def is_drawn(acquisition: TracedRun, value: Any) -> bool:
     """Whether a value is an array, or a scalar of NumPy's, that was drawn or computed of drawn ones."""
     return acquisition.draws.arrays.get(id(value)) is value and value is not None
 
 
-def is_scalar(acquisition: Any, value: Any) -> bool:
+def is_scalar(acquisition: TracedRun, value: Any) -> bool:
     """Whether a value is a drawn number: a scalar of NumPy's, or an array without dimensions."""
     return is_drawn(acquisition, value) and value.ndim == 0 and value.dtype.kind in "iuf"
 

@@ -15,6 +15,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError, code_of_module
 from thunder_core.frontend.acquire.outside.reductions import is_of
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 
 # Functions that draw from the operating system: called again at each call.
@@ -29,7 +30,7 @@ PYTHON_CLASSES = (random.Random, random.SystemRandom)
 
 @lookaside(*FRESH)
 def fresh_numbers(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Draw from the operating system at each call."""
     if acquisition.outside.surprises is not None:
@@ -38,7 +39,7 @@ def fresh_numbers(
     return lambda *args, **kwargs: replayed(acquisition, function, (args, kwargs), draw, function, args, kwargs)
 
 
-def drawing_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+def drawing_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that draws, of a method of a generator, or of a generator's class; None for others."""
     kind = type(function)
     if acquisition.draws.functions and code_of(function) in acquisition.draws.functions:
@@ -57,7 +58,7 @@ def code_of(function: Any) -> Any:
     return getattr(getattr(function, "__func__", function), "__code__", None)
 
 
-def method_that_draws(acquisition: Any, function: Any, owner: Any) -> Callable[..., Any] | None:
+def method_that_draws(acquisition: TracedRun, function: Any, owner: Any) -> Callable[..., Any] | None:
     """The stand-in of a bound method of a generator."""
     if not is_generator(owner) or not is_own_method(function, owner) or acquisition.outside.surprises is not None:
         return None
@@ -79,7 +80,7 @@ def method_that_draws(acquisition: Any, function: Any, owner: Any) -> Callable[.
     return draw
 
 
-def whole_call(acquisition: Any, function: Any) -> Callable[..., Any]:
+def whole_call(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """The stand-in of a function of the program that draws: the prologue calls it, if it knows the arguments."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -90,7 +91,7 @@ def whole_call(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-def called(acquisition: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(acquisition: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function that draws, or makes a generator: by the operating system's numbers where it has no seed."""
     seed = next(iter((*args, *kwargs.values())), None)
     is_fresh = seed is None and function.__name__ not in STATES
@@ -139,7 +140,7 @@ def not_replayed() -> Any:
     raise NotReplayedError
 
 
-def replayed(acquisition: Any, function: Any, original: Any, draw: Callable[..., Any], *arguments: Any) -> Any:
+def replayed(acquisition: TracedRun, function: Any, original: Any, draw: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a draw that the prologue makes again; where the prologue cannot, that is a loud sharp edge."""
     try:
         return draw(*arguments)
@@ -153,7 +154,7 @@ def replayed(acquisition: Any, function: Any, original: Any, draw: Callable[...,
 # ---- draws of items: the prologue draws their places --------------------------------------------------------------
 
 
-def _choice(acquisition: Any, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _choice(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`choice(sequence)`: a number if all items are numbers of one class, else the item at a place that is guarded."""
     sequence = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(owner, _random.Random) or type(sequence) not in (list, tuple, str) or not sequence:
@@ -168,7 +169,7 @@ def _choice(acquisition: Any, owner: Any, function: Any, args: tuple[Any, ...], 
     return acquisition.machine.load_item(sequence, concrete(place))
 
 
-def _sample(acquisition: Any, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sample(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`sample(population, k)` and `choices(population, ...)`: the items at drawn places."""
     name = function.__name__
     population: Any = args[0] if args else None
@@ -185,7 +186,7 @@ def _sample(acquisition: Any, owner: Any, function: Any, args: tuple[Any, ...], 
     return [acquisition.machine.load_item(population, concrete(place)) for place in places]
 
 
-def _shuffle(acquisition: Any, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _shuffle(acquisition: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`shuffle(items)`: the items in a drawn order, which is guarded unless they are numbers of one class."""
     items = args[0] if len(args) == 1 and not kwargs else None
     if is_of(type(items), "numpy.ndarray"):

@@ -8,17 +8,19 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 @lookaside(weakref.finalize)
 def finalize(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A finalizer would be registered while tracing, with tensors that have no data: it is refused.
 
     Those of libraries (of what `torch.library` registers) are theirs, and are registered once.
     """
-    if not is_users_code(acquisition.machine.frame.code):
+    frame = acquisition.machine.frame
+    if frame is not None and not is_users_code(frame.code):
         return function
     return lambda *args, **kwargs: acquisition.refuse(
         "the program makes a `weakref.finalize`, which cannot be registered again at each call",

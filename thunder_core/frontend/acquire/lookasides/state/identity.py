@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 @lookaside(id)
 def identify(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Guard that the object is the same one, if it comes from outside.
 

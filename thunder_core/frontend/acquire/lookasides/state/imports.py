@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 @lookaside(builtins.__import__)
 def import_module(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Import natively, and remember the way to the module."""
 

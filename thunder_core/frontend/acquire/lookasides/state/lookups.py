@@ -15,6 +15,7 @@ from typing import Any
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import receiver
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 
@@ -28,7 +29,7 @@ CONVERSIONS = (str, repr, format)
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
-def settle_lookup(acquisition: Any, container: Any, key: Any) -> bool:
+def settle_lookup(acquisition: TracedRun, container: Any, key: Any) -> bool:
     """Find out whether a symbolic number, or a text of one, is a key of a container; each comparison is guarded.
 
     Where it is none, the container is asked by the value of this call, which need not be guarded. False for lookups of
@@ -51,7 +52,7 @@ def settle_lookup(acquisition: Any, container: Any, key: Any) -> bool:
     return True
 
 
-def settle_method(acquisition: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def settle_method(acquisition: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call of a container's method is a lookup of a symbolic number that is settled."""
     owner, _, rest, _ = receiver(function, args)
     return owner is not None and bool(rest) and not kwargs and settle_lookup(acquisition, owner, rest[0])
@@ -104,7 +105,7 @@ def value_in_call(text: SymbolicText, number: SymbolicNumber) -> str:
 
 @lookaside(bisect.bisect_left, bisect.bisect_right)
 def search(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The place of a symbolic number among sorted ones is found by comparisons, whose outcomes are guarded."""
     if len(args) != 2 or kwargs or type(args[0]) not in (list, tuple):

@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLASSES, SymbolicInteger, SymbolicNumber
 
 CONVERSIONS = (float, int)
@@ -20,7 +21,7 @@ LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without Pyth
 
 @lookaside(*CONVERSIONS)
 def convert(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """`float(tensor)` is the number that the tensor holds, which the trace need not know."""
     if len(args) == 1 and isinstance(args[0], torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
@@ -28,7 +29,7 @@ def convert(
     return compute(acquisition, function, args, kwargs)
 
 
-def _converted(acquisition: Any, function: Callable[..., Any], number: Any) -> Any:
+def _converted(acquisition: TracedRun, function: Callable[..., Any], number: Any) -> Any:
     if isinstance(number, SymbolicNumber) and number.kind is not function:
         return acquisition.recorder.numbers.compute(function, (number,))
     return number if isinstance(number, SymbolicNumber) else function(number)
@@ -36,7 +37,7 @@ def _converted(acquisition: Any, function: Callable[..., Any], number: Any) -> A
 
 @lookaside(*(function for function in RESULT_CLASSES if function not in CONVERSIONS))
 def compute(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A function of symbolic numbers is a bound symbol of the trace."""
     if kwargs or len(args) != 1 or not isinstance(args[0], SymbolicNumber):
@@ -46,7 +47,7 @@ def compute(
 
 @lookaside(*PREDICATES)
 def decide(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Answer a question about a number from outside; the answer is checked at each call."""
     if kwargs or not any(isinstance(arg, SymbolicNumber) for arg in args):
@@ -56,7 +57,7 @@ def decide(
 
 @lookaside(operator.index)
 def index(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A symbolic integer is one of Python's as it stands."""
     plain = len(args) == 1 and not kwargs and isinstance(args[0], SymbolicInteger)
@@ -65,7 +66,7 @@ def index(
 
 @lookaside(math.prod)
 def product(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The product of symbolic numbers is one."""
     if not args or type(args[0]) not in (tuple, list, torch.Size) or kwargs.keys() - {"start"}:
@@ -77,7 +78,7 @@ def product(
 
 @lookaside(len)
 def length(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The length of a tensor is its first size."""
     if acquisition.recorder.sizes is None or len(args) != 1 or kwargs or type(args[0]) not in LENGTHS:

@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
 from thunder_core.frontend.acquire.outside.reductions import Dressed
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.written.rebuilding import attributes_of, is_rebuildable
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
@@ -51,7 +52,7 @@ class NotShownError(Exception):
 
 @lookaside(print)
 def print_later(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Log the call as an effect; into a file that the program has made it prints at once, into others that is sharp."""
     stream = kwargs.get("file")
@@ -68,16 +69,16 @@ def print_later(
     return run
 
 
-def method_of_stream(acquisition: Any, method: Any) -> Callable[..., Any] | None:
+def method_of_stream(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
     """The stand-in of `write`, `writelines` and `flush` of the process's streams: the epilogue calls them."""
     if type(method) is not BuiltinMethodType or method.__name__ not in STREAMING:
         return None
     stream, name = method.__self__, method.__name__
-    if not is_stream(acquisition, stream, named=True):
+    path = acquisition.outside.path_of(stream)
+    if path is None or not is_stream(acquisition, stream, named=True):
         return None
 
     def run(*texts: str) -> int | None:
-        path = acquisition.outside.path_of(stream)
         acquisition.outside.effects.written(path, name, texts)
         return len(texts[0]) if name == "write" else None
 
@@ -89,12 +90,12 @@ def method_of_stream(acquisition: Any, method: Any) -> Callable[..., Any] | None
             run_one(text)
 
     def run_one(text: str) -> None:
-        acquisition.outside.effects.written(acquisition.outside.path_of(stream), "write", (text,))
+        acquisition.outside.effects.written(path, "write", (text,))
 
     return run_lines if name == "writelines" else run
 
 
-def is_stream(acquisition: Any, stream: Any, *, named: bool) -> bool:
+def is_stream(acquisition: TracedRun, stream: Any, *, named: bool) -> bool:
     """Whether this is a stream of the process that was there when the program began, to which a path leads if `named`.
 
     What another one gets, such as a `StringIO`, the program may read.
@@ -105,7 +106,7 @@ def is_stream(acquisition: Any, stream: Any, *, named: bool) -> bool:
 
 @lookaside(*LEVELS, *OF_ROOT)
 def log_later(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Log a message as an effect, where its logger takes that level; that it does not is guarded."""
     level = OF_ROOT.get(function) or LEVELS[function]
@@ -133,7 +134,7 @@ def log_later(
 
 @lookaside(logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, logging.Logger.hasHandlers)
 def ask_logger(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Guard the answer of a logger about its settings."""
     if not args or kwargs or not all(map(is_constant, args[1:])) or logging.getLogger(args[0].name) is not args[0]:
@@ -148,7 +149,7 @@ def ask_logger(
     return run
 
 
-def method_that_logs_once(acquisition: Any, method: Any) -> Callable[..., Any] | None:
+def method_that_logs_once(acquisition: TracedRun, method: Any) -> Callable[..., Any] | None:
     """The stand-in of a logger's method that `functools.lru_cache` keeps from logging the same again.
 
     The epilogue calls it: its cache alone knows whether the message was logged already.
@@ -176,7 +177,7 @@ def logs_once(function: Any) -> bool:
     return code is not None and logging.Logger.__dict__.get(name) is function and set(code.co_names) <= LOGGING
 
 
-def as_now(acquisition: Any, value: Any) -> Any:
+def as_now(acquisition: TracedRun, value: Any) -> Any:
     """The code with which the epilogue shows a value as it is now; its text where it cannot be made anew."""
     try:
         return shown(acquisition, value, {})
@@ -186,7 +187,7 @@ def as_now(acquisition: Any, value: Any) -> Any:
         return acquisition.machine.call(str, value)
 
 
-def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
+def shown(acquisition: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     """A copy of a value: of its tensors, which the program may write to later, and of what it made itself.
 
     Objects from outside without tensors are shown as they are when the epilogue has come to this point.
@@ -207,7 +208,7 @@ def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
     return _copied(acquisition, value, copies)
 
 
-def shown_tensor(acquisition: Any, tensor: torch.Tensor) -> Any:
+def shown_tensor(acquisition: TracedRun, tensor: torch.Tensor) -> Any:
     """A copy of a tensor's values, with what its text says of autograd."""
     values, data = tensor.detach().clone(), acquisition.recorder.data
     if not data.requires_grad(tensor):
@@ -215,7 +216,7 @@ def shown_tensor(acquisition: Any, tensor: torch.Tensor) -> Any:
     return Dressed(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
 
 
-def _copied(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
+def _copied(acquisition: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     kind: Any = type(value)
 
     def part(item: Any) -> Any:
@@ -250,7 +251,7 @@ def holds_tensors(value: Any, seen: set[int]) -> bool:
     return any(holds_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
 
 
-def note_later_writes(acquisition: Any) -> None:
+def note_later_writes(acquisition: TracedRun) -> None:
     """Note as sharp that the program may write to tensors of an object from outside that its epilogue is to show."""
     bsyms = acquisition.recorder.bound_symbols
     for place, value, where in acquisition.printed:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.nn import Module
 
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.library.capturing_hooks import FLAG, LIBRARY, is_capturing
 
 INSTALLER = (LIBRARY, "maybe_install_capturing_hooks")
@@ -19,7 +20,7 @@ INSTALLER = (LIBRARY, "maybe_install_capturing_hooks")
 Hooks = dict[int, list[Callable[..., Any]]]
 
 
-def install_hooks(acquisition: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def install_hooks(acquisition: TracedRun, function: Callable[..., Any]) -> Callable[..., Any]:
     """Let the acquisition call the hooks behind the modules that the library would give them to."""
 
     def run(model: Module) -> None:
@@ -63,7 +64,7 @@ def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> H
     }
 
 
-def call_capturing_hooks(acquisition: Any, module: Module, args: tuple[Any, ...], output: Any) -> None:
+def call_capturing_hooks(acquisition: TracedRun, module: Module, args: tuple[Any, ...], output: Any) -> None:
     """Call the hooks of a module behind its forward, as PyTorch would."""
     for hook in acquisition.capturing_hooks.get(id(module), ()):
         acquisition.machine.call(hook, module, args, output)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.state.world import asked
+from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
 def _getters(kind: type, *names: str) -> list[Callable[..., Any]]:
@@ -44,7 +45,7 @@ CHANGING: frozenset[Callable[..., Any]] = frozenset(
 NUMPY_SETTERS = frozenset({"seterr", "seterrcall", "setbufsize", "set_printoptions"})
 
 
-def process_question(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
+def process_question(acquisition: TracedRun, function: Any, plain: Any) -> Callable[..., Any] | None:
     """The stand-in of a Python function that asks about the process; None for all others."""
     package = str(plain.__module__).partition(".")[0]
     acquisition.native_reads.python_function(package)

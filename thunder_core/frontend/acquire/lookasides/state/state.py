@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete, to_proxies
 from thunder_core.tracing.capture.torch_facts.settings import GETTERS, SETTERS
 from thunder_core.tracing.capture.torch_facts.switches import AUTOCAST
@@ -19,7 +20,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @lookaside(*AUTOCAST)
 def set_autocast(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A change of autocast's state is a bound symbol of the trace, as the operations after it depend on it."""
 
@@ -35,7 +36,7 @@ def set_autocast(
 
 @lookaside(torch.get_autocast_dtype, torch.is_autocast_cache_enabled)
 def ask_autocast(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A setting of autocast's that the program asks for is guarded, unless the program itself has changed autocast."""
 
@@ -49,7 +50,7 @@ def ask_autocast(
 
 @lookaside(*SETTERS)
 def change_setting(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A change of a setting of the process is a bound symbol of the trace; what tracing itself changes is put back."""
     setting = SETTERS[function]
@@ -67,7 +68,7 @@ def change_setting(
 
 @lookaside(*GETTERS)
 def ask_setting(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """A setting that the program asks for is guarded, unless the program itself has changed it."""
     return functools.partial(acquisition.settings.ask, function)
@@ -75,7 +76,7 @@ def ask_setting(
 
 @lookaside(torch.inference_mode.__enter__)
 def enter_inference_mode(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Inference mode begins where it begins in eager: with a context of the trace's own."""
 
@@ -92,7 +93,7 @@ def enter_inference_mode(
 
 @lookaside(torch.inference_mode.__exit__)
 def exit_inference_mode(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """And it ends there too."""
 
@@ -107,7 +108,7 @@ def exit_inference_mode(
 
 @lookaside(torch.seed)
 def seed(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Record seeding with a number that nobody knows before."""
 
@@ -121,7 +122,7 @@ def seed(
 
 @lookaside(torch.manual_seed)
 def manual_seed(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Seeding is a bound symbol of the trace; tracing itself leaves the generators as they are."""
 
@@ -135,7 +136,7 @@ def manual_seed(
 
 @lookaside(torch.cuda.device_count, torch.cuda.is_available, torch.xpu.device_count, torch.xpu.is_available)
 def ask_for_devices(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The devices of a process stay what they are: the cache in which PyTorch keeps their number is not guarded."""
     return functools.partial(function)

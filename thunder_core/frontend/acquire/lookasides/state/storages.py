@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.torch_facts.modes import without_recording
 
 
 @lookaside(torch.UntypedStorage.from_buffer)
 def from_buffer(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Make a storage of the bytes, which are guarded; a mode for tensors without data would make one of no device."""
     for buffer in (*args, *kwargs.values()):

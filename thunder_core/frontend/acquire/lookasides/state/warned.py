@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.state.output import as_now
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.builtin.warning import LocatedWarning, locate_warning
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.library.output import raises_warning, warn
@@ -16,7 +17,7 @@ from thunder_core.tracing.library.output import raises_warning, warn
 
 @lookaside(warnings.warn)
 def warn_later(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Warn as an effect, where the filters are those of the caller; whether they make an error of it is guarded.
 

@@ -16,6 +16,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import NativeReason, answer_of_function
 from thunder_core.frontend.acquire.outside.sharp import DATES
+from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.library.collection import is_collection_enabled
 from thunder_core.tracing.library.draws import file_state
@@ -26,7 +27,7 @@ CLOCKS_OF_SPANS = frozenset(
 )
 
 
-def world_call(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+def world_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a function that does not look at its arguments alone; None for one that does."""
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and answer_of_function(function) is NativeReason.UNKNOWN
@@ -47,7 +48,7 @@ def is_date_of_now(function: Any) -> bool:
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES)
 
 
-def asked(acquisition: Any, function: Any) -> Callable[..., Any]:
+def asked(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function that only asks: the prologue asks it again."""
 
     def named(value: Any) -> Any:
@@ -58,7 +59,7 @@ def asked(acquisition: Any, function: Any) -> Callable[..., Any]:
     )
 
 
-def fresh(acquisition: Any, function: Any) -> Callable[..., Any]:
+def fresh(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function that gives something else each time, such as a clock: the prologue calls it."""
     name = getattr(function, "__name__", "")
     if name in CLOCKS_OF_SPANS and not acquisition.draws.is_first(name):
@@ -66,7 +67,7 @@ def fresh(acquisition: Any, function: Any) -> Callable[..., Any]:
     return lambda *args, **kwargs: again(acquisition, function, acquisition.draws.fresh, args, kwargs)
 
 
-def again(acquisition: Any, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def again(acquisition: TracedRun, function: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The result of a function that the prologue calls again; where the prologue cannot, that is a loud sharp edge."""
     try:
         return call(function, args, kwargs)
@@ -74,7 +75,7 @@ def again(acquisition: Any, function: Any, call: Callable[..., Any], args: Any, 
         return told(acquisition, function)(*args, **kwargs)
 
 
-def told(acquisition: Any, function: Any) -> Callable[..., Any]:
+def told(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function that changes the world outside, or reads what cannot be asked for again: a loud sharp edge."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -85,7 +86,7 @@ def told(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-def asked_or_set(acquisition: Any, function: Any) -> Callable[..., Any]:
+def asked_or_set(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function that only asks unless it is given a new value."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -96,7 +97,7 @@ def asked_or_set(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-def deep(acquisition: Any, function: Any) -> Callable[..., Any]:
+def deep(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function in C that looks at its arguments: they are guarded with all that they hold."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -106,7 +107,7 @@ def deep(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-def unknown(acquisition: Any, function: Any) -> Callable[..., Any]:
+def unknown(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     """A function in C of another package: its arguments are guarded with all that they hold, and it is reported."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -132,7 +133,7 @@ STAND_INS: dict[NativeReason, Callable[[Any, Any], Callable[..., Any]]] = {
 
 @lookaside(gc.isenabled)
 def ask_for_collection(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Whether garbage is collected is guarded; tracing itself pauses the collection."""
 
@@ -145,7 +146,7 @@ def ask_for_collection(
 
 @lookaside(sys.getrecursionlimit)
 def ask_for_recursion_limit(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """The limit of recursion is guarded; tracing itself needs a higher limit."""
 
@@ -160,7 +161,7 @@ def ask_for_recursion_limit(
 
 @lookaside(sys.setrecursionlimit)
 def set_recursion_limit(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """The limit of recursion is set at each call, behind the computation; while tracing, the interpreter keeps it."""
     acquisition.settings.changed_functions.add(function)
@@ -170,7 +171,7 @@ def set_recursion_limit(
 
 @lookaside(time.sleep, os.putenv, os.unsetenv)
 def do_later(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
     """Call a function that returns nothing at each call, behind the computation, and not while tracing."""
     return lambda *args: acquisition.outside.effects.calls(function, args)
@@ -178,7 +179,7 @@ def do_later(
 
 @lookaside(io.open)
 def open_file(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Guard which file is read, by its size and the time of its last change; one that is written to is a loud edge."""
 

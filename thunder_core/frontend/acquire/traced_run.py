@@ -1,0 +1,57 @@
+"""The interface of an acquisition for lookasides: what the observer has, without an import of the observer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
+from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
+from thunder_core.frontend.acquire.detours import Detours
+from thunder_core.frontend.acquire.numbers import OutsideNumbers
+from thunder_core.frontend.acquire.outside.draws import ProgramDraws
+from thunder_core.frontend.acquire.outside.native_reads import NativeReads
+from thunder_core.frontend.acquire.outside.recording import Recording
+from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
+from thunder_core.frontend.acquire.settings import Settings
+from thunder_core.frontend.acquire.works import TracedWork
+from thunder_core.tracing.ir.proxy import Proxy
+
+
+class TracedRun(Recording, Protocol):
+    """One run of the program under the interpreter (`acquire.observer.Acquisition`), with all its parts."""
+
+    settings: Settings
+    detours: Detours
+    numbers: OutsideNumbers
+    draws: ProgramDraws
+    functions: AppliedFunctions
+    backward_hooks: BackwardHooks
+    saved_tensors_hooks: SavedTensorsHooks
+    native_reads: NativeReads
+    works: list[TracedWork]
+    modules: list[str]
+    module_names: Mapping[int, str]
+    checkpointed_ranges: list[range]
+    kept_operations: dict[str, frozenset[str]]
+    attentions: dict[str, Any]
+    seeds: dict[int, int | None]
+    asyncio_run_depth: int
+    contexts: dict[int, tuple[Any, Proxy]]
+    capturing_hooks: dict[int, list[Callable[..., Any]]]
+    sharp_edges: dict[str, SourceLine | None]
+    loud_edges: set[str]
+    streams: tuple[Any, ...]
+    warning_filters: Any
+    runs_through_functions: bool
+    texts: Any
+    context_variables: Any
+    nested: Any
+    replacements: Any
+
+    def class_of(self, value: Any) -> type:
+        """Return an operand's class in eager PyTorch."""
+
+    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """Note what a function of C does with its arguments; return what to call in its place, or None."""
