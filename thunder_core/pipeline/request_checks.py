@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from thunder_core.artifact.signature import computing
 from thunder_core.benchmark.gate import check_gate
-from thunder_core.errors import BadOption
+from thunder_core.errors import BadOption, OutOfMemory
 from thunder_core.models.checkpoint import require_checkpoint
 from thunder_core.models.data_file import require_samples_of_metric
 from thunder_core.models.foreign_formats import require_config
 from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missing_weights, require_weights
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
+from thunder_core.models.weights_on_paper import lacking_memory
 from thunder_core.options import require_values
 from thunder_core.pipeline.folder_recipe import trusted_recipe
 from thunder_core.pipeline.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe.source import refuse_options
+from thunder_core.report.number_format import size as bytes_in_words
 
 
 def check_request(request: Request, *, dry_run: bool = False) -> None:
@@ -36,11 +38,26 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model, config_is_enough=needs_no_weights(request, dry_run=dry_run))
+    require_memory(request, dry_run=dry_run)
     trusted_recipe(request)
     named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     only = named[0] if len(named) == 1 else None
     if isinstance(only, str) and request.options and recipe_names(only) == (only,) and FILE_SUFFIX not in only:
         refuse_options(only, request.options)
+
+
+def require_memory(request: Request, *, dry_run: bool) -> None:
+    """Raise `OutOfMemory` for a model whose weights alone do not fit, as far as its files tell."""
+    origin = None if request.model.model is None else local_origin(request.model.model, request.model.revision)
+    if origin is None or needs_no_weights(request, dry_run=dry_run):
+        return
+    if (lacking := lacking_memory(request.model, origin.folder)) is not None:
+        needed, free = map(bytes_in_words, lacking)
+        raise OutOfMemory(
+            f"the weights of the model need at least {needed} of memory but {free} are free; nothing was loaded",
+            fix="use a checkpoint on disk instead of random weights: its weights are memory-mapped and need not fit; "
+            f"or use a machine with more than {needed} free",
+        )
 
 
 def require_measurable(request: Request) -> None:
