@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from thunder_core.workflow.models.memory import free_memory as module
+from thunder_core.workflow.models.memory import memory_limits
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 
 CPU = torch.device("cpu")
@@ -21,7 +22,7 @@ def no_container(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_the_cpu_it_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:  64 kB\nMemAvailable:   48 kB\nHugePages_Total: 0\n")
-    monkeypatch.setattr(module, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(memory_limits, "MEMORY_FILE", tmp_path / "meminfo")
     assert free_memory(CPU) == 48 * 1024
 
 
@@ -29,7 +30,7 @@ def test_of_the_cpu_it_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.Mo
 def test_where_it_is_not_said_it_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
-    monkeypatch.setattr(module, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(memory_limits, "MEMORY_FILE", tmp_path / "meminfo")
     if content is not None:
         (tmp_path / "meminfo").write_text(content)
     assert free_memory(CPU) is None

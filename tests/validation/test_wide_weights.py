@@ -147,6 +147,9 @@ def test_large_model_is_referenced_in_float64_with_memory_for_one_layer(monkeypa
     weight = 1024 * 1024 * torch.float64.itemsize
     monkeypatch.setattr(precision, "free_memory", lambda device: 6 * weight)
     assert precision.widest_affordable(model) == torch.float64
+    assert precision.widest_affordable(model, train=True) == torch.float64  # its gradients are there one at a time
+    monkeypatch.setattr(precision, "free_memory", lambda device: 2 * weight)
+    assert precision.widest_affordable(model) == torch.float64
     assert precision.widest_affordable(model, train=True) == torch.float32
     reference = precision.Reference(model, torch.float64)
     assert reference.by_layer

@@ -35,6 +35,7 @@ from thunder_core.workflow.fault_localization.trace_examination import Examinati
 from thunder_core.workflow.validation.inside import Fault, NotCompared
 
 NOT_COMPILED = "it was not compiled, or does not fit into memory"
+IN_LOCKSTEP = 2  # times all values of the forward are held: by autograd, and as far as the backward reads them
 DERIVED = "differentiate"  # makes the first stage of a backward
 
 
@@ -92,11 +93,12 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     derivative.complete()
     stages = latest_backward(examination.program.stages_of("backward"))
     traces = without_freed([stage.trace for stage in stages])
-    if len(stages) < 2 or not examination.has_room(derivative.body):
+    is_large = has_large_values(traces[0])
+    if len(stages) < 2 or not examination.has_room(derivative.body, *([IN_LOCKSTEP] if is_large else [])):
         examination.not_compared.append(NotCompared(what="backward", count=1, reason=NOT_COMPILED))
         return
     differentiation = Differentiation(derivative, traces[0], stages[-1].given, inputs, states, seed)
-    values = differentiation.values(*traces if has_large_values(traces[0]) else ())
+    values = differentiation.values(*traces if is_large else ())
     # Where the forward is wrong, so is what it saves, and what the backward makes of that.
     if not examination.faults:
         with examination.noting("the gradients"):

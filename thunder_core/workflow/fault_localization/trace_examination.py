@@ -85,12 +85,12 @@ class Examination:
         finally:
             self.deadline = whole
 
-    def has_room(self, trace: Trace) -> bool:
+    def has_room(self, trace: Trace, copies: int = COPIES) -> bool:
         """Whether all values of a trace fit into the memory that is free, as often as they are held; noted if not."""
         tensors = [proxy for bsym in trace.bound_symbols for proxy in bsym.tensors]
         device = tensors[0].device if tensors else torch.device("cpu")
         free = free_memory(device)
-        fits = free is None or COPIES * sum(proxy.bytes for proxy in tensors) < ROOM * free
+        fits = free is None or copies * sum(proxy.bytes for proxy in tensors) < ROOM * free
         if not fits:
             self.not_compared.append(NotCompared(what=f"steps of the {trace.name}", count=1, reason=OUT_OF_MEMORY))
         return fits

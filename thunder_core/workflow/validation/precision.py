@@ -61,7 +61,7 @@ def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
 def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.dtype:
     """float64, or float32 where the weights of a reference in float64 would not fit into the device's free memory.
 
-    Those of a large model are there one at a time; with `train` its gradients are all there.
+    Those of a large model are there one at a time, and so are its gradients with `train`.
     """
     tensors = [*model.parameters(), *model.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
@@ -73,8 +73,10 @@ def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, 
     """The bytes that the weights of a reference in a dtype take at once, with their gradients for training."""
     whole = bytes_in(model, dtype)
     largest = max((bytes_read_at_once(parameter, dtype) for parameter in model.parameters()), default=0)
-    weights = whole if is_converted_at_once(model, dtype) else largest
-    return weights + (whole if train else 0)
+    if is_converted_at_once(model, dtype):
+        return whole * (2 if train else 1)
+    gradient = max((parameter.numel() * dtype.itemsize for parameter in model.parameters()), default=0)
+    return largest + (gradient if train else 0)
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
-from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, limited_memory
-
-MEMORY_FILE = Path("/proc/meminfo")
+from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, limited_memory, machines_memory
 
 
 def free_memory(device: torch.device) -> int | None:
@@ -18,14 +14,6 @@ def free_memory(device: torch.device) -> int | None:
     if device.type == "cpu":
         return min((left for left in (machines_memory(), limited_memory()) if left is not None), default=None)
     return None
-
-
-def machines_memory() -> int | None:
-    """Bytes that the machine has left, whoever may take them; None where it does not say."""
-    if not MEMORY_FILE.exists():
-        return None
-    lines = (line.split() for line in MEMORY_FILE.read_text().splitlines())
-    return next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

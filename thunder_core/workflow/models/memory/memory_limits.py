@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+MEMORY_FILE = Path("/proc/meminfo")
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
 UNLIMITED = 1 << 60  # bytes; the first version says that there is no limit by nearly the largest number of 63 bits
@@ -50,6 +51,12 @@ REFUSALS = (
     "can't start new thread",
     "std::bad_alloc",
 )
+
+
+def machines_memory() -> int | None:
+    """Bytes that the machine has left, whoever may take them; None where it does not say."""
+    lines = (line.split() for line in _lines(MEMORY_FILE))
+    return next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
 
 
 def limited_memory() -> int | None:

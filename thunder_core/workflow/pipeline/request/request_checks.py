@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.errors import BadOption, OutOfMemory
 from thunder_core.foundation.options import require_values
 from thunder_core.passes.recipe.source import refuse_options
 from thunder_core.workflow.artifact.format.signature import computing
@@ -19,10 +19,12 @@ from thunder_core.workflow.models.folder.hub import (
 from thunder_core.workflow.models.folder.origin import local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
+from thunder_core.workflow.models.weights_on_paper import lacking_memory
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
 from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.workflow.pipeline.request.ranges import size_within
 from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.report.number_format import size as bytes_in_words
 
 
 def check_request(request: Request, *, dry_run: bool = False) -> None:
@@ -42,11 +44,26 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model, config_is_enough=needs_no_weights(request, dry_run=dry_run))
+    require_memory(request, dry_run=dry_run)
     trusted_recipe(request)
     named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
     only = named[0] if len(named) == 1 else None
     if isinstance(only, str) and request.options and recipe_names(only) == (only,) and FILE_SUFFIX not in only:
         refuse_options(only, request.options)
+
+
+def require_memory(request: Request, *, dry_run: bool) -> None:
+    """Raise `OutOfMemory` for a model whose weights alone do not fit, as far as its files tell."""
+    origin = None if request.model.model is None else local_origin(request.model.model, request.model.revision)
+    if origin is None or needs_no_weights(request, dry_run=dry_run):
+        return
+    if (lacking := lacking_memory(request.model, origin.folder)) is not None:
+        needed, free = map(bytes_in_words, lacking)
+        raise OutOfMemory(
+            f"the weights of the model need at least {needed} of memory but {free} are free; nothing was loaded",
+            fix="use a checkpoint on disk instead of random weights: its weights are memory-mapped and need not fit; "
+            f"or use a machine with more than {needed} free",
+        )
 
 
 def require_measurable(request: Request) -> None:

@@ -36,10 +36,14 @@ SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # that drawing one token, or one pixel, tak
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that a call takes beside the weights: at its peak, and what is left of it when it has returned."""
+    """Bytes that a call takes beside the weights: at its peak, and what is left of it when it has returned.
+
+    `streamed` is the peak where each gradient is dropped as soon as it is there.
+    """
 
     peak: int
     kept: int
+    streamed: int = 0
 
 
 def require_memory(

@@ -22,6 +22,7 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.precision import reference_bytes
+from thunder_core.workflow.validation.streamed_gradients import gradients_taken
 
 COMPILER_BYTES = 160 << 20  # what compiling takes and leaves behind, measured with Inductor on the CPU
 RESIDENT, ON_DISK = "", "weights are read from the disk on use"
@@ -134,7 +135,12 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
         with quiet_transformers():
             sample = purpose.inputs(described, **size._replace(batch=1).stated, seed=0)
             with torch.set_grad_enabled(purpose.train):
-                return need_of(described, purpose, sample, size.batch)
+                need = need_of(described, purpose, sample, size.batch)
+                if need is None or not purpose.train:
+                    return need
+                with gradients_taken(described.model, lambda name, gradient: True):
+                    streamed = need_of(described, purpose, sample, size.batch)
+                return need if streamed is None else replace(need, streamed=streamed.peak)
     except Exception:  # a model that asks for values, or takes other inputs: the stage itself tells
         return None
 
@@ -156,7 +162,8 @@ def stage_needs(
             yield stage, weights
         elif stage == "validate":
             examined = room_beside(weights)  # what the look inside holds of the calls of eager PyTorch
-            yield stage, weights + COMPILER_BYTES + reference + examined + (1 + widening) * need.peak
+            beside = 2 * need.kept + widening * need.streamed if need.streamed else (1 + widening) * need.peak
+            yield stage, weights + COMPILER_BYTES + reference + examined + beside
         elif stage in ("compile", *CALLS):
             yield stage, weights + COMPILER_BYTES + need.peak
         elif stage == "write":

@@ -1,0 +1,63 @@
+"""The bytes of a model's weights, at the least, from its files alone: known before PyTorch is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
+from thunder_core.workflow.models.memory.memory_limits import limited_memory, machines_memory
+from thunder_core.workflow.models.request.names import spelled_dtype
+from thunder_core.workflow.models.request.request import ModelRequest
+
+GPUS = Path("/dev/nvidiactl")
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+NARROWEST = 2  # bytes of an element, where a recipe may choose the dtype
+
+
+def lacking_memory(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
+    """The bytes that random weights need at the least, and those that are free, where these are fewer; else None.
+
+    Weights on disk are memory-mapped and need not fit. What is not known this early is left to the plan of memory.
+    """
+    if not request.random_weights or is_for_gpu(request):
+        return None
+    needed = least_weight_bytes(read_json(folder / CONFIG_FILE), request.dtype)
+    free = min((one for one in (machines_memory(), limited_memory()) if one is not None), default=None)
+    return None if needed is None or free is None or needed <= free else (needed, free)
+
+
+def is_for_gpu(request: ModelRequest) -> bool:
+    """Whether a request may be for a GPU, whose memory PyTorch has to be asked for."""
+    return request.device != "cpu" and (request.device is not None or GPUS.exists())
+
+
+def least_weight_bytes(config: Mapping[str, Any], dtype: str | None) -> int | None:
+    """The bytes of the weights that a config describes, at the least; None for a family that is not in the table.
+
+    Without a `dtype` a recipe may choose one that is narrower than the config's.
+    """
+    count = COUNTS.get(str(config.get("model_type")))
+    try:
+        return None if count is None else count(config) * (ITEM_BYTES[spelled_dtype(dtype)] if dtype else NARROWEST)
+    except (KeyError, TypeError, ValueError, ArithmeticError):  # a config that says otherwise what its sizes are
+        return None
+
+
+def gated_decoder(config: Mapping[str, Any]) -> int:
+    """The elements of the matrices of a decoder whose layers have gates, without those of its head."""
+    width, inner, heads = (int(config[name]) for name in ("hidden_size", "intermediate_size", "num_attention_heads"))
+    head_width = int(config.get("head_dim") or width // heads)
+    query = width * heads * head_width
+    key = width * int(config.get("num_key_value_heads") or heads) * head_width
+    layer = 2 * query + 2 * key + 3 * width * inner
+    return int(config["vocab_size"]) * width + int(config["num_hidden_layers"]) * layer
+
+
+COUNTS: Mapping[str, Callable[[Mapping[str, Any]], int]] = {
+    "llama": gated_decoder,
+    "mistral": gated_decoder,
+    "qwen2": gated_decoder,
+    "qwen3": gated_decoder,
+}
