@@ -35,6 +35,7 @@ from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.claiming.withholding import withholding
 from thunder_core.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
+from thunder_core.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compiler.nested import CallsByLine
 from thunder_core.compiler.stage_log import StageLog
 from thunder_core.compiler.transformation import checked_trace
@@ -63,13 +64,10 @@ from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program, Stage
 from thunder_core.runtime.retraces import warn_of
-from thunder_core.transforms.cse import ShareCommonExpressions
-from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
 TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
-CLEANUP_TRANSFORMS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
 @dataclass(frozen=True)

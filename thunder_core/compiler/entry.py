@@ -12,7 +12,8 @@ from thunder_core.acquire.named import require_parameters
 from thunder_core.autodiff.rules import register_derivative
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.operator import Operator
-from thunder_core.compiler.compiler import CLEANUP_TRANSFORMS, Compiler, compiled_by
+from thunder_core.compiler.cleanup import CLEANUP_TRANSFORMS
+from thunder_core.compiler.compiler import Compiler, compiled_by
 from thunder_core.errors import WrongInputs
 from thunder_core.extension.leaving_out import remaining, require_modules, require_parts
 from thunder_core.extension.lookaside import Lookaside, require_distinct

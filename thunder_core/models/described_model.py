@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedModel
 
 from thunder_core.models.dtype import parse_dtype
 from thunder_core.models.fingerprint import structure_fingerprint
@@ -14,6 +13,9 @@ from thunder_core.models.load import LoadedModel, LoadingPlan, source_of
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.task import auto_class
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 import transformers
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from thunder_core.errors import RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.attending_weights import enlarge_queries_and_keys
@@ -33,6 +33,9 @@ from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, require_task, task_named
 from thunder_core.models.weight_checks import Allowed, check_weights
 from thunder_core.plugins import nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class LoadedModel:
         """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
         if model is self.model:
             return self
-        prepared = cast(PreTrainedModel, model)
+        prepared = cast("PreTrainedModel", model)
         return dataclasses.replace(
             self, model=prepared, fingerprint=structure_fingerprint(prepared), original=self.model
         )
@@ -147,7 +150,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     return config
 
 
-Built = tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]
+Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
 
 
 def build(plan: LoadingPlan, request: ModelRequest) -> Built:

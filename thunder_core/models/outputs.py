@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from transformers import PretrainedConfig, PreTrainedModel
+from typing import TYPE_CHECKING
+
+from transformers import PretrainedConfig
 
 from thunder_core.models.request import PLAIN_OUTPUTS
 from thunder_core.runtime.library.model_output import has_outputs_set, set_outputs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 KIND = "thunder_outputs"
 

@@ -13,7 +13,7 @@ from thunder_core import plugins
 if TYPE_CHECKING:
     from thunder_core.pipeline.application import compile  # noqa: A004 - the word of the field
     from thunder_core.pipeline.optimization import Outcome, carry_out, optimize
-    from thunder_core.pipeline.planning import Plan, plan
+    from thunder_core.pipeline.planning import Plan, outline, plan, with_memory
     from thunder_core.pipeline.progress import STAGES, Progress, Unwatched
     from thunder_core.pipeline.request import Request
 
@@ -27,9 +27,24 @@ HOMES = {
     "carry_out": "optimization",
     "compile": "application",
     "optimize": "optimization",
+    "outline": "planning",
     "plan": "planning",
+    "with_memory": "planning",
 }
 
-__all__ = ["STAGES", "Outcome", "Plan", "Progress", "Request", "Unwatched", "carry_out", "compile", "optimize", "plan"]
+__all__ = [
+    "STAGES",
+    "Outcome",
+    "Plan",
+    "Progress",
+    "Request",
+    "Unwatched",
+    "carry_out",
+    "compile",
+    "optimize",
+    "outline",
+    "plan",
+    "with_memory",
+]
 
 __getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
+from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig
 
@@ -17,10 +18,12 @@ from thunder_core.models.inputs import Inputs
 from thunder_core.models.sequence import longest_sequence
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.pipeline.ranges import SizeRange
-from thunder_core.pipeline.session import Session
 from thunder_core.plugins import meant
 from thunder_core.recipe import Recipe
 from thunder_core.report.ranges import KEYWORD
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline.session import Session
 
 Ranges = Mapping[str, SizeRange]
 POSITIONS = ("seq", "cache")  # the sizes that are of tokens which a model has positions for

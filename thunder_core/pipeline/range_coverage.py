@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from thunder_core.acquire.constraints import GIVEN
 from thunder_core.compiler import specializations_of
@@ -17,8 +18,10 @@ from thunder_core.models.input_size import InputSize
 from thunder_core.models.inputs import Inputs
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.dynamic import Ranges, points_of
-from thunder_core.pipeline.session import Session
 from thunder_core.runtime.program import Program
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline.session import Session
 
 MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
 MAX_PROBES = 256  # combinations of sizes that are probed

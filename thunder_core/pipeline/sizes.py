@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PretrainedConfig
@@ -18,7 +19,9 @@ from thunder_core.pipeline.dynamic import Ranges
 from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import sequence_of
-from thunder_core.pipeline.session import Session
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline.session import Session
 
 USUAL_CACHE = 128  # tokens
 
