@@ -88,9 +88,10 @@ def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
 def late_lookaside_of(function: FunctionType) -> Lookaside | None:
     """The lookaside of a function in a module that was imported late; None for a function without one."""
     answer = LATE_LOOKASIDES.get((function.__module__, function.__name__))
-    if answer is None or vars(sys.modules[function.__module__]).get(function.__name__) is not function:
+    if answer is None:
         return None
-    return answer
+    named = getattr(sys.modules.get(function.__module__), function.__name__, None)
+    return answer if named is function else None
 
 
 # Functions whose result is guarded by asking them again: the attributes of transformers' configs.
