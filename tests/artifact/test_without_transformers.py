@@ -23,8 +23,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAtte
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import BadOption
-from thunder_core.workflow.artifact.replaced_outputs import is_read_alike, replace_outputs
 from thunder_core.workflow.artifact.replay import example_of
+from thunder_core.workflow.artifact.standalone.replaced_outputs import is_read_alike, replace_outputs
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize

@@ -23,7 +23,7 @@ from thunder_core.workflow.artifact.format.packages import PRESENT, package_of
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.weights import weights_of
 from thunder_core.workflow.artifact.loading import empty_model_of
-from thunder_core.workflow.artifact.replaced_outputs import is_read_alike
+from thunder_core.workflow.artifact.standalone.replaced_outputs import is_read_alike
 from thunder_core.workflow.artifact.standalone.separation import SeparatedPrologue
 from thunder_core.workflow.artifact.standalone.standalone import StandaloneFacts, candidates, is_imported
 from thunder_core.workflow.artifact.trust.trust import trust_in

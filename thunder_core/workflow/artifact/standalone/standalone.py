@@ -36,7 +36,7 @@ from thunder_core.workflow.artifact.format.manifest import (
 )
 from thunder_core.workflow.artifact.format.packages import PRESENT, imported_packages, package_of
 from thunder_core.workflow.artifact.format.read import Artifact
-from thunder_core.workflow.artifact.replaced_outputs import replace_outputs
+from thunder_core.workflow.artifact.standalone.replaced_outputs import replace_outputs
 from thunder_core.workflow.artifact.standalone.separation import NotSeparable, SeparatedPrologue, separate_prologue
 from thunder_core.workflow.artifact.trust.trust import Trust
 from thunder_core.workflow.models.folder.folder import code_of_the_hub

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 import transformers
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.plugins import nearest
@@ -33,6 +33,9 @@ from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.models.request.names import is_generation, spelled_task
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.task import auto_class, require_task, task_named
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class LoadedModel:
         """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
         if model is self.model:
             return self
-        prepared = cast(PreTrainedModel, model)
+        prepared = cast("PreTrainedModel", model)
         return dataclasses.replace(
             self, model=prepared, fingerprint=structure_fingerprint(prepared), original=self.model
         )
@@ -147,7 +150,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     return config
 
 
-Built = tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]
+Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
 
 
 def build(plan: LoadingPlan, request: ModelRequest) -> Built:
