@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
 import thunder_core as thunder
 
@@ -177,3 +178,74 @@ def test_damaged_weights_are_refused_before_pytorch(tmp_path):
     assert told["status"] == 2
     assert "TH0205" in told["err"]
     assert not {"torch", "transformers"} & set(told["heavy"])
+
+
+# A command in a process that notes what was printed when a module is imported.
+WATCHING = """
+import contextlib, io, json, sys
+from thunder_cli.main import main
+out, err, seen = io.StringIO(), io.StringIO(), {}
+WATCHED = {"torch", "transformers.modeling_utils", "torch._dynamo", "torch._inductor", "scipy.optimize"}
+class Watch:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in WATCHED and name not in seen:
+            seen[name] = out.getvalue() + err.getvalue()
+sys.meta_path.insert(0, Watch)
+with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    status = main(sys.argv[1:])
+print(json.dumps({"status": status, "out": out.getvalue(), "err": err.getvalue(), "seen": seen}))
+"""
+
+
+def watched(folder: Path, *options: str) -> dict[str, object]:
+    """What the optimization of a model prints, and had printed when it imported the watched modules."""
+    command = [sys.executable, "-c", WATCHING, "optimize", str(folder), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory) -> Path:
+    """A small BERT with its weights."""
+    folder = tmp_path_factory.mktemp("models") / "bert"
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    BertModel(BertConfig(**sizes, vocab_size=64)).save_pretrained(folder)
+    return folder
+
+
+def test_a_dry_run_imports_nothing_of_the_models_code(bert):
+    told = watched(bert, "--dry-run")
+    assert told["status"] == 0, told
+    assert told["seen"].keys() == {"torch"}
+    assert told["out"].count("bert (BertModel)") == 1
+    assert "memory" in told["out"]
+
+
+def test_the_model_is_shown_before_pytorch_is_imported(bert):
+    told = watched(bert, "--dynamic", "seq=1:9999999")
+    assert told["status"] == 2, told
+    assert "bert (BertModel)" in told["seen"]["torch"]
+    assert told["err"].count("bert (BertModel)") == 1
+    assert told["out"] == ""
+
+
+def test_the_plan_is_shown_before_the_code_of_the_model_is_imported(bert):
+    told = watched(
+        bert, "--dry-run", "--dtype", "bfloat16"
+    )  # the weights would be converted, so that the files do not say enough
+    shown = told["seen"]["transformers.modeling_utils"]
+    assert "executors" in shown
+    assert "artifact" in shown
+    assert "memory" not in shown
+    assert "memory" in told["out"].removeprefix(shown)
+
+
+def test_a_plan_as_json_has_no_other_rows(bert):
+    told = watched(bert, "--dry-run", "--json")
+    assert json.loads(told["out"])["model"].endswith("bert")
+
+
+def test_the_compiler_is_imported_without_dynamo():
+    probe = "import sys, thunder_core; thunder_core.jit; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", probe], check=True)

@@ -99,26 +99,26 @@ def for_one(**options: Any) -> Mode:
 MODES: dict[str, Mode] = {
     "greedy": continued,
     "sampling": sampled,
-    "several for a prompt": lambda model, batch, length: sampled(model, batch, length, num_return_sequences=2),
-    "beams": with_options(num_beams=3),
-    "beams that sample": lambda model, batch, length: sampled(model, batch, length, num_beams=2),
-    "padded left": padded,
-    "padded left with beams": lambda model, batch, length: padded(model, batch, length, num_beams=2),
+    "several sequences per prompt": lambda model, batch, length: sampled(model, batch, length, num_return_sequences=2),
+    "beam search": with_options(num_beams=3),
+    "beam sampling": lambda model, batch, length: sampled(model, batch, length, num_beams=2),
+    "left padding": padded,
+    "left padding with beam search": lambda model, batch, length: padded(model, batch, length, num_beams=2),
     "streamer": streamed,
     "stopping criteria": lambda model, batch, length: continued(
         model, batch, length, stopping_criteria=[StopsAt(length + 4)]
     ),
     "logits processors": processed,
-    "scores": scored,
-    "a static cache": with_options(cache_implementation="static"),
-    "a quantized cache": with_options(cache_implementation="quantized", cache_config={"backend": "fp8"}),
-    "an offloaded cache": with_options(cache_implementation="offloaded"),
-    "no cache": with_options(use_cache=False),
-    "one token of a prompt": lambda model, batch, length: continued(model, batch, 1),
-    "prefill in parts": with_options(prefill_chunk_size=3),
-    "guesses from the prompt": for_one(prompt_lookup_num_tokens=2),
+    "returned scores": scored,
+    "static cache": with_options(cache_implementation="static"),
+    "quantized cache": with_options(cache_implementation="quantized", cache_config={"backend": "fp8"}),
+    "offloaded cache": with_options(cache_implementation="offloaded"),
+    "without a cache": with_options(use_cache=False),
+    "one-token prompt": lambda model, batch, length: continued(model, batch, 1),
+    "chunked prefill": with_options(prefill_chunk_size=3),
+    "prompt lookup": for_one(prompt_lookup_num_tokens=2),
 }
-ASSISTED = "assisted"
+ASSISTED = "assisted generation"
 
 
 def modes_with(model: Any) -> dict[str, Mode]:

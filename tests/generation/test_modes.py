@@ -23,7 +23,7 @@ def pair() -> tuple[Any, Any]:
 
 
 # Modes that the families' own tests run, that need a GPU, or that take as many programs as steps have sizes.
-ELSEWHERE = ("greedy", "an offloaded cache", "guesses from the prompt", "prefill in parts")
+ELSEWHERE = ("greedy", "offloaded cache", "prompt lookup", "chunked prefill")
 
 
 @pytest.mark.sample(12)
@@ -63,11 +63,11 @@ def test_a_compiled_model_guesses_tokens_for_another() -> None:
 
 # Of all families and modes, some that no other test runs; `python -m tests.generation.matrix` runs all.
 CELLS = {
-    "qwen3_moe": ("padded left", "beams"),
-    "mamba": ("sampling", "padded left"),
-    "t5": ("beams", "assisted"),
-    "mistral": ("padded left", "beams"),
-    "gpt2": ("assisted", "logits processors"),
+    "qwen3_moe": ("left padding", "beam search"),
+    "mamba": ("sampling", "left padding"),
+    "t5": ("beam search", "assisted generation"),
+    "mistral": ("left padding", "beam search"),
+    "gpt2": ("assisted generation", "logits processors"),
 }
 
 

@@ -70,7 +70,7 @@ def test_two_programs_serve_all_lengths_of_prompts_texts_and_caches(family: str)
     assert not any(program.constant_because for program in specializations_of(compiled).programs)
 
 
-@pytest.mark.parametrize("mode", ["beams", "padded left"])
+@pytest.mark.parametrize("mode", ["beam search", "left padding"])
 def test_a_mode_gives_eagers_tokens(mode: str, pair: tuple[Any, Any]) -> None:
     model, compiled = pair
     assert_same(MODES[mode](compiled, 2, 7), MODES[mode](model, 2, 7))

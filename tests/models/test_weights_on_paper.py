@@ -11,9 +11,9 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from thunder_core.foundation.errors import OutOfMemory
-from thunder_core.workflow.models import weights_on_paper
+from thunder_core.workflow.models.memory import weights_on_paper
+from thunder_core.workflow.models.memory.weights_on_paper import COUNTS, lacking_memory, least_weight_bytes
 from thunder_core.workflow.models.request.request import ModelRequest
-from thunder_core.workflow.models.weights_on_paper import COUNTS, lacking_memory, least_weight_bytes
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request
 
@@ -79,7 +79,7 @@ def test_command_refuses_without_importing_pytorch(tmp_path):
     program = (
         "import sys\n"
         "from thunder_core.errors import OutOfMemory\n"
-        "from thunder_core.models import weights_on_paper\n"
+        "from thunder_core.models.memory import weights_on_paper\n"
         "weights_on_paper.machines_memory = lambda: 1 << 30\n"
         "from thunder_core.models.request.request import ModelRequest\n"
         "from thunder_core.pipeline.request.request import Request\n"

@@ -107,7 +107,7 @@ def test_the_plan_of_hopper_is_whole_there(monkeypatch, out):
     with_gpu(monkeypatch, (9, 0))
     planned = plan(replace(asked(out), strict=True))
     assert planned.prepared.degraded == ()
-    assert dict(planned.rows())["model"].endswith("bfloat16, on cuda")
+    assert dict(planned.rows())["task"].endswith("bfloat16, on cuda")
 
 
 def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):

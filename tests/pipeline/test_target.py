@@ -200,7 +200,7 @@ def test_the_plan_leaves_out_what_cannot_run(out: Path) -> None:
     assert "degraded" not in rows
     assert rows["target"].startswith("sm_90: ")
     assert rows["validation"].startswith("pending: ")
-    assert rows["model"].endswith("on cuda")
+    assert rows["task"].endswith("on cuda")
     data = made.as_data()
     assert (data["target"], data["validation"], data["device"]) == ("sm_90", "pending", "cuda")
 

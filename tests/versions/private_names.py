@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("thunder_core", "thunder_cli", "executors", "recipes")
 LIBRARY = "torch"
+PATH = re.compile(r"torch(\.\w+)*:\w+")  # of names that are imported late
 # Names that only some builds or versions have; the code asks for them first.
 OPTIONAL = {"torch._C._cuda_clearCublasWorkspaces": "builds for CUDA"}
 
@@ -53,6 +55,8 @@ def names_in(module: ast.Module) -> Iterator[str]:
     aliases = dict(imported_names(module))
     yield from aliases.values()
     for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and PATH.fullmatch(node.value):
+            yield node.value.replace(":", ".")
         if isinstance(node, ast.Attribute) and (chain := chain_of(node)) and chain[0] in aliases:
             yield ".".join((aliases[chain[0]], *chain[1:]))
 

@@ -15,7 +15,7 @@ from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings, read_settings
 
 if TYPE_CHECKING:
-    from thunder_core.workflow.pipeline import Outcome, Plan, Request
+    from thunder_core.workflow.pipeline import Outcome, Request
 
 
 @expand_options
@@ -51,19 +51,26 @@ def optimize(
         from thunder_cli.import_notice import importing, importing_tested
         from thunder_cli.progress import watching
         from thunder_cli.trusted_recipe import show_trusted_recipe
-        from thunder_cli.views.plan import plan_view
+        from thunder_cli.views.plan import PlanPrinter
 
         told = stderr(quiet=quiet)
         print_hub_notice(told, request.model)
         show_trusted_recipe(stderr(), request)
+        printer = PlanPrinter((stderr(quiet=True) if json else stdout()) if dry_run else told)
+        if not dry_run:  # whose stdout holds the whole plan, or nothing after an error
+            printer.begin(request)
         with importing_tested(told):
-            from thunder_core.workflow.pipeline import plan
+            from thunder_core.workflow.pipeline import outline, with_memory
 
-            planned = plan(request, dry_run=dry_run)
+            outlined = outline(request, dry_run=dry_run)
+        printer.show(outlined.rows())
+        with importing(told):
+            planned = with_memory(outlined)
+        printer.end(planned.rows())
         if dry_run:
-            show_plan(planned, json=json)
+            if json:
+                print_json("plan/1", planned.as_data())
             return
-        told.print(plan_view(planned))
         if planned.lacking_memory is not None:  # before more is imported
             raise planned.lacking_memory
         with importing(told):
@@ -85,16 +92,6 @@ def refuse_early(request: Request, *, dry_run: bool = False) -> None:
     from thunder_core.workflow.pipeline.request.destination import check_destination
 
     check_destination(request)
-
-
-def show_plan(plan: Plan, *, json: bool) -> None:
-    """Print the plan, which is the result of a dry run."""
-    from thunder_cli.views.plan import plan_view
-
-    if json:
-        print_json("plan/1", plan.as_data())
-    else:
-        stdout().print(plan_view(plan))
 
 
 def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:

@@ -1,25 +1,56 @@
-"""The plan of an optimization, printed before it runs."""
+"""The plan of an optimization, printed before it runs: row by row, as soon as a row is known."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from rich.console import Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from thunder_core.workflow.pipeline import Plan
+from thunder_core.workflow.pipeline.request.first_rows import first_rows
+from thunder_core.workflow.pipeline.request.request import Request
 
 STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "busy": "yellow", "skipped": "dim"}
 
 
-def plan_view(plan: Plan) -> RenderableType:
-    """The plan as a grid, one row for each fact; rows about missing parts are coloured."""
+LABEL_WIDTH = 2 + len("transforms")  # of the longest labels, so that rows which are printed apart stand in columns
+
+Row = tuple[str, str]
+
+
+@dataclass
+class PlanPrinter:
+    """Prints the rows of a plan on a console; a row that was printed before is left out."""
+
+    console: Console
+    printed: list[Row] = field(default_factory=list)
+
+    def begin(self, request: Request) -> None:
+        """Print what is known of a request before PyTorch is imported."""
+        self.show(first_rows(request.model))
+
+    def show(self, rows: Iterable[Row]) -> None:
+        """Print the rows that were not printed yet."""
+        new = [row for row in rows if row not in self.printed]
+        if new and not self.printed:
+            self.console.print(Text("Plan", "bold"))
+        self.printed += new
+        if new:
+            self.console.print(grid_of(new))
+
+    def end(self, rows: Iterable[Row]) -> None:
+        """Print the rest of the rows, and an empty line."""
+        self.show(rows)
+        self.console.print()
+
+
+def grid_of(rows: Iterable[Row]) -> Table:
+    """The rows as a grid, one for each fact; rows about missing parts are coloured."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, min_width=LABEL_WIDTH)
     grid.add_column(overflow="fold")
-    for matter, text in plan.rows():
-        style = STYLES.get(matter, "")
-        grid.add_row(Text(f"  {matter}", "dim"), Text(text, style))
-    return Group(Text("Plan", "bold"), grid, Text())
+    for matter, text in rows:
+        grid.add_row(Text(f"  {matter}", "dim"), Text(text, STYLES.get(matter, "")))
+    return grid

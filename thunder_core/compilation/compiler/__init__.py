@@ -1,33 +1,70 @@
 """The whole way of a program: acquire, transform, claim, free, generate; `jit` asks for it, and traces are left to see.
 
 `compiler.py` goes the way, one line a stage; `nested.py` has the calls of compiled functions within it.
+
+The names below are loaded when they are first used: planning an optimization needs few of them.
 """
 
-from thunder_core.compilation.compiler.check_listing import CheckedOperation, checks
-from thunder_core.compilation.compiler.compiler import (
-    AUTOGRAD_OFF,
-    CLEANUP_TRANSFORMS,
-    NOTHING_FOLLOWED,
-    Compiler,
-    CompilerLackingExecutor,
-    compiled_by,
-    compiler_by_names,
-)
-from thunder_core.compilation.compiler.entry import compile_in_order, jit, register_operators
-from thunder_core.compilation.compiler.for_device import trace_for
-from thunder_core.compilation.compiler.last_call import (
-    cache_hits,
-    cache_misses,
-    last_backward_reason,
-    last_backward_traces,
-    last_epilogue_traces,
-    last_program,
-    last_prologue_traces,
-    last_traces,
-    recompile_reasons,
-    specializations_of,
-)
-from thunder_core.compilation.compiler.lookaside_listing import LookasideDescription, lookasides
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core.foundation import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.compilation.compiler.check_listing import CheckedOperation, checks
+    from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
+    from thunder_core.compilation.compiler.compiler import (
+        AUTOGRAD_OFF,
+        NOTHING_FOLLOWED,
+        Compiler,
+        CompilerLackingExecutor,
+        compiled_by,
+        compiler_by_names,
+    )
+    from thunder_core.compilation.compiler.entry import compile_in_order, jit, register_operators
+    from thunder_core.compilation.compiler.for_device import trace_for
+    from thunder_core.compilation.compiler.last_call import (
+        cache_hits,
+        cache_misses,
+        last_backward_reason,
+        last_backward_traces,
+        last_epilogue_traces,
+        last_program,
+        last_prologue_traces,
+        last_traces,
+        recompile_reasons,
+        specializations_of,
+    )
+    from thunder_core.compilation.compiler.lookaside_listing import LookasideDescription, lookasides
+
+HOMES = {
+    "AUTOGRAD_OFF": "compiler",
+    "CLEANUP_TRANSFORMS": "cleanup",
+    "CheckedOperation": "check_listing",
+    "Compiler": "compiler",
+    "CompilerLackingExecutor": "compiler",
+    "LookasideDescription": "lookaside_listing",
+    "NOTHING_FOLLOWED": "compiler",
+    "cache_hits": "last_call",
+    "cache_misses": "last_call",
+    "checks": "check_listing",
+    "compile_in_order": "entry",
+    "compiled_by": "compiler",
+    "compiler_by_names": "compiler",
+    "jit": "entry",
+    "last_backward_reason": "last_call",
+    "last_backward_traces": "last_call",
+    "last_epilogue_traces": "last_call",
+    "last_program": "last_call",
+    "last_prologue_traces": "last_call",
+    "last_traces": "last_call",
+    "lookasides": "lookaside_listing",
+    "recompile_reasons": "last_call",
+    "register_operators": "entry",
+    "specializations_of": "last_call",
+    "trace_for": "for_device",
+}
 
 __all__ = [
     "AUTOGRAD_OFF",
@@ -56,3 +93,5 @@ __all__ = [
     "specializations_of",
     "trace_for",
 ]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -20,6 +20,7 @@ from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.attempts import AsksStrides, LosesKernels, NotForThisCall, TracingAttempts
+from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compilation.compiler.nested import CallsByLine
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.transformation import checked_trace
@@ -48,8 +49,6 @@ from thunder_core.passes.autodiff.program_derivative import (
 )
 from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.recipe import Transform
-from thunder_core.passes.transforms.cse import ShareCommonExpressions
-from thunder_core.passes.transforms.dce import DropDeadCode
 from thunder_core.tracing.analysis.control_flow import transformed
 from thunder_core.tracing.analysis.copies import tells_copies_from_views
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
@@ -69,7 +68,6 @@ from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tenso
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
 TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
-CLEANUP_TRANSFORMS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.compilation.compiler.last_call import specializations_of
-from thunder_core.frontend.acquire.lookasides.table import LOOKASIDES
+from thunder_core.frontend.acquire.lookasides.table import LATE_LOOKASIDES, LOOKASIDES
 from thunder_core.tracing.extension.lookaside import Lookaside, name_of
 
 
@@ -46,6 +46,8 @@ def _given_to(compiled: Callable[..., Any] | None) -> Iterator[LookasideDescript
 
 
 def _builtin() -> Iterator[LookasideDescription]:
-    for function, handler in LOOKASIDES.items():
+    named = [(name_of(function), handler) for function, handler in LOOKASIDES.items()]
+    late = [(f"{module}.{name}", handler) for (module, name), handler in LATE_LOOKASIDES.items()]
+    for name, handler in (*named, *late):
         summary = (inspect.getdoc(handler) or "").partition("\n")[0]
-        yield LookasideDescription(name_of(function), summary, is_builtin=True)
+        yield LookasideDescription(name, summary, is_builtin=True)

@@ -27,7 +27,7 @@ from thunder_core.frontend.acquire.code_origins import CodeOrigins
 from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.gradients import OutsideGradients
-from thunder_core.frontend.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
+from thunder_core.frontend.acquire.lookasides import LOOKASIDES, is_native_code, late_lookaside_of, runs_alone
 from thunder_core.frontend.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
@@ -370,6 +370,8 @@ class Acquisition(ObservedWrites):
         inner: Any = compiled_of(plain) if "_thunder" in plain.__dict__ else None
         if inner is not None:
             return compiled_function(self, function, plain, inner)
+        if (lookaside := late_lookaside_of(plain)) is not None:
+            return lookaside(self, plain, args, kwargs)
         replacement = foreign(self, function, plain)
         if replacement is not None:
             return replacement

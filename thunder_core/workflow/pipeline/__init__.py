@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.optimization import Outcome, carry_out, optimize
     from thunder_core.workflow.pipeline.request.request import Request
     from thunder_core.workflow.pipeline.session.application import compile  # noqa: A004 - the word of the field
-    from thunder_core.workflow.pipeline.session.planning import Plan, plan
+    from thunder_core.workflow.pipeline.session.planning import Plan, outline, plan, with_memory
     from thunder_core.workflow.pipeline.session.progress import STAGES, Progress, Unwatched
 
 HOMES = {
@@ -27,9 +27,24 @@ HOMES = {
     "carry_out": "optimization",
     "compile": "session.application",
     "optimize": "optimization",
+    "outline": "session.planning",
     "plan": "session.planning",
+    "with_memory": "session.planning",
 }
 
-__all__ = ["STAGES", "Outcome", "Plan", "Progress", "Request", "Unwatched", "carry_out", "compile", "optimize", "plan"]
+__all__ = [
+    "STAGES",
+    "Outcome",
+    "Plan",
+    "Progress",
+    "Request",
+    "Unwatched",
+    "carry_out",
+    "compile",
+    "optimize",
+    "outline",
+    "plan",
+    "with_memory",
+]
 
 __getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
@@ -13,6 +14,8 @@ from thunder_core.tracing.library import applied_functions, captured_parts, tran
 Lookaside = Callable[[TracedRun, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
 LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
+# By module and name: of functions whose modules take long to import, and are imported by what calls them.
+LATE_LOOKASIDES: dict[tuple[str, str], Lookaside] = {}
 
 NATIVE_MODULES = (
     "abc",
@@ -70,6 +73,26 @@ def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside
         return answer
 
     return register
+
+
+def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
+    """Register the decorated function as the lookaside of `module:name`; the module need not be imported yet."""
+    module, _, name = path.partition(":")
+
+    def register(answer: Lookaside) -> Lookaside:
+        LATE_LOOKASIDES[module, name] = answer
+        return answer
+
+    return register
+
+
+def late_lookaside_of(function: FunctionType) -> Lookaside | None:
+    """The lookaside of a function in a module that was imported late; None for a function without one."""
+    answer = LATE_LOOKASIDES.get((function.__module__, function.__name__))
+    if answer is None:
+        return None
+    named = getattr(sys.modules.get(function.__module__), function.__name__, None)
+    return answer if named is function else None
 
 
 # Functions whose result is guarded by asking them again: the attributes of transformers' configs.

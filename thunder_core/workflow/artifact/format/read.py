@@ -107,7 +107,7 @@ def read_manifest(folder: Path) -> Manifest:
 def first_of(error: ValidationError) -> str:
     """The first thing that is wrong with data, and where."""
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def require_schema(folder: Path, content: bytes) -> None:

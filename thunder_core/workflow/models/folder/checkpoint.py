@@ -93,6 +93,16 @@ def check_file(path: Path) -> set[str]:
         raise BadModelFolder(f"{path} cannot be read: {error}", fix="check the permissions of the file") from error
 
 
+def stored_bytes(folder: Path) -> int:
+    """The bytes of the weights in a folder's files, each found to be whole; raises `BadModelFolder`."""
+    return sum(path.stat().st_size - 8 - _header_size(path) for path in checkpoint_files(folder))
+
+
+def _header_size(path: Path) -> int:
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(8), "little")
+
+
 def diagnose(path: Path) -> str | None:
     """The fault of a safetensors file that cannot be opened, in words, where its header tells."""
     size = path.stat().st_size

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from transformers import PreTrainedModel
 
 from thunder_core.workflow.models.inputs.labels import IGNORED
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def decoder_tokens(model: PreTrainedModel, labels: torch.Tensor, draw: RandomInputs) -> torch.Tensor:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
-from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.loading.load import LoadedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 CACHE = "past_key_values"
 Shapes = list[tuple[torch.Size, torch.Size]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import transformers
 from transformers import PretrainedConfig
 
+from thunder_core.workflow.models.inputs.class_source import main_input_name
 from thunder_core.workflow.models.request.input_size import InputSize
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
@@ -25,8 +25,7 @@ def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
 
 def named_input(config: PretrainedConfig) -> str:
     """The main input of the class that a config names; tokens, where it names none that transformers has."""
-    named = (config.architectures or [""])[0]
-    return str(getattr(getattr(transformers, named, None), "main_input_name", "input_ids"))
+    return main_input_name((config.architectures or [""])[0])
 
 
 def image_size(config: PretrainedConfig) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from thunder_core.workflow.models.folder.folder import CONFIG_FILE, code_of_the_
 from thunder_core.workflow.models.folder.foreign_formats import require_config
 from thunder_core.workflow.models.loading.depth import require_depth
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.request.task import is_class_of
 
 
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
@@ -35,7 +36,12 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
 def is_native(content: Mapping[str, Any]) -> bool:
     """Whether the installed transformers library has this family, and the class that the config names."""
     named = architecture_of(content)
-    return content.get("model_type") in CONFIG_MAPPING and (named is None or hasattr(transformers, named))
+    return content.get("model_type") in CONFIG_MAPPING and (named is None or has_class(named))
+
+
+def has_class(name: str) -> bool:
+    """Whether the installed transformers library has this class; its module is not imported."""
+    return name in vars(transformers)["__all__"]
 
 
 def architecture_of(content: Mapping[str, Any]) -> str | None:
@@ -73,13 +79,18 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
         raise _unknown(folder, "family", family, list(CONFIG_MAPPING.keys()))
     named = architecture_of(content)
     if named is not None and task is None:
-        if not hasattr(transformers, named):
+        if not has_class(named):
             raise _unknown(folder, "class", named, class_names())
         require_own_class(folder, family, named)
 
 
 def require_own_class(folder: Path, family: str, named: str) -> None:
-    """Raise `BadModelFolder` where a config names the class of another family than its own."""
+    """Raise `BadModelFolder` where a config names the class of another family than its own.
+
+    The module of a class is imported only if the library's tables do not list the class for the family.
+    """
+    if is_class_of(family, named):
+        return
     config_class = getattr(getattr(transformers, named), "config_class", None)
     other = getattr(config_class, "model_type", "")
     is_own = isinstance(config_class, type) and issubclass(CONFIG_MAPPING[family], config_class)

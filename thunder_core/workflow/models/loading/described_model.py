@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedModel
 
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
@@ -14,6 +13,9 @@ from thunder_core.workflow.models.loading.load import LoadedModel, LoadingPlan, 
 from thunder_core.workflow.models.request.dtype import parse_dtype
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.task import auto_class
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:

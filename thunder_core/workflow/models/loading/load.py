@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 import transformers
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.plugins import nearest
@@ -23,16 +23,19 @@ from thunder_core.workflow.models.loading.config import class_names, load_config
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
 from thunder_core.workflow.models.loading.seeding import seeded
 from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
-from thunder_core.workflow.models.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.models.request.names import is_generation, spelled_task
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.task import auto_class, require_task, task_named
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class LoadedModel:
         """The model as a recipe's transforms have prepared it, in the place of this one, which is kept beside it."""
         if model is self.model:
             return self
-        prepared = cast(PreTrainedModel, model)
+        prepared = cast("PreTrainedModel", model)
         return dataclasses.replace(
             self, model=prepared, fingerprint=structure_fingerprint(prepared), original=self.model
         )
@@ -147,7 +150,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     return config
 
 
-Built = tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]
+Built: TypeAlias = "tuple[PreTrainedModel, tuple[str, ...], tuple[str, ...]]"
 
 
 def build(plan: LoadingPlan, request: ModelRequest) -> Built:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from transformers import PretrainedConfig, PreTrainedModel
-from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING, AutoHfQuantizer
+from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadModelFolder, PackageMissing
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # The packages by which transformers loads weights of a format.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
@@ -28,6 +30,7 @@ UNPACKED = (
     "compressed-tensors unpacks its weights for the CPU: the program computes with {} and keeps no packed weights"
 )
 BITNET = "bitnet"
+QUANTIZERS = "transformers.quantizers.auto"
 
 
 def settings_of(config: PretrainedConfig) -> Mapping[str, Any]:
@@ -42,11 +45,12 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
     Raises `BadModelFolder` for a format that the transformers library does not know, and would read as float weights.
     """
     method = str(settings_of(config).get("quant_method", "") or "")
-    if method and method not in (*PACKAGES, *AUTO_QUANTIZER_MAPPING):
+    known = {*PACKAGES, *_quantizers("AUTO_QUANTIZER_MAPPING")} if method else ()
+    if method and method not in known:
         raise BadModelFolder(
             f"{what} holds weights that are quantized ({method:.80}), a format that is not known here",
             fix="correct or remove the quantization_config of its config.json; known formats: "
-            + ", ".join(sorted({*PACKAGES, *AUTO_QUANTIZER_MAPPING})),
+            + ", ".join(sorted(known)),
         )
     missing = [package for package in PACKAGES.get(method, ()) if not plugins.installed(package.replace("-", "_"))]
     if missing:
@@ -62,7 +66,7 @@ def unpack(model: PreTrainedModel) -> tuple[str, ...]:
         return ()
     quantizer: Any = model.hf_quantizer
     quantizer.compressor.decompress_model(model)
-    remove_offloading = cast(Callable[[PreTrainedModel], object], plugins.imported(REMOVE_OFFLOADING))
+    remove_offloading = cast("Callable[[PreTrainedModel], object]", plugins.imported(REMOVE_OFFLOADING))
     remove_offloading(model)  # which it puts around each module, though all is on the CPU
     del model.hf_quantizer  # the weights are plain ones from now on
     return (UNPACKED.format(str(model.dtype).removeprefix("torch.")),)
@@ -77,5 +81,10 @@ def place_packed_layers(model: PreTrainedModel) -> None:
     """Put the layers of packed weights, without values, in the places of those that they replace."""
     settings = settings_of(model.config)
     if settings.get("quant_method") == BITNET:
-        quantizer: Any = AutoHfQuantizer.from_config(dict(settings), pre_quantized=True)
+        quantizer: Any = _quantizers("AutoHfQuantizer").from_config(dict(settings), pre_quantized=True)
         quantizer.preprocess_model(model)
+
+
+def _quantizers(name: str) -> Any:
+    """A name of transformers' module of quantizers, which few models need and which takes long to import."""
+    return plugins.imported(f"{QUANTIZERS}:{name}")

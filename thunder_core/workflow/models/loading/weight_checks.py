@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel
 
 from thunder_core.foundation.errors import BadModelFolder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in the checkpoint and in the model
 

@@ -33,6 +33,11 @@ def tasks_of(model_type: str) -> list[str]:
     return [task for task in TASKS if model_type in classes_of(task)]
 
 
+def is_class_of(model_type: str, architecture: str) -> bool:
+    """Whether the tables of the transformers library list a class for a family."""
+    return any(_names(classes_of(task).get(model_type), architecture) for task in TASKS)
+
+
 def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     """The task of the architecture that a config names, and a note where it is only the base model's."""
     named = config.architectures or []

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt
+from typing import TYPE_CHECKING
 
 from transformers import PretrainedConfig
 
@@ -19,8 +20,10 @@ from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.ranges import SizeRange
-from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.report.ranges import KEYWORD
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.pipeline.session.session import Session
 
 Ranges = Mapping[str, SizeRange]
 POSITIONS = ("seq", "cache")  # the sizes that are of tokens which a model has positions for

@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from thunder_core.foundation.errors import OutOfMemory
+from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
+from thunder_core.passes.recipe import Transform
 from thunder_core.workflow.fault_localization.boundary.eager_calls import room_beside
+from thunder_core.workflow.models.folder.checkpoint import stored_bytes
+from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
 from thunder_core.workflow.models.loading.described_model import describe_model, is_mapped
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.load import LoadedModel
+from thunder_core.workflow.models.loading.packed_weights import settings_of
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.memory_limits import process_limits
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -97,8 +101,11 @@ def plan_memory(
 ) -> MemoryPlan | None:
     """The memory of the stages for inputs of a size, or for generation of so many tokens behind them.
 
-    None where the library cannot describe the model without its weights, which is then found while it is loaded.
+    None where the library cannot describe the model without its weights, which is then found while it is loaded. A
+    small model's files say enough: the code of the model, which takes seconds to import, is not needed.
     """
+    if (small := plan_of_files(prepared)) is not None:
+        return small
     try:
         with quiet_transformers():
             described = describe_model(prepared.loading, prepared.model)
@@ -115,6 +122,28 @@ def plan_memory(
     if tokens:
         need = with_cache(need, size.seq, tokens)
     return replace(plan, stages=tuple(stage_needs(described, purpose, weights + new_weights, need, stages)))
+
+
+def plan_of_files(prepared: Prepared) -> MemoryPlan | None:
+    """The memory of a small model whose weights are used as its files hold them; None for other models."""
+    loading, model, device = prepared.loading, prepared.model, prepared.loading.device
+    if not isinstance(loading.origin, FolderOrigin) or not is_mapped(loading, model):
+        return None
+    if settings_of(loading.config) or any(map(changes_weights, prepared.in_order)):
+        return None
+    try:
+        weights = stored_bytes(loading.origin.folder)
+    except BadModelFolder:  # a config alone, for a dry run
+        return None
+    limit = min(process_limits(), default=None)
+    plan = MemoryPlan(weights, 0, True, (), free_memory(device), limit)
+    return plan if weights < LARGE and plan.fits else None
+
+
+def changes_weights(transform: Transform) -> bool:
+    """Whether a transform may make new weights from those of a model."""
+    kind = type(transform)
+    return kind.prepare is not Transform.prepare or kind.restructure is not Transform.restructure
 
 
 def new_weight_bytes(prepared: Prepared, described: LoadedModel) -> int:

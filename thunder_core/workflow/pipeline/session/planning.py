@@ -22,6 +22,7 @@ from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.modality import size_configuration, sizes_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
+from thunder_core.workflow.pipeline.request.first_rows import named_architecture
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.narrow_dtypes import cost_of_narrow_dtype
 from thunder_core.workflow.pipeline.request.purpose import Purpose
@@ -78,7 +79,8 @@ class Plan:
         name = prepared.model_name if prepared.model.sample is None else f"sample {prepared.model_name}"
         architecture = (loading.config.architectures or [type(loading.config).__name__])[0]
         return [
-            ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
+            ("model", named_architecture(name, architecture)),
+            ("task", f"{loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *(("chosen", reason) for reason in prepared.choice),
             *([("purpose", STEP)] if request.train else []),
@@ -92,12 +94,12 @@ class Plan:
             *(("degraded", text) for text in degraded_parts(prepared)),
             *(("skipped", text) for text in skipped_executors(prepared)),
             *([("comparison", comparison_in_words(self.comparing))] if self.comparing else []),
-            *self.memory_rows(),
             *self.load_rows(),
             ("stages", " > ".join(self.stages)),
             *unvalidated_rows(request),
             *([("lacking", f"weights: {self.lacking_weights}")] if self.lacking_weights else []),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
+            *self.memory_rows(),
         ]
 
     def memory_rows(self) -> Iterator[tuple[str, str]]:
@@ -261,12 +263,24 @@ def plan(request: Request, *, dry_run: bool = False) -> Plan:
     is observed meanwhile. Raises every error that can be found this early: names, sizes, files of the model, the
     destination.
     """
+    return with_memory(outline(request, dry_run=dry_run))
+
+
+def outline(request: Request, *, dry_run: bool = False) -> Plan:
+    """Plan a request as `plan` does, but for the memory, for which the code of the model is imported."""
     with observed_load() as load:
-        planned = _plan(request, dry_run=dry_run)
+        planned = _outline(request, dry_run=dry_run)
     return replace(planned, load=load)
 
 
-def _plan(request: Request, *, dry_run: bool) -> Plan:
+def with_memory(outlined: Plan) -> Plan:
+    """Add the memory of the stages to a plan; this imports the code of the model and builds it without weights."""
+    tokens = 0 if outlined.generation is None else outlined.generation.new_tokens
+    memory = plan_memory(outlined.prepared, outlined.purpose, outlined.largest, outlined.stages, tokens)
+    return replace(outlined, memory=memory)
+
+
+def _outline(request: Request, *, dry_run: bool) -> Plan:
     check_request(request, dry_run=dry_run)
     check_destination(request)
     if request.target:
@@ -288,12 +302,8 @@ def _plan(request: Request, *, dry_run: bool) -> Plan:
         size = InputSize(generation.batch, generation.prompt_length)
     require_positions(config, request.dynamic, size)
     stages = stages_of(request, compares=comparing is not None, quantizes=prepared.quantize is not None)
-    purpose = Purpose(request.train, data, cut=request.seq is not None)
-    tokens = 0 if generation is None else generation.new_tokens
-    memory = plan_memory(prepared, purpose, upper_end(request.dynamic, size), stages, tokens)
     return Plan(
         request=request,
-        memory=memory,
         prepared=without_comparison(prepared),
         size=size,
         data=data,

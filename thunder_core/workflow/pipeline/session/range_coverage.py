@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
@@ -18,7 +19,9 @@ from thunder_core.frontend.acquire.written.constraints import GIVEN
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.session.dynamic import Ranges, points_of
-from thunder_core.workflow.pipeline.session.session import Session
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.pipeline.session.session import Session
 
 MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
 MAX_PROBES = 256  # combinations of sizes that are probed

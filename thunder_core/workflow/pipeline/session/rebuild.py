@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, cast
 
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.loading import rebuilt_model
 from thunder_core.workflow.models.loading.load import LoadedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
@@ -24,6 +25,6 @@ def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_c
             f"{artifact.folder} does not record the origin or the task of its {manifest.subject}",
             fix="make the artifact with `thunder optimize`, or compare it with the model in Python",
         )
-    model = cast(PreTrainedModel, rebuilt_model(artifact, device, trust_remote_code=trust_remote_code))
+    model = cast("PreTrainedModel", rebuilt_model(artifact, device, trust_remote_code=trust_remote_code))
     source: dict[str, object] = {**manifest.source, "device": str(model.device)}
     return LoadedModel(model, model.config, str(manifest.source["task"]), source, manifest.fingerprint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import PretrainedConfig
@@ -18,7 +19,9 @@ from thunder_core.workflow.pipeline.request.ranges import size_within
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import sequence_of
 from thunder_core.workflow.pipeline.session.dynamic import Ranges
-from thunder_core.workflow.pipeline.session.session import Session
+
+if TYPE_CHECKING:
+    from thunder_core.workflow.pipeline.session.session import Session
 
 USUAL_CACHE = 128  # tokens
 

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._dynamo import compiled_autograd
 from torch._functorch import predispatch
 from torch._functorch.eager_transforms import (
     enable_inplace_requires_grad,
@@ -22,7 +21,7 @@ from torch._functorch.eager_transforms import (
 from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookasides.table import late_lookaside, lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.transform_levels import NativeContext, TransformLevels
 
@@ -95,7 +94,8 @@ def enter_level_for_a_while(
     return run
 
 
-@lookaside(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad, compiled_autograd._disable)
+@late_lookaside("torch._dynamo.compiled_autograd:_disable")
+@lookaside(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad)
 def run_context_natively(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:

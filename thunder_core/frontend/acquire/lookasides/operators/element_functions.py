@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
+from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -18,6 +18,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 INDEX = torch.int32
+INDEXING = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"  # Dynamo takes long to import
 SCALAR = torch.ops.aten.scalar_tensor.default
 QUERY_BLOCKS = slice(6, 10)  # in a block mask's tuple the numbers and indices that a backward reads
 MASK = -1  # in a block mask's tuple the place of its function
@@ -69,7 +70,8 @@ def element_function(
     with torch._C.DisableTorchFunction():
         elements = [recorder.tensors.made_tensor(proxy) for proxy in proxies]
     try:
-        with TransformGetItemToIndex():
+        indexing: Any = plugins.imported(INDEXING)
+        with indexing():
             output = acquisition.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None

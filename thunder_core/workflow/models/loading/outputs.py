@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from transformers import PretrainedConfig, PreTrainedModel
+from typing import TYPE_CHECKING
+
+from transformers import PretrainedConfig
 
 from thunder_core.tracing.library.model_output import has_outputs_set, set_outputs
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 KIND = "thunder_outputs"
 

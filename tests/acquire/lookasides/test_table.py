@@ -1,0 +1,24 @@
+"""Lookasides of functions whose modules are imported late: found by name, for the very function of that name."""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+import pytest
+
+from thunder_core.foundation import plugins
+from thunder_core.frontend.acquire.lookasides.table import LATE_LOOKASIDES, late_lookaside_of
+
+
+@pytest.mark.parametrize(("module", "name"), LATE_LOOKASIDES)
+def test_a_late_lookaside_is_found_for_its_function_alone(module: str, name: str) -> None:
+    function = plugins.imported(f"{module}:{name}")
+    assert isinstance(function, FunctionType)
+    assert late_lookaside_of(function) is LATE_LOOKASIDES[module, name]
+
+    def other() -> None:
+        """A function that says it is another one."""
+
+    other.__module__, other.__name__ = module, name
+    assert late_lookaside_of(other) is None
+    assert late_lookaside_of(test_a_late_lookaside_is_found_for_its_function_alone) is None

@@ -1,0 +1,74 @@
+"""The main input of a transformers class, read from the source of its module: an import would take seconds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+import transformers
+
+from thunder_core.foundation import plugins
+
+ATTRIBUTE = "main_input_name"
+DEFAULT = "input_ids"  # of `PreTrainedModel`
+# Bases from other modules: the one that defines the attribute, and those that do not.
+KNOWN_BASES = frozenset(
+    {"PreTrainedModel", "GenerationMixin", "ABC", "object", "nn.Module", "GenericForQuestionAnswering"}
+    | {"GenericForSequenceClassification", "GenericForTokenClassification"}
+)
+
+
+def main_input_name(name: str) -> str:
+    """The main input of a class of transformers by its name; tokens for a class that does not exist."""
+    module = module_of(name)
+    if not module:
+        return DEFAULT
+    if not plugins.is_loaded(module):
+        found = main_input_in_source(module, name)
+        if found is not None:
+            return found
+    return str(getattr(getattr(transformers, name, None), ATTRIBUTE, DEFAULT))
+
+
+def module_of(name: str) -> str:
+    """The module of a class of transformers; empty if transformers does not list the class."""
+    modules: dict[str, str] = vars(transformers).get("_class_to_module", {})
+    return f"{transformers.__name__}.{modules[name]}" if name in modules else ""
+
+
+def main_input_in_source(module: str, name: str) -> str | None:
+    """The main input of a class as its source says; None if the source alone does not say."""
+    path = plugins.file_of(module)
+    if path is None:
+        return None
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+    try:
+        return next(values_of(name, classes), DEFAULT)
+    except LookupError:
+        return None
+
+
+def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
+    """Yield the values that a class and its bases give the attribute; raises LookupError for what is not plain."""
+    if name in KNOWN_BASES:
+        return
+    node = classes[name]
+    for statement in node.body:
+        if ATTRIBUTE in assigned_names(statement):
+            value: Any = getattr(statement, "value", None)
+            if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
+                raise LookupError(name)
+            yield value.value
+    for base in node.bases:
+        yield from values_of(ast.unparse(base), classes)
+
+
+def assigned_names(statement: ast.stmt) -> set[str]:
+    """The names that a statement of a class defines: by an assignment, a function or a class."""
+    if isinstance(statement, ast.Assign):
+        return {ast.unparse(target) for target in statement.targets}
+    if isinstance(statement, ast.AnnAssign):
+        return {ast.unparse(statement.target)}
+    return {statement.name} if isinstance(statement, ast.FunctionDef | ast.ClassDef) else set()
