@@ -42,7 +42,7 @@ REFUSED = (
     *("_create_process_group_wrapper", "_make_nccl_premul_sum", "_create_store_from_options", "_test_python_store"),
     "_make_distributed_pdb",
 )
-ASKED_FUNCTIONS = (dist.get_debug_level,) if dist.is_available() else ()
+ASKED_FUNCTIONS = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
