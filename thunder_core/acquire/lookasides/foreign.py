@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 
 from thunder_core.acquire.lookasides.output_capturing import INSTALLER, install_hooks
+from thunder_core.acquire.lookasides.parallel_modules import PARALLEL_MODULES
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.lookasides.transformers_attention import uncompiled_attention
 from thunder_core.acquire.lookasides.triton_kernels import launch_of
@@ -107,4 +108,4 @@ def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-STAND_INS = {OPTIMIZED_MODULE: _run_module, INSTALLER: install_hooks}
+STAND_INS = {OPTIMIZED_MODULE: _run_module, INSTALLER: install_hooks, **PARALLEL_MODULES}
