@@ -199,7 +199,7 @@ class Recorder:
         """Append a bound symbol that has its source; a collective within a transform of torch.func is refused."""
         if self.levels.depth and bsym.communicates:
             raise self._refuse(
-                f"`{bsym.symbol.name}` is called within a transform of torch.func, which calls it once for each element",
+                f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
                 "call the collective outside of `torch.vmap` and the derivatives of torch.func",
             )
         self.follow_autocast()
