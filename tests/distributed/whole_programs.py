@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -252,33 +251,6 @@ def reentrant_checkpoint() -> None:
         return (numbers(0, 3) / 100).requires_grad_(), numbers(1, 3) / 100
 
     assert_equal(gradients(thunder.jit(program), *arguments()), gradients(program, *arguments()))
-
-
-class Reducing(torch.nn.Module):
-    """A layer whose result is reduced in place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.linear = torch.nn.Linear(3, 3, dtype=torch.float64)
-
-    def forward(self, x):
-        y = self.linear(x).clone()
-        dist.all_reduce(y)
-        dist.reduce(y, 0)
-        dist.barrier()
-        return y
-
-
-def artifact() -> None:
-    model = Reducing().eval()
-    folder = f"{tempfile.mkdtemp()}/artifact"
-    with torch.no_grad():
-        compiled = thunder.jit(model)
-        compiled(numbers(0, 2, 3))
-        thunder.save(compiled, folder)
-        loaded = thunder.load(folder, model)
-        assert_equal(loaded(numbers(1, 2, 3)), model(numbers(1, 2, 3)))
 
 
 def batches_are_refused() -> None:

@@ -108,4 +108,8 @@ def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
     return run
 
 
-STAND_INS = {OPTIMIZED_MODULE: _run_module, INSTALLER: install_hooks, **PARALLEL_MODULES}
+STAND_INS: dict[tuple[str, str], Callable[[Any, Any], Callable[..., Any]]] = {
+    OPTIMIZED_MODULE: _run_module,
+    INSTALLER: install_hooks,
+    **PARALLEL_MODULES,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -26,4 +27,6 @@ def refuse_module(fix: str, acquisition: Any, function: Any) -> NoReturn:
     raise acquisition.recorder.failure
 
 
-PARALLEL_MODULES = {name: partial(refuse_module, fix) for name, fix in FIXES.items()}
+PARALLEL_MODULES: dict[tuple[str, str], Callable[[Any, Any], NoReturn]] = {
+    name: partial(refuse_module, fix) for name, fix in FIXES.items()
+}
