@@ -582,7 +582,7 @@ def test_member_of_an_enumeration_of_pybind11_is_guarded_by_its_number() -> None
     backends = (torch.nn.attention.SDPBackend.MATH, torch.nn.attention.SDPBackend.FLASH_ATTENTION)
 
     def program(x: torch.Tensor, backend: object, held: list[object]) -> torch.Tensor:
-        return x * (2 if backend == backends[0] else 3) * (5 if held[0] == backends[0] else 7)
+        return x * (int(backend) + 2) * (5 if held[0] == backends[0] else 7)  # type: ignore[call-overload]
 
     compiled = thunder.jit(program)
     for backend in (*backends, *backends):
