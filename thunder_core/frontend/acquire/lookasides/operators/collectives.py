@@ -42,7 +42,7 @@ REFUSED = (
     *("_create_process_group_wrapper", "_make_nccl_premul_sum", "_create_store_from_options", "_test_python_store"),
     "_make_distributed_pdb",
 )
-ASKED_FUNCTIONS = (dist.get_debug_level,) if dist.is_available() else ()
+ASKED_FUNCTIONS = (C10D.get_debug_level,) if dist.is_available() else ()
 REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(dist, name)}
 
 
@@ -82,14 +82,22 @@ def record(acquisition: Any, process_group: Any, name: str, *args: Any, **kwargs
 
 def guarded_group(acquisition: Any, group: Any) -> Group:
     """A process group of the program, by its name; the prologue compares the name, the rank and the size."""
-    name = group.group_name
+    name = name_of_group(group)
     if registered_group(name) is not group:
         refuse(acquisition, f"a process group ({name!r}) that torch.distributed does not know by its name")
     path = acquisition.outside.path_of(group)
     if path is not None:
         acquisition.outside.read(path.attribute("group_name", name), name)
     acquisition.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
-    return Group(name, group.size())
+    return Group(name, group.size(), type(group) is not C10D.ProcessGroup)
+
+
+def name_of_group(group: Any) -> str:
+    """The name of a process group; an empty one where it has none."""
+    try:
+        return str(group.group_name)
+    except RuntimeError:
+        return ""
 
 
 def guard_options(acquisition: Any, options: Any) -> None:
