@@ -576,3 +576,16 @@ def test_each_class_of_c_in_the_standard_library_has_an_answer() -> None:
 )
 def test_answer_of_a_class(value: Any, answer: NativeAnswer) -> None:
     assert answer_of(type(value)) is answer
+
+
+def test_member_of_an_enumeration_of_pybind11_is_guarded_by_its_number() -> None:
+    backends = (torch.nn.attention.SDPBackend.MATH, torch.nn.attention.SDPBackend.FLASH_ATTENTION)
+
+    def program(x: torch.Tensor, backend: object, held: list[object]) -> torch.Tensor:
+        return x * (int(backend) + 2) * (5 if held[0] == backends[0] else 7)  # type: ignore[call-overload]
+
+    compiled = thunder.jit(program)
+    for backend in (*backends, *backends):
+        for held in backends:
+            assert torch.equal(compiled(torch.ones(1), backend, [held]), program(torch.ones(1), backend, [held]))
+    assert thunder.cache_misses(compiled) == 4

@@ -43,3 +43,14 @@ AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collect
 @pytest.mark.parametrize("name", AGREEMENT.split())
 def test_ranks_compare_their_programs(ranks: Ranks, name: str) -> None:
     ranks.run("tests.distributed.agreement", name)
+
+
+WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused inference_mode
+    fully_sharded_layers_with_compiled_forward compiled_fully_sharded_model_is_refused whole_training_step
+    sizes_that_vary state_of_an_object work_that_is_stored_is_refused views_and_versions error_behind_a_collective
+    compiled_function_within_another hooks_that_reduce_gradients reentrant_checkpoint batches_are_refused"""
+
+
+@pytest.mark.parametrize("name", WHOLE_PROGRAMS.split())
+def test_whole_programs_equal_eagers(ranks: Ranks, name: str) -> None:
+    ranks.run("tests.distributed.whole_programs", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +172,28 @@ def test_compiled_function_of_a_torch_class_is_printed_by_its_own_name() -> None
     assert compiled(torch.ones(2, requires_grad=True)).tolist() == [6, 6]
     with torch.no_grad():
         assert compiled(torch.ones(2)).tolist() == [6, 6]
+
+
+class Reducing(torch.nn.Module):
+    """A layer whose result is reduced in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x).clone()
+        dist.all_reduce(y)
+        dist.reduce(y, 0)
+        dist.barrier()
+        return y
+
+
+def test_artifact_communicates(tmp_path: Path) -> None:
+    model = Reducing().eval()
+    with torch.no_grad():
+        compiled = thunder.jit(model)
+        compiled(torch.ones(2, 3))
+        thunder.save(compiled, tmp_path / "artifact")
+        loaded = thunder.load(tmp_path / "artifact", model)
+        assert torch.equal(loaded(torch.ones(2, 3) * 2), model(torch.ones(2, 3) * 2))

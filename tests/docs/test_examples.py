@@ -14,6 +14,7 @@ PAGES = (
     "docs/benchmark.md",
     "docs/cache.md",
     "docs/debug.md",
+    "docs/distributed.md",
     "docs/function_transforms.md",
     "docs/generation.md",
     "docs/higher_order.md",

@@ -25,10 +25,14 @@ Finish = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Group:
-    """A process group that the program communicates in: its name, and its number of ranks."""
+    """A process group that the program communicates in: its name, and its number of ranks.
+
+    One `is_of_python` has methods in Python, which functional collectives do not call.
+    """
 
     name: str
     size: int
+    is_of_python: bool = False
 
 
 Method = Callable[..., Finish]
@@ -134,6 +138,9 @@ def broadcast(group: Group, tensors: Any, options: Any = None, timeout: Any = No
 def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Finish:
     """Gather a tensor of each rank in one tensor."""
     require_fit(output, tensor, tensor.numel() * group.size)
+    if group.is_of_python:
+        written, read = output.data, tensor.data
+        return waiting(OPERATORS.all_gather_into_tensor(written, read, group.name), [written], [read])
     return copying([output.data], [FUNCTIONAL.all_gather_into_tensor(tensor.data.contiguous(), group.size, group.name)])
 
 
@@ -150,7 +157,11 @@ def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Te
 def all_gather(group: Group, outputs: Any, tensors: Any, options: Any = None, timeout: Any = None) -> Finish:
     """Gather a tensor of each rank in a list; tensors of other shapes are left to the process group."""
     tensor, data = single(tensors), list_for_ranks(outputs)
-    if len(data) != group.size or any((one.shape, one.dtype) != (tensor.shape, tensor.dtype) for one in data):
+    if (
+        group.is_of_python
+        or len(data) != group.size
+        or any((one.shape, one.dtype) != (tensor.shape, tensor.dtype) for one in data)
+    ):
         return waiting(OPERATORS.all_gather(data, tensor, group.name), data, [tensor])
     gathered = FUNCTIONAL.all_gather_into_tensor(tensor.contiguous().view(-1), group.size, group.name)
 
@@ -166,6 +177,11 @@ def all_gather(group: Group, outputs: Any, tensors: Any, options: Any = None, ti
 def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Finish:
     """Reduce a tensor of each rank, and send each rank its part of the result."""
     require_fit(output, tensor, tensor.numel() // group.size)
+    if group.is_of_python:
+        written, read = output.data, tensor.data
+        return waiting(
+            OPERATORS.reduce_scatter_tensor(written, read, reduction(options), group.name), [written], [read]
+        )
     flat = tensor.data.contiguous().view(-1)
     return copying([output.data], [FUNCTIONAL.reduce_scatter_tensor(flat, reduction(options), group.size, group.name)])
 
@@ -191,6 +207,9 @@ def all_to_all_single(
 ) -> Finish:
     """Send a part of a tensor to each rank, and receive one of each."""
     require_fit(output, tensor, output.numel())
+    if group.is_of_python:
+        written, read, sizes = output.data, tensor.data, (list(output_sizes), list(input_sizes))
+        return waiting(OPERATORS.all_to_all_single(written, read, *sizes, group.name), [written], [read])
     splits = (
         list(sizes) if sizes else [one.shape[0] // group.size] * group.size
         for one, sizes in ((output, output_sizes), (tensor, input_sizes))

@@ -196,7 +196,12 @@ class Recorder:
         self.append(replace(bsym, source=place.source, module=place.module))
 
     def append(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol that has its source."""
+        """Append a bound symbol that has its source; a collective within a transform of torch.func is refused."""
+        if self.levels.depth and bsym.communicates:
+            raise self._refuse(
+                f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
+                "call the collective outside of `torch.vmap` and the derivatives of torch.func",
+            )
         self.follow_autocast()
         self.levels.follow_grad_mode()
         if not self.gradients.is_running:

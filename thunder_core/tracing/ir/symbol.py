@@ -123,7 +123,8 @@ class BoundSymbol:
         """Whether the call takes part in a collective, or waits for one: then other processes hang without it."""
         if self.uses_process_group or self.symbol.communicates or any(part.communicates for part in self.subsymbols):
             return True
-        return any(bsym.communicates for function in self.functions for bsym in function.bound_symbols)
+        functions = (argument for argument in self.args if isinstance(argument, Definition))
+        return any(bsym.communicates for function in functions for bsym in getattr(function, "bound_symbols", ()))
 
     @property
     def gives_number(self) -> bool:

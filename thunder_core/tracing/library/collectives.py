@@ -101,6 +101,28 @@ def all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, group_name: st
     return group_of(group_name).allgather([outputs], [tensor], options("AllgatherOptions"))
 
 
+@operator("(Tensor(a!) output, Tensor tensor, str group_name)")
+def all_gather_into_tensor(output: torch.Tensor, tensor: torch.Tensor, group_name: str) -> Any:
+    """Begin to gather the tensors of all ranks in one tensor."""
+    return group_of(group_name)._allgather_base(output, tensor, options("AllgatherOptions"))
+
+
+@operator("(Tensor(a!) output, Tensor tensor, str reduce_op, str group_name)")
+def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op: str, group_name: str) -> Any:
+    """Begin to reduce the tensors of all ranks, and to send each rank its part."""
+    made = options("ReduceScatterOptions", reduceOp=REDUCE_OPS[reduce_op])
+    return group_of(group_name)._reduce_scatter_base(output, tensor, made)
+
+
+@operator("(Tensor(a!) output, Tensor tensor, SymInt[] output_sizes, SymInt[] input_sizes, str group_name)")
+def all_to_all_single(
+    output: torch.Tensor, tensor: torch.Tensor, output_sizes: list[int], input_sizes: list[int], group_name: str
+) -> Any:
+    """Begin to send a part of a tensor to each rank, and to receive one of each."""
+    made = options("AllToAllOptions")
+    return group_of(group_name).alltoall_base(output, tensor, output_sizes, input_sizes, made)
+
+
 @operator("(Tensor(a!)[] outputs, Tensor tensor, int root, str group_name)")
 def gather(outputs: list[torch.Tensor], tensor: torch.Tensor, root: int, group_name: str) -> Any:
     """Begin to gather the tensors of all ranks on the rank `root`; there are no outputs on the others."""

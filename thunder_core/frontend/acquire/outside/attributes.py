@@ -63,8 +63,10 @@ def is_bound_anew(value: Any, owner: Any) -> bool:
     """Whether a value is a method of C's that each read binds anew, to an object or to the class of one.
 
     Functions that a module holds are not bound anew, and others may take their place; those of PyTorch's own modules
-    stay.
+    stay. Methods of pybind11 are functions of C in a method of Python's.
     """
+    if type(value) is types.MethodType and type(value.__func__) is types.BuiltinMethodType:
+        return value.__self__ is owner
     if not issubclass(type(value), C_METHODS) or (isinstance(owner, types.ModuleType) and is_held(value, owner)):
         return False
     return value.__self__ is owner or value.__self__ is type(owner)

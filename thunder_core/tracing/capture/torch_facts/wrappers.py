@@ -37,6 +37,12 @@ def parts_of_wrapper(tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
     return ((name, getattr(tensor, name)) for name in names)
 
 
+FIXES = {
+    "DTensor": "under fully_shard, compile the forward: `module.forward = thunder_core.jit(module.forward)`, before or "
+    "after fully_shard; else run this part under torch.no_grad(), or leave it uncompiled"
+}
+
+
 def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run a function on tensors of which some are wrappers: what these do is recorded, and not the function.
 
@@ -50,6 +56,6 @@ def run_through(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         raise OperationFailed(
             f"a {kind}, a subclass of Tensor that wraps other tensors, is used where gradients are needed, and the "
             "derivatives of its operations are not known",
-            fix="run this part under torch.no_grad(), or leave it uncompiled",
+            fix=FIXES.get(kind, "run this part under torch.no_grad(), or leave it uncompiled"),
         )
     return function(*args, **kwargs)

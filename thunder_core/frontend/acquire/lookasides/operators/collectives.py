@@ -83,14 +83,22 @@ def record(acquisition: TracedRun, process_group: Any, name: str, *args: Any, **
 
 def guarded_group(acquisition: TracedRun, group: Any) -> Group:
     """A process group of the program, by its name; the prologue compares the name, the rank and the size."""
-    name = group.group_name
+    name = name_of_group(group)
     if registered_group(name) is not group:
         refuse(acquisition, f"a process group ({name!r}) that torch.distributed does not know by its name")
     path = acquisition.outside.path_of(group)
     if path is not None:
         acquisition.outside.read(path.attribute("group_name", name), name)
     acquisition.settings.asked[f"group_facts({name!r})"] = (group.rank(), group.size())
-    return Group(name, group.size())
+    return Group(name, group.size(), type(group) is not C10D.ProcessGroup)
+
+
+def name_of_group(group: Any) -> str:
+    """The name of a process group; an empty one where it has none."""
+    try:
+        return str(group.group_name)
+    except RuntimeError:
+        return ""
 
 
 def guard_options(acquisition: TracedRun, options: Any) -> None:

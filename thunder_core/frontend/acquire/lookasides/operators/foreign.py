@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 
 from thunder_core.foundation.errors import OperationFailed
+from thunder_core.frontend.acquire.lookasides.functions.parallel_modules import PARALLEL_MODULES
 from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import uncompiled_attention
 from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_of
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, install_hooks
@@ -108,4 +109,8 @@ def _run_module(acquisition: TracedRun, function: Any) -> Callable[..., Any]:
     return run
 
 
-STAND_INS = {OPTIMIZED_MODULE: _run_module, INSTALLER: install_hooks}
+STAND_INS: dict[tuple[str, str], Callable[[Any, Any], Callable[..., Any]]] = {
+    OPTIMIZED_MODULE: _run_module,
+    INSTALLER: install_hooks,
+    **PARALLEL_MODULES,
+}

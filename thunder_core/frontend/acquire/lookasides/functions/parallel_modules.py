@@ -1,0 +1,32 @@
+"""Modules that hold a model and communicate around it: they stay outside, and the model within is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from thunder_core.foundation.errors import OperationFailed
+
+DDP = "compile the module and wrap it: `DistributedDataParallel(thunder_core.jit(module))`"
+FSDP = "compile the forward of the modules that it holds: `module.forward = thunder_core.jit(module.forward)`"
+FIXES = {  # by the modules and names of their methods
+    ("torch.nn.parallel.distributed", "DistributedDataParallel.forward"): DDP,
+    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel.forward"): FSDP,
+}
+
+
+def refuse_module(fix: str, acquisition: Any, function: Any) -> NoReturn:
+    """Raise the error for a module whose reducer or shards the tracer cannot see; it is kept."""
+    name = function.__qualname__.partition(".")[0]
+    acquisition.recorder.failure = OperationFailed(
+        f"a {name} is a part of the program; it communicates by hooks that the tracer cannot see",
+        fix=fix,
+        where=acquisition.place().source,
+    )
+    raise acquisition.recorder.failure
+
+
+PARALLEL_MODULES: dict[tuple[str, str], Callable[[Any, Any], NoReturn]] = {
+    name: partial(refuse_module, fix) for name, fix in FIXES.items()
+}
