@@ -11,9 +11,9 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from thunder_core.foundation.errors import OutOfMemory
-from thunder_core.workflow.models import weights_on_paper
+from thunder_core.workflow.models.memory import weights_on_paper
+from thunder_core.workflow.models.memory.weights_on_paper import COUNTS, lacking_memory, least_weight_bytes
 from thunder_core.workflow.models.request.request import ModelRequest
-from thunder_core.workflow.models.weights_on_paper import COUNTS, lacking_memory, least_weight_bytes
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request
 

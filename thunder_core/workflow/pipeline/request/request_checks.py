@@ -18,8 +18,8 @@ from thunder_core.workflow.models.folder.hub import (
 )
 from thunder_core.workflow.models.folder.origin import local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
+from thunder_core.workflow.models.memory.weights_on_paper import lacking_memory
 from thunder_core.workflow.models.request.request import ModelRequest
-from thunder_core.workflow.models.weights_on_paper import lacking_memory
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
 from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.workflow.pipeline.request.ranges import size_within
