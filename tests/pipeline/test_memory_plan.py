@@ -16,6 +16,7 @@ from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoin
 from thunder_core.foundation.errors import OutOfMemory
 from thunder_core.tracing.extension import requirement
 from thunder_core.workflow.models.loading.load import load_model
+from thunder_core.workflow.models.memory import weights_on_paper
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize, plan
 from thunder_core.workflow.pipeline.session import memory_plan
@@ -145,6 +146,7 @@ def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):
 def test_plan_of_seventy_billion_parameters_takes_no_memory_for_them(tmp_path, monkeypatch):
     seventy = Size(80, 8192, 28672, 64, 128_256)
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: 200 * GIB)
+    monkeypatch.setattr(weights_on_paper, "machines_memory", lambda: 200 * GIB)
     memory = planned(config_folder(tmp_path, seventy, "bfloat16"))
     assert memory.weights == pytest.approx(132 * GIB, rel=0.1)
     assert replace(memory, free=100 * GIB).fits is False
