@@ -25,7 +25,7 @@ FLOORS = {
     "ground": (
         ("thunder_core.printable", "thunder_core.package"),
         ("thunder_core.errors",),
-        ("thunder_core.tested_versions",),
+        ("thunder_core.tested_versions", "thunder_core.transformers_versions"),
         ("thunder_core.storage", "thunder_core.plugins", "thunder_core.options"),
     ),
     "programs": (

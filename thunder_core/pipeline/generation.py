@@ -34,6 +34,7 @@ from thunder_core.models.weight_bytes import LARGE, weight_bytes
 from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.run_request import PROMPT_FIX, Sampling
+from thunder_core.transformers_versions import cache_argument
 
 USUAL_NEW_TOKENS = 128
 MAKE_ANEW = (
@@ -233,11 +234,12 @@ class StepGenerator(Generator):
 
     def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
         """The logits behind the tokens that the cache holds and those that are yet to be read, [1, vocabulary]."""
+        cached = {cache_argument(self.loaded.model): cache}
         for start in range(0, len(unread), self.lengths.tokens):
             ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
             mask = ids.new_ones(1, cache.get_seq_length() + ids.shape[1])
             with torch.no_grad():
-                logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, past_key_values=cache).logits
+                logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, **cached).logits
         return logits[:, -1].float()
 
     def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
