@@ -9,6 +9,9 @@ from tests.versions.record import Record, read_records
 from thunder_core.interpreter.versions import SUPPORTED
 from thunder_core.tested_versions import TESTED, text_of
 
+# The releases of PyTorch with which pip resolved the wheel, and the Triton that each of them needs:
+# `pip install --dry-run --ignore-installed --constraint FILE thunder_optimize-*.whl`, where FILE says `torch==2.14.1`.
+RESOLVED = {"2.11.0": "3.6.0", "2.12.0": "3.7.0", "2.13.0": "3.7.1", "2.14.1": "3.8.0", "2.15.0": "3.9.0"}
 PAGE = Path(__file__).with_suffix(".md")
 HEAD = """\
 # Versions
@@ -25,6 +28,15 @@ of PyTorch. `THUNDER_ALLOW_UNTESTED_TORCH=1` in the environment, or `--allow-unt
 refusal. `thunder doctor` shows the installed releases, and which of them were never tested. Newer releases of Triton
 and transformers are not refused.
 
+## Installation
+
+On 2026-11-26, pip 26.3 resolved the wheel on Linux with Python 3.11 and each of these releases of PyTorch (`pip install
+--dry-run --ignore-installed` with a constraint). All were CUDA builds, and transformers was 5.24.0.
+
+| PyTorch | Triton |
+|---|---|
+{resolved}
+
 ## Test runs
 
 Each row is the latest run of these tests on these versions. The tests run on a CPU. To add a row for the present
@@ -38,7 +50,8 @@ environment, run `python -m tests.versions.record FOLDER...` and `make docs`.
 def render(records: Sequence[Record] | None = None) -> str:
     """The whole page."""
     runs = sorted(read_records() if records is None else records, key=order, reverse=True)
-    return "\n".join([HEAD + "\n".join(tested()), TEXT + "\n".join(map(row, runs))]) + "\n"
+    resolved = "\n".join(f"| {torch} | {triton} |" for torch, triton in RESOLVED.items())
+    return "\n".join([HEAD + "\n".join(tested()), TEXT.format(resolved=resolved) + "\n".join(map(row, runs))]) + "\n"
 
 
 def tested() -> Iterator[str]:
