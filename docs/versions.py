@@ -26,7 +26,8 @@ TEXT = """
 `compile`, `load` and the commands), with [TH0306](errors.md), because Thunder uses [private names](private_names.md)
 of PyTorch. `THUNDER_ALLOW_UNTESTED_TORCH=1` in the environment, or `--allow-untested-torch` behind a command, lifts the
 refusal. `thunder doctor` shows the installed releases, and which of them were never tested. Newer releases of Triton
-and transformers are not refused.
+and transformers are not refused. Python 3.14 is refused, because the tests were never run there with PyTorch
+([the interpreter](interpreter.md#python-314)).
 
 ## Installation
 
