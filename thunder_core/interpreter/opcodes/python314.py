@@ -99,12 +99,12 @@ _ANNOTATE = 16
 @opcode("SET_FUNCTION_ATTRIBUTE", since=_3_14)
 def set_function_attribute_or_annotate(frame: Frame, flag: int) -> None:
     """[value, function] -> [function with the value]; the value may be the function that makes its annotations."""
-    if flag != _ANNOTATE:
-        return set_function_attribute(frame, flag)
-    function = frame.stack.pop()
-    function.__annotate__ = frame.stack[-1]
-    frame.stack[-1] = function
-    return None
+    if flag == _ANNOTATE:
+        function = frame.stack.pop()
+        function.__annotate__ = frame.stack[-1]
+        frame.stack[-1] = function
+    else:
+        set_function_attribute(frame, flag)
 
 
 _PROTOCOLS = {
