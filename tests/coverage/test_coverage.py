@@ -48,7 +48,7 @@ SUBSET = (
         "linalg.svd",
     ),
     *("cat", "view_as_complex", "conj", "to_sparse", "sparse.sampled_addmm", "nn.functional.conv1d", "addbmm"),
-    *("nn.functional.layer_norm", "nn.functional.cross_entropy", "nn.functional.embedding", "qr"),
+    *("nn.functional.layer_norm", "nn.functional.cross_entropy", "nn.functional.embedding", "linalg.qr"),
     *("nn.functional.scaled_dot_product_attention", "nn.Linear", "nn.BatchNorm1d", "nn.LSTM", "nn.MultiheadAttention"),
     *("nn.TransformerEncoderLayer", "nn.LazyConv1d", "invoke_quant.simple", "flex_attention.simple", "scan.simple"),
 )
