@@ -47,6 +47,8 @@ alone. Failures of the rows below, of which none is a wrong result:
 - PyTorch 2.11: with symbolic sizes, a batch of one is traced again in two tests of `tests/executors/triton`; a kernel
   that needs C++20 does not compile, since Inductor takes C++17 there (now skipped).
 - PyTorch 2.14: `tests/planted` did not end within its 300 seconds on a busy machine, and has no row.
+  In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
+  (`tests/test_fork.py`).
 - PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor.
 - transformers 5.17: a token that is generated with a static cache copies the keys in two tests of
   `tests/generation/test_static_cache.py`.
