@@ -42,14 +42,15 @@ On 2026-11-26, pip 26.3 resolved the wheel on Linux with Python 3.11 and each of
 
 Each row is the latest run of these tests on these versions. The tests run on a CPU. To add a row for the present
 environment, run `python -m tests.versions.record FOLDER...` and `make docs`. A row that names files ran these files
-alone. Failures of the rows below, of which none is a wrong result:
+alone. No failure in the rows below is a wrong result:
 
 - PyTorch 2.11: with symbolic sizes, a batch of one is traced again in two tests of `tests/executors/triton`; a kernel
   that needs C++20 does not compile, since Inductor takes C++17 there (now skipped).
 - PyTorch 2.14: `tests/planted` did not end within its 300 seconds on a busy machine, and has no row.
   In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
-  (`tests/test_fork.py`).
-- PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor.
+  (`tests/test_fork.py`). Ctrl-C is not seen in a run that a shell starts in the background.
+- PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor, and
+  a line for a token with a static cache makes a tensor of the size of the cache.
 - transformers 5.17: a token that is generated with a static cache copies the keys in two tests of
   `tests/generation/test_static_cache.py`.
 
