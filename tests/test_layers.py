@@ -25,7 +25,7 @@ FLOORS = {
     "ground": (
         ("thunder_core.foundation.printable", "thunder_core.foundation.package"),
         ("thunder_core.foundation.errors",),
-        ("thunder_core.foundation.tested_versions",),
+        ("thunder_core.foundation.tested_versions", "thunder_core.foundation.transformers_versions"),
         ("thunder_core.foundation.storage", "thunder_core.foundation.plugins", "thunder_core.foundation.options"),
     ),
     "programs": (
