@@ -9,6 +9,9 @@ from tests.versions.record import Record, read_records
 from thunder_core.foundation.tested_versions import TESTED, text_of
 from thunder_core.frontend.interpreter.versions import SUPPORTED
 
+# The releases of PyTorch with which pip resolved the wheel, and the Triton that each of them needs:
+# `pip install --dry-run --ignore-installed --constraint FILE thunder_optimize-*.whl`, where FILE says `torch==2.14.1`.
+RESOLVED = {"2.11.0": "3.6.0", "2.12.0": "3.7.0", "2.13.0": "3.7.1", "2.14.1": "3.8.0", "2.15.0": "3.9.0"}
 PAGE = Path(__file__).with_suffix(".md")
 HEAD = """\
 # Versions
@@ -23,12 +26,33 @@ TEXT = """
 `compile`, `load` and the commands), with [TH0306](errors.md), because Thunder uses [private names](private_names.md)
 of PyTorch. `THUNDER_ALLOW_UNTESTED_TORCH=1` in the environment, or `--allow-untested-torch` behind a command, lifts the
 refusal. `thunder doctor` shows the installed releases, and which of them were never tested. Newer releases of Triton
-and transformers are not refused.
+and transformers are not refused. Python 3.14 is refused, because the tests were never run there with PyTorch
+([the interpreter](interpreter.md#python-314)).
+
+## Installation
+
+On 2026-11-26, pip 26.3 resolved the wheel on Linux with Python 3.11 and each of these releases of PyTorch (`pip install
+--dry-run --ignore-installed` with a constraint). All were CUDA builds, and transformers was 5.24.0.
+
+| PyTorch | Triton |
+|---|---|
+{resolved}
 
 ## Test runs
 
 Each row is the latest run of these tests on these versions. The tests run on a CPU. To add a row for the present
-environment, run `python -m tests.versions.record FOLDER...` and `make docs`.
+environment, run `python -m tests.versions.record FOLDER...` and `make docs`. A row that names files ran these files
+alone. No failure in the rows below is a wrong result:
+
+- PyTorch 2.11: with symbolic sizes, a batch of one is traced again in two tests of `tests/executors/triton`; a kernel
+  that needs C++20 does not compile, since Inductor takes C++17 there (now skipped).
+- PyTorch 2.14: `tests/planted` did not end within its 300 seconds on a busy machine, and has no row.
+  In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
+  (`tests/test_fork.py`). Ctrl-C is not seen in a run that a shell starts in the background.
+- PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor, and
+  a line for a token with a static cache makes a tensor of the size of the cache.
+- transformers 5.17: a token that is generated with a static cache copies the keys in two tests of
+  `tests/generation/test_static_cache.py`.
 
 | date | Python | PyTorch | Triton | transformers | tests | passed | failed | skipped |
 |---|---|---|---|---|---|---|---|---|
@@ -38,7 +62,8 @@ environment, run `python -m tests.versions.record FOLDER...` and `make docs`.
 def render(records: Sequence[Record] | None = None) -> str:
     """The whole page."""
     runs = sorted(read_records() if records is None else records, key=order, reverse=True)
-    return "\n".join([HEAD + "\n".join(tested()), TEXT + "\n".join(map(row, runs))]) + "\n"
+    resolved = "\n".join(f"| {torch} | {triton} |" for torch, triton in RESOLVED.items())
+    return "\n".join([HEAD + "\n".join(tested()), TEXT.format(resolved=resolved) + "\n".join(map(row, runs))]) + "\n"
 
 
 def tested() -> Iterator[str]:

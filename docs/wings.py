@@ -17,7 +17,7 @@ WINGS = {
     "foundation": (
         ("printable", "package", "rooms"),
         ("errors",),
-        ("tested_versions",),
+        ("tested_versions", "transformers_versions"),
         ("storage", "plugins", "options"),
     ),
     "tracing": (

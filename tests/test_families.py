@@ -8,6 +8,7 @@ import torch
 import thunder_core as thunder
 from tests.families import FAMILIES, WITH_CACHE, assert_same, first_claimed, inputs_for, sample
 from thunder_core.backend.claiming.claim import claims_by_executor
+from thunder_core.foundation.transformers_versions import cache_argument, returned_cache
 from thunder_core.tracing.library.objects import EXPECTATIONS
 from thunder_executors.inductor import EXECUTOR as INDUCTOR
 
@@ -74,19 +75,20 @@ def test_caches_come_out_and_go_in(name: str, use_cache: bool) -> None:
     """A prompt and then one more token, each model with a cache of its own."""
     loaded = sample(name)
     compiled = thunder.jit(loaded.model)
+    name_of_cache = cache_argument(loaded.model)
     tokens = inputs_for(loaded)["input_ids"]
     with torch.no_grad():
         ours, eager = (model(tokens[:, :8], use_cache=use_cache) for model in (compiled, loaded.model))
         assert_same(ours, eager)
         if not use_cache:
-            assert ours.past_key_values is None
+            assert returned_cache(ours) is None
             return
         for step in (8, 9):
             token = tokens[:, step : step + 1]
-            ours = compiled(token, past_key_values=ours.past_key_values, use_cache=True)
-            eager = loaded.model(token, past_key_values=eager.past_key_values, use_cache=True)
+            ours = compiled(token, use_cache=True, **{name_of_cache: returned_cache(ours)})
+            eager = loaded.model(token, use_cache=True, **{name_of_cache: returned_cache(eager)})
             assert_same(ours, eager)
-            assert ours.past_key_values.get_seq_length() == step + 1
+            assert returned_cache(ours).get_seq_length() == step + 1
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5"])

@@ -8,12 +8,13 @@ from typing import ClassVar
 import torch
 
 from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Recipe
 
 # A call that is given a cache is one of many, of other lengths; one with a single token differs from all others.
 WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
     f"{dimension} with {cache}": bounds
-    for cache in ("past_key_values", "cache_params")
+    for cache in CACHE_NAMES
     for dimension, bounds in (("batch", None), ("seq", (2, None)), ("cache", None), ("kept", (2, None)))
 }
 

@@ -77,11 +77,11 @@ def test_what_is_optional_is_no_error(thunder, monkeypatch):
 @pytest.mark.usefixtures("small_trials")
 @pytest.mark.parametrize(("allowed", "state"), [("", "missing"), ("1", "degraded")])
 def test_doctor_names_an_untested_release_of_pytorch(allowed, state, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    monkeypatch.setattr(torch, "__version__", "2.16.0")
     monkeypatch.setenv("THUNDER_ALLOW_UNTESTED_TORCH", allowed)
     (check,) = health.pytorch()
     assert check.state == state
-    assert check.found == "2.15.0, which was never tested; the tests were run on 2.11 to 2.14"
+    assert check.found == "2.16.0, which was never tested; the tests were run on 2.11 to 2.15"
     assert "--allow-untested-torch" in check.fix
 
 
@@ -104,7 +104,7 @@ def test_doctor_names_an_untested_release_of_transformers(monkeypatch):
     ],
 )
 def test_commands_refuse_an_untested_release_of_pytorch(words, thunder, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    monkeypatch.setattr(torch, "__version__", "2.16.0")
     monkeypatch.delenv("THUNDER_ALLOW_UNTESTED_TORCH", raising=False)
     done = thunder(*words)
     assert done.status == 3
@@ -113,7 +113,7 @@ def test_commands_refuse_an_untested_release_of_pytorch(words, thunder, monkeypa
 
 
 def test_the_option_allows_an_untested_release_of_pytorch(thunder, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.15.0")
+    monkeypatch.setattr(torch, "__version__", "2.16.0")
     monkeypatch.setenv("THUNDER_ALLOW_UNTESTED_TORCH", "")
     done = thunder("optimize", "--recipe", "hf-llama3", "--dry-run", "--allow-untested-torch")
     assert done.status == 0

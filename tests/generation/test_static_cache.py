@@ -17,6 +17,7 @@ from tests.generation.models import greedy, model_of, prompt_of
 from tests.generation.modes import MODES, assert_same
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.foundation.transformers_versions import cache_argument, returned_cache
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.trace import Trace
@@ -90,11 +91,12 @@ def test_no_line_for_a_token_makes_a_tensor_of_the_caches_size(programs: tuple[T
 def test_a_token_allocates_no_memory_of_the_caches_size(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
     cache = StaticCache(config=model.config, max_cache_len=ROOM)
+    given = {cache_argument(model): cache}
     with torch.no_grad():
-        compiled(prompt_of(1, 7), past_key_values=cache)
+        compiled(prompt_of(1, 7), **given)
         places = [tensor.data_ptr() for layer in cache.layers for tensor in (layer.keys, layer.values)]
-        compiled(prompt_of(1, 1), past_key_values=cache)
-        assert peak_allocated(lambda: compiled(prompt_of(1, 1), past_key_values=cache)) < KEYS / 2
+        compiled(prompt_of(1, 1), **given)
+        assert peak_allocated(lambda: compiled(prompt_of(1, 1), **given)) < KEYS / 2
     assert places == [tensor.data_ptr() for layer in cache.layers for tensor in (layer.keys, layer.values)]
     assert [int(layer.get_seq_length()) for layer in cache.layers] == [9, 9]
 
@@ -118,17 +120,17 @@ CHOICES: dict[str, tuple[dict[str, Any], type]] = {
 def test_what_a_call_says_of_its_cache_goes_before(name: str, pair: tuple[Any, Any]) -> None:
     options, kind = CHOICES[name]
     found = greedy(pair[1], prompt_of(2, 7), 3, return_dict_in_generate=True, **options)
-    assert type(found.past_key_values) is kind
-    assert type(greedy(pair[0], prompt_of(2, 7), 3, return_dict_in_generate=True).past_key_values) is DynamicCache
+    assert type(returned_cache(found)) is kind
+    assert type(returned_cache(greedy(pair[0], prompt_of(2, 7), 3, return_dict_in_generate=True))) is DynamicCache
 
 
 def test_a_cache_that_is_given_is_continued(pair: tuple[Any, Any]) -> None:
-    texts = []
+    texts, name_of_cache = [], cache_argument(pair[0])
     for model in pair:
         cache = StaticCache(config=model.config, max_cache_len=40)
-        first = greedy(model, prompt_of(1, 7), 4, past_key_values=cache)
+        first = greedy(model, prompt_of(1, 7), 4, **{name_of_cache: cache})
         longer = torch.cat([first, prompt_of(1, 3)], 1)
-        texts.append(greedy(model, longer, 4, past_key_values=cache))
+        texts.append(greedy(model, longer, 4, **{name_of_cache: cache}))
     assert torch.equal(*texts)
 
 
@@ -172,7 +174,7 @@ def test_what_transformers_compiled_of_the_model_is_the_models_alone(pair: tuple
 def test_a_copy_generates_alike(pair: tuple[Any, Any]) -> None:
     copied = pickle.loads(pickle.dumps(copy.deepcopy(pair[1])))
     found = greedy(copied, prompt_of(1, 7), 1, return_dict_in_generate=True)
-    assert type(found.past_key_values) is StaticCache
+    assert type(returned_cache(found)) is StaticCache
 
 
 def test_a_model_that_generates_nothing_is_refused() -> None:

@@ -1601,3 +1601,100 @@ def program_iterators_made_again():
             builtins.iter, builtins.reversed = original
         found.append([[one for one in each if one == "iter" or one == "reversed"] for each in reduced])
     return found
+
+
+def program_annotations_of_a_function_and_a_class():
+    def function(first: int, *, second: "str" = "a") -> list[int]:
+        inner: float = 1.0
+        return [first, second, inner]
+
+    class Annotated:
+        number: int = 3
+        text: "str"
+        if COUNT == 0:
+            conditional: dict[str, int]
+
+    return function(1), function.__annotations__, Annotated.__annotations__, Annotated.number
+
+
+def program_all_any_and_tuple_of_generators():
+    numbers = [3, 0, 5]
+    return all(n for n in numbers), any(n > 4 for n in numbers), tuple(n * 2 for n in numbers), all(n < 9 for n in ())
+
+
+def program_manager_without_its_methods():
+    class OnlyEnters:
+        def __enter__(self):
+            return self
+
+    class OnlyAsynchronous:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *error):
+            return None
+
+    told = []
+    for kind in (OnlyEnters, OnlyAsynchronous, int):
+        try:
+            with kind():
+                told.append("inside")
+        except TypeError as error:
+            told.append(str(error))
+    return told
+
+
+def program_subscripts_of_every_kind():
+    class Keyed:
+        def __getitem__(self, key):
+            return key
+
+    matrix = {"a": [1, 2, 3], (1, 2): "pair"}
+    return matrix["a"][-1], matrix[1, 2], "text"[1:3], Keyed()[1, ..., 2:3], [[4]][0][0], (1, 2)[True], list[int]
+
+
+def program_small_and_large_integers():
+    return 0, 1, 255, 256, 257, -1, -5, 2**62, [n + 255 for n in range(3)]
+
+
+def program_unpacked_arguments_with_and_without_keywords():
+    def given(*args, **kwargs):
+        return args, kwargs
+
+    some, more = [1, 2], {"a": 3}
+    return given(*some), given(*some, **more), given(0, *some, b=1, **more), given(**more), given(*(), **{})
+
+
+def program_asynchronous_loop_that_ends_and_one_that_raises():
+    class Counting:
+        def __init__(self, last):
+            self.left = last
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            self.left -= 1
+            if self.left < -1:
+                raise ValueError("too far")
+            if self.left < 0:
+                raise StopAsyncIteration
+            return self.left
+
+    async def collected(last):
+        found = []
+        async for one in Counting(last):
+            found.append(one)
+        else:
+            found.append("else")
+        return found
+
+    def driven(coroutine):
+        try:
+            coroutine.send(None)
+        except StopIteration as stop:
+            return stop.value
+        except ValueError as error:
+            return str(error)
+
+    return driven(collected(2)), driven(collected(-1))

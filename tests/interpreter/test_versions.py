@@ -9,9 +9,9 @@ import pytest
 from tests.readme import ROOT
 from thunder_core.foundation.errors import PythonNotSupported
 from thunder_core.frontend.interpreter import entry, native, table, versions
-from thunder_core.frontend.interpreter.versions import SUPPORTED, Build, require_supported
+from thunder_core.frontend.interpreter.versions import ALLOW, SUPPORTED, UNTESTED, Build, require_supported
 
-NEXT = (SUPPORTED[-1][0], SUPPORTED[-1][1] + 1)
+NEXT = (UNTESTED[-1][0], UNTESTED[-1][1] + 1)
 UNKNOWN = {
     "instead of CPython": Build(implementation="pypy"),
     "32 bits": Build(pointer=4),
@@ -44,8 +44,36 @@ def test_a_build_is_named(words):
 
 def test_this_python_has_offsets_handlers_and_no_problem():
     require_supported()
-    assert set(native.OFFSETS) == set(SUPPORTED)
+    assert set(native.OFFSETS) == {*SUPPORTED, *UNTESTED}
     assert not Build().problem
+
+
+@pytest.mark.parametrize("version", UNTESTED)
+def test_untested_version_is_refused_until_the_user_allows_it(version, monkeypatch):
+    monkeypatch.delenv(ALLOW, raising=False)
+    with pytest.raises(PythonNotSupported, match="but this is Python 3") as caught:
+        table.handlers(True, version)
+    assert f"{ALLOW}=1" in caught.value.fix
+    monkeypatch.setenv(ALLOW, "1")
+    rows = table.handlers(True, version)
+    assert {"LOAD_SPECIAL", "BUILD_TEMPLATE", "LOAD_FAST_BORROW", "NOT_TAKEN"} - set(rows) == {"NOT_TAKEN"}
+    assert native.offsets_of(version, Build()).empty == 1
+
+
+@pytest.mark.parametrize("version", UNTESTED)
+def test_build_without_the_lock_is_refused_although_the_version_is_allowed(version, monkeypatch):
+    monkeypatch.setenv(ALLOW, "1")
+    with pytest.raises(PythonNotSupported, match="without the global interpreter lock") as caught:
+        require_supported(version, Build(free_threaded=True))
+    assert ALLOW not in caught.value.fix
+
+
+@pytest.mark.parametrize("version", [NEXT, (3, 10)])
+def test_unknown_version_is_refused_although_untested_versions_are_allowed(version, monkeypatch):
+    monkeypatch.setenv(ALLOW, "1")
+    with pytest.raises(PythonNotSupported) as caught:
+        require_supported(version)
+    assert ALLOW not in caught.value.fix
 
 
 def test_nothing_is_interpreted_on_an_unknown_version(monkeypatch):

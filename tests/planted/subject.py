@@ -17,6 +17,7 @@ from tests.families import WITH_CACHE, inputs_for, sample
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.validation.inside import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
@@ -151,7 +152,7 @@ def subject(family: str, *, train: bool = False, executors: str = "", state: boo
     loaded = sample(family)
     model, inputs = loaded.model.train(train), inputs_for(loaded, labels=train)
     if state and not train and family in WITH_CACHE:
-        inputs["past_key_values"] = DynamicCache(config=loaded.model.config)
+        inputs[cache_argument(loaded.model)] = DynamicCache(config=loaded.model.config)
     model = WithState(model).train(train) if state else model
     compiled = thunder.jit(model, executors=executors.split(",")) if executors else thunder.compile(model, "default")
     with torch.set_grad_enabled(train), state_put_back(model):

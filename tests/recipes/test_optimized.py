@@ -18,6 +18,8 @@ from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize
 from thunder_recipes.hf_moe import HFMoe
 
+# Where a CUDA build of PyTorch finds a compiler for CUDA and no GPU, this module warns of it.
+NO_CUDA = "torch.utils.cpp_extension"
 EXPERTS = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -62,7 +64,8 @@ def test_one_program_serves_every_routing(
             torch.testing.assert_close(compiled(input_ids=ids).logits, model(input_ids=ids).logits)
     assert thunder.cache_misses(compiled) == 1
     assert "Traceback" not in capfd.readouterr().err
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING], "PyTorch's refusal is logged"
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert {record.name for record in warned} <= {NO_CUDA}, "PyTorch's refusal is logged"
 
 
 def saved_bytes(recipe: object, **options: object) -> int:

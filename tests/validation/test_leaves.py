@@ -12,7 +12,10 @@ from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from thunder_core.foundation.errors import NotComparable
+from thunder_core.foundation.transformers_versions import CACHE, EARLIER_CACHE
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
+
+CACHE_FIELD = CACHE if CACHE in CausalLMOutputWithPast.__dataclass_fields__ else EARLIER_CACHE
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -68,13 +71,13 @@ def test_a_model_output_with_a_cache_is_named_as_one_would_write_it() -> None:
     cache = DynamicCache()
     for layer in range(2):
         cache.update(torch.zeros(1, 1, 3, 4), torch.ones(1, 1, 3, 4), layer)
-    leaves = leaves_of(CausalLMOutputWithPast(logits=torch.zeros(1, 3, 8), past_key_values=cache))
+    leaves = leaves_of(CausalLMOutputWithPast(logits=torch.zeros(1, 3, 8), **{CACHE_FIELD: cache}))
     assert list(leaves.tensors) == [
         "logits",
-        *(f"past_key_values.layers.{layer}.{part}" for layer in range(2) for part in ("keys", "values")),
+        *(f"{CACHE_FIELD}.layers.{layer}.{part}" for layer in range(2) for part in ("keys", "values")),
     ]
     assert leaves.structure[""] == "CausalLMOutputWithPast"
-    assert leaves.structure["past_key_values"] == "DynamicCache"
+    assert leaves.structure[CACHE_FIELD] == "DynamicCache"
 
 
 def test_objects_without_tensors_are_known_by_their_type_alone() -> None:

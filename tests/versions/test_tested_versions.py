@@ -15,7 +15,7 @@ import thunder_core as thunder
 from thunder_core.foundation.errors import TorchNotTested
 from thunder_core.foundation.tested_versions import ALLOW, TESTED, is_tested, release_of, require_tested_torch
 
-NEWER = "2.15.0+cpu"
+NEWER = "2.16.0+cpu"
 OLDER = "2.10.2"
 X = torch.arange(3.0)
 
@@ -43,7 +43,7 @@ def use_grad(folder: Any) -> None:
 USES = {use.__name__: use for use in (use_jit, use_compile, use_load, use_thunderfx, use_grad)}
 
 
-@pytest.mark.parametrize("version", [NEWER, OLDER, "3.0.0", "2.15.0a0+git1234567", "2.16.0.dev20261101+cu130"])
+@pytest.mark.parametrize("version", [NEWER, OLDER, "3.0.0", "2.16.0a0+git1234567", "2.17.0.dev20261101+cu130"])
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_first_use_of_an_untested_release_is_refused(use, version, monkeypatch, tmp_path):
     monkeypatch.setattr(torch, "__version__", version)
@@ -64,7 +64,7 @@ def test_the_environment_variable_allows_an_untested_release(value, is_refused, 
         torch.testing.assert_close(thunder.jit(torch.sin)(X), X.sin())
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "2.13.0+cpu", "2.14.1", "2.14.9+cu130", "2.14.0a0+git12"])
+@pytest.mark.parametrize("version", ["2.11.0", "2.13.0+cpu", "2.14.1", "2.15.0", "2.15.9+cu132", "2.14.0a0+git12"])
 def test_tested_releases_are_accepted(version, monkeypatch):
     monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.delenv(ALLOW, raising=False)

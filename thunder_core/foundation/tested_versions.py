@@ -37,9 +37,9 @@ class Tested:
 # `tests/versions/record.py` runs the tests on another version and adds the counts to docs/versions.json.
 TESTED: Mapping[str, Tested] = MappingProxyType(
     {
-        "torch": Tested((2, 11), (2, 14)),
-        "triton": Tested((3, 6), (3, 8)),
-        "transformers": Tested((5, 17), (5, 23)),
+        "torch": Tested((2, 11), (2, 15)),
+        "triton": Tested((3, 6), (3, 9)),
+        "transformers": Tested((5, 17), (5, 24)),
     }
 )
 

@@ -14,6 +14,7 @@ from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.fusion.machine_code import kept_by
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.compilation.compiler.last_call import last_program
+from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
 
@@ -408,9 +409,10 @@ def test_a_program_for_a_gpu_that_is_not_here_is_wrapped_around_what_waits():
 def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cache():
     model = model_of("llama")
     cache = StaticCache(config=model.config, max_cache_len=32)
-    given = {"past_key_values": cache, "position_ids": torch.tensor([[7]]), "logits_to_keep": 1}
+    name = cache_argument(model)
+    given = {name: cache, "position_ids": torch.tensor([[7]]), "logits_to_keep": 1}
     with torch.no_grad():
-        model(prompt_of(1, 7), past_key_values=cache)
+        model(prompt_of(1, 7), **{name: cache})
         for layer in cache.layers:
             layer.device = torch.device("cuda")  # which it has for itself, beside its tensors
         given |= {"input_ids": prompt_of(1, 1), "attention_mask": torch.ones(1, 1, 1, 32, dtype=torch.bool)}
@@ -419,7 +421,7 @@ def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cach
     assert line.executor == "cudagraphs"
     captured = line.symbol.target
     inputs = [proxy.name for proxy in line.inputs]
-    of_cache = {name for name in inputs if name.startswith("past_key_values")}
+    of_cache = {one for one in inputs if one.startswith(f"{name}_layers")}
     assert {inputs[number] for number in captured.held} == {inputs[number] for number in captured.written} == of_cache
     assert len(of_cache) == 6, "keys, values and the count of two layers"
 

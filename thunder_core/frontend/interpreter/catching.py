@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.frame import NULL, Frame
 
 # Instructions before the first `RERAISE` of a handler that may end an error; a plain `finally` has none of them.
 ENDING = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"})
@@ -34,7 +34,7 @@ def may_catch(frame: Frame, errors: Errors) -> bool:
     while found is not None:
         names = handler_names(frame.code, program.offsets[found.target])
         if names[1:2] == ("WITH_EXCEPT_START",):
-            if may_suppress(frame.stack[found.depth - 1]):
+            if may_suppress(leaving(frame, found.depth)):
                 return True
         elif names[0] == "PUSH_EXC_INFO" and ENDING.intersection(names):
             entered = clauses(frame.code, program.offsets[found.target])
@@ -42,6 +42,12 @@ def may_catch(frame: Frame, errors: Errors) -> bool:
                 return True
         found = program.catches[found.target]
     return False
+
+
+def leaving(frame: Frame, depth: int) -> Any:
+    """The `__exit__` of a `with` whose handler begins at this depth of the stack; from 3.14 on, a NULL is above it."""
+    top = frame.stack[depth - 1]
+    return frame.stack[depth - 2] if top is NULL else top
 
 
 def may_match(frame: Frame, errors: Errors, clause: Clause) -> bool:

@@ -20,7 +20,9 @@ from thunder_core.frontend.interpreter.program import (
 from thunder_core.frontend.interpreter.table import Row, handlers
 
 # Instructions that the making of a frame has done, or that do nothing.
-_SETUP = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
+_SETUP = frozenset(
+    {"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"}
+)
 _CACHE = dis.opmap["CACHE"]
 _JUMPS = frozenset(dis.hasjrel)
 _NAMES = frozenset(dis.hasname)

@@ -26,6 +26,17 @@ NULL: Any = object()
 YIELDED, DELEGATED = 1, 2
 
 
+def _own_references() -> int:
+    """The count of an object that a variable and one other place hold; since 3.14, arguments may be borrowed."""
+    counted = object()
+    _holder = [counted]
+    return sys.getrefcount(counted)
+
+
+_OWN_REFERENCES = _own_references()
+_FIRST_DIES_FIRST = sys.version_info < (3, 14)
+
+
 class Frame:
     """A code object being run: its names, its stack and its position.
 
@@ -179,16 +190,18 @@ class Frame:
     def leave(self) -> None:
         """The frame has ended: leave what others may still look at in its frame object, and let its variables go.
 
-        They go in CPython's order, first the stack from its top, then the variables from the first one.
+        They go in CPython's order, first the stack from its top, then the variables: since 3.14 from the last one,
+        before from the first one.
         """
         made = self.native_frame
-        if made is not None and sys.getrefcount(made) > 3:
+        if made is not None and sys.getrefcount(made) > _OWN_REFERENCES:
             self.write_state()
             if made.f_back is None:
                 back = self.back
                 set_back(made, self.machine.outside if back is None else back.native())
         self.stack.clear()
-        self.fast.reverse()
+        if _FIRST_DIES_FIRST:
+            self.fast.reverse()
         self.fast.clear()
 
     def suspend(self) -> None:

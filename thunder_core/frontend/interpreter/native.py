@@ -5,6 +5,7 @@ Each name here is CPython's own, reached through `ctypes`. The offsets are those
 """
 
 import ctypes
+import struct
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 from thunder_core.frontend.interpreter.versions import HERE, Build, Version, require_supported
 
 _api = ctypes.pythonapi
-_POINTER = 8
+_POINTER = struct.calcsize("P")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Offsets:
     type_version: int = 48 * _POINTER
     # PyThreadState, of 3.12 alone
     thread_c_calls: int = 36
+    # A frame's slots are references with a tag since 3.14: the bits of an empty slot, and the tag of a borrowed object.
+    # The top of its stack is an address there, and a count before.
+    empty: int = 0
+    borrowed: int = 0
+    top_is_address: bool = False
 
 
 class UnknownOffsets(Offsets):
@@ -45,8 +51,13 @@ class UnknownOffsets(Offsets):
         return super().__getattribute__(name)
 
 
-# One entry for each supported version; these three agree.
-OFFSETS: dict[Version, Offsets] = {(3, 11): Offsets(), (3, 12): Offsets(), (3, 13): Offsets()}
+# One entry for each version whose bytecode is known; the first three agree.
+OFFSETS: dict[Version, Offsets] = {
+    (3, 11): Offsets(),
+    (3, 12): Offsets(),
+    (3, 13): Offsets(),
+    (3, 14): Offsets(data_locals=10 * _POINTER, empty=1, borrowed=1, top_is_address=True),
+}
 
 
 def offsets_of(version: Version, build: Build) -> Offsets:
@@ -115,9 +126,17 @@ def set_instruction(frame: FrameType, offset: int) -> None:
 def set_locals(frame: FrameType, values: Sequence[Any], start: int = 0) -> None:
     """Write `values` (cells for cell variables, UNBOUND for none) into the local slots from `start` on."""
     data = _data(frame)
-    ctypes.c_int.from_address(data + _at.data_stack_top).value = start + len(values)
+    _set_stack_top(data, start + len(values))
     for index, value in enumerate(values, start):
-        _own(ctypes.c_void_p.from_address(data + _at.data_locals + index * _POINTER), value)
+        _own(ctypes.c_void_p.from_address(data + _at.data_locals + index * _POINTER), value, _at.empty, _at.borrowed)
+
+
+def _set_stack_top(data: int, count: int) -> None:
+    """Let a frame have so many slots in use."""
+    if _at.top_is_address:
+        ctypes.c_void_p.from_address(data + _at.data_stack_top).value = data + _at.data_locals + count * _POINTER
+    else:
+        ctypes.c_int.from_address(data + _at.data_stack_top).value = count
 
 
 def type_version(kind: type) -> ctypes.c_uint:
@@ -135,13 +154,13 @@ def _data(frame: FrameType) -> int:
     return ctypes.c_void_p.from_address(id(frame) + _at.frame_data).value or 0
 
 
-def _own(slot: ctypes.c_void_p, value: Any) -> None:
-    """Store a counted reference to `value` in a C slot and drop the one that it held."""
-    old = slot.value
+def _own(slot: ctypes.c_void_p, value: Any, empty: int = 0, borrowed: int = 0) -> None:
+    """Store a counted reference to `value` in a C slot and drop the one that it held, unless the slot borrowed it."""
+    old = slot.value or 0
     if value is UNBOUND:
-        slot.value = None
+        slot.value = empty
     else:
         _increment(id(value))
         slot.value = id(value)
-    if old:
+    if old and not old & borrowed:
         _decrement(old)

@@ -1,5 +1,6 @@
 """The builds of Python that the interpreter knows, by their bytecode and by how they lay out objects in memory."""
 
+import os
 import platform
 import struct
 import sys
@@ -12,6 +13,10 @@ Version = tuple[int, int]
 
 # A version that is added here has to be gone through first, which CONTRIBUTING.md tells how to.
 SUPPORTED: tuple[Version, ...] = ((3, 11), (3, 12), (3, 13))
+# Versions whose bytecode is known, but on which the project's tests never ran with PyTorch; refused unless the user
+# allows them.
+UNTESTED: tuple[Version, ...] = ((3, 14),)
+ALLOW = "THUNDER_ALLOW_UNTESTED_PYTHON"  # in the environment
 HERE: Version = sys.version_info[:2]
 
 
@@ -38,18 +43,24 @@ class Build:
 
 def require_supported(version: Version = HERE, build: Build = Build()) -> None:
     """Raise `PythonNotSupported` for a version, or a build, whose bytecode or whose memory is not known."""
-    if version not in SUPPORTED:
-        raise refusal(f"this is Python {_text(version)}")
+    if version not in SUPPORTED and not (version in UNTESTED and is_allowed()):
+        raise refusal(f"this is Python {_text(version)}", version)
     if problem := build.problem:
         raise refusal(f"this is Python {_text(version)}, {problem}")
 
 
-def refusal(found: str) -> PythonNotSupported:
-    """The error for a Python that is not known, which says which are."""
+def is_allowed() -> bool:
+    """Whether the user allows versions of Python on which the project's tests never ran."""
+    return os.environ.get(ALLOW, "").lower() in ("1", "true", "yes", "on")
+
+
+def refusal(found: str, version: Version | None = None) -> PythonNotSupported:
+    """The error for a Python that is not known, which says which are, or that may be tried."""
     known = f"{', '.join(map(_text, SUPPORTED[:-1]))} and {_text(SUPPORTED[-1])}"
     return PythonNotSupported(
         f"Thunder supports the bytecode of CPython {known}, but {found}",
-        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}",
+        fix=f"use a standard 64-bit build of CPython {_text(SUPPORTED[0])} to {_text(SUPPORTED[-1])}"
+        + (f", or try this version with {ALLOW}=1 in the environment" if version in UNTESTED else ""),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from thunder_core.foundation.transformers_versions import CACHE, CACHE_NAMES, EARLIER_CACHE
+
 BATCHES = (
     *("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"),
     *("decoder_input_ids", "decoder_attention_mask", "pixel_values", "input_features", "input_values"),
@@ -15,10 +17,10 @@ SEQUENCES = (
     "encoder_outputs['last_hidden_state'].size(1)",
     *("attention_mask.size(2)", "attention_mask[*].size(2)"),  # masks of queries and keys, one or one for each kind
 )
-CACHES = (
-    "past_key_values",
-    "past_key_values.self_attention_cache",
-    "past_key_values.cross_attention_cache",
+CACHES = tuple(
+    f"{cache}{part}"
+    for cache in (CACHE, EARLIER_CACHE)
+    for part in ("", ".self_attention_cache", ".cross_attention_cache")
 )
 KEYS_AND_VALUES = tuple(
     f"{cache}.layers[*].{name}"
@@ -31,11 +33,7 @@ LENGTHS = tuple(
     for cache in CACHES
     for name in ("cumulative_length", "cumulative_length_int", "max_cache_len")
 )
-STATES = tuple(
-    f"{cache}.layers[*].{name}[*]"
-    for cache in ("past_key_values", "cache_params")
-    for name in ("conv_states", "recurrent_states")
-)
+STATES = tuple(f"{cache}.layers[*].{name}[*]" for cache in CACHE_NAMES for name in ("conv_states", "recurrent_states"))
 DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, "attention_mask[*]", *KEYS_AND_VALUES, *STATES)),
     "seq": SEQUENCES,

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
 
 # Options of `generate` that choose a cache, or a way to generate that transformers does not have for the static one.
-OTHER_CACHES = ("cache_implementation", "past_key_values", "cache_params", "custom_generate")
+OTHER_CACHES = ("cache_implementation", *CACHE_NAMES, "custom_generate")
 ASSISTED = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
 # On a GPU transformers compiles a model that generates with a static cache, unless it is told not to.
 STATIC = {"cache_implementation": "static", "disable_compile": True}

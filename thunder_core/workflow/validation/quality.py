@@ -11,12 +11,13 @@ from torch import Tensor
 
 from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.foundation.options.quality import Quality
+from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.language import ELEMENTS, has_logits, measure_language
 from thunder_core.workflow.validation.leaves import leaves_of
 from thunder_core.workflow.validation.report import LanguageReport, LayerQuality, QuantizationReport
 
-CACHES = ("past_key_values", "cache_params", "encoder_last_hidden_state")  # of what is returned besides the results
+NO_RESULTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # returned besides the results
 
 
 def measure_quality(
@@ -59,7 +60,7 @@ def quantized_layers(model: torch.nn.Module) -> dict[str, QuantizedLayer]:
 def _results(output: object) -> dict[str, Tensor]:
     """The floating tensors of an output by name, without caches."""
     found = leaves_of(output).tensors.items()
-    return {name: one for name, one in found if one.is_floating_point() and not name.startswith(CACHES)}
+    return {name: one for name, one in found if one.is_floating_point() and name.partition(".")[0] not in NO_RESULTS}
 
 
 class _Errors:

@@ -65,10 +65,13 @@ def _own(cache: Cache) -> Cache:
 
 
 def _like(value: Any, attributes: Mapping[str, Any]) -> Any:
-    """An object of the same class with these attributes; where it says of which dtype its keys are, that is so."""
+    """An object of the same class with these attributes; the dtype and the device that it names are those of its keys.
+
+    Layers name their dtype before transformers 5.24.
+    """
     made = object.__new__(type(value))
     vars(made).update(attributes)
     keys = attributes.get("keys")
-    if isinstance(keys, torch.Tensor) and "dtype" in attributes:
-        made.dtype, made.device = keys.dtype, keys.device
+    if isinstance(keys, torch.Tensor):
+        vars(made).update({name: getattr(keys, name) for name in ("dtype", "device") if name in attributes})
     return made

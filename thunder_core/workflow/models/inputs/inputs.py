@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs
+from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.models.inputs.input_tensors import converted
-from thunder_core.workflow.models.inputs.key_value_cache import CACHE, NO_CACHE, drawn_cache
+from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
 from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_image_size, main_inputs
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
@@ -44,9 +45,9 @@ def example_inputs(
     Text: `input_ids` and `attention_mask`, [batch, seq] int64, where all samples but the first end in padding;
     images: `pixel_values`, [batch, channels, height, width] of the config's size; sound: `input_features` or
     `input_values`. Encoder-decoders get `decoder_input_ids` too, and all get their task's labels when asked.
-    With `cache` they go on with a text of so many tokens: `past_key_values` is the model's dynamic cache, drawn, and
-    the mask is of both, [batch, cache + seq]. With `height` or `width` images are of that size, and models that can
-    interpolate their positions are told to.
+    With `cache` they go on with a text of so many tokens: the model's dynamic cache is drawn, and the mask is of both,
+    [batch, cache + seq]. With `height` or `width` images are of that size, and models that can interpolate their
+    positions are told to.
     Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
     require_sizes(loaded, batch, seq, cache or 0)
@@ -121,7 +122,8 @@ def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: i
     mask = torch.ones(draw.batch, length + draw.seq, dtype=torch.int64)
     for row in range(1, draw.batch):
         mask[row, : draw.number(0, length // 2 + 1)] = 0
-    return {**inputs, IDS: ids, "attention_mask": mask, CACHE: drawn_cache(loaded, draw, length)}
+    cache = {cache_argument(loaded.model): drawn_cache(loaded, draw, length)}
+    return {**inputs, IDS: ids, "attention_mask": mask, **cache}
 
 
 def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:

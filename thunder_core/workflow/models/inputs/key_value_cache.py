@@ -9,13 +9,13 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.transformers_versions import returned_cache
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.loading.load import LoadedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CACHE = "past_key_values"
 Shapes = list[tuple[torch.Size, torch.Size]]
 _SHAPES: WeakKeyDictionary[PreTrainedModel, Shapes] = WeakKeyDictionary()
 NO_CACHE = "leave out --cache and --dynamic cache=: this model has no KV cache"
@@ -63,7 +63,7 @@ def cache_of_a_token(model: PreTrainedModel) -> Any:
         return None
     ids = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
     with torch.no_grad():
-        return getattr(model(input_ids=ids, use_cache=True), CACHE, None)
+        return returned_cache(model(input_ids=ids, use_cache=True))
 
 
 def _has_keys_and_values(layer: Any) -> bool:

@@ -22,6 +22,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from thunder_core.foundation.errors import BadOption, CannotGenerate, SequenceTooLong
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
+from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.artifact.format.manifest import Manifest
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.signature import require_authentic
@@ -233,11 +234,12 @@ class StepGenerator(Generator):
 
     def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
         """The logits behind the tokens that the cache holds and those that are yet to be read, [1, vocabulary]."""
+        cached = {cache_argument(self.loaded.model): cache}
         for start in range(0, len(unread), self.lengths.tokens):
             ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
             mask = ids.new_ones(1, cache.get_seq_length() + ids.shape[1])
             with torch.no_grad():
-                logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, past_key_values=cache).logits
+                logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, **cached).logits
         return logits[:, -1].float()
 
     def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:

@@ -1,0 +1,24 @@
+"""The names of transformers that differ between its releases. The code asks for a name, never for the release."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+# The KV cache is `cache` from transformers 5.24 on. Before, it was `past_key_values`, or `cache_params` for models with
+# recurrent states. The later releases still take the earlier names, with a warning.
+CACHE = "cache"
+EARLIER_CACHE, EARLIER_STATES = "past_key_values", "cache_params"
+CACHE_NAMES = (CACHE, EARLIER_CACHE, EARLIER_STATES)
+
+
+def cache_argument(model: Any) -> str:
+    """Return the name of the KV cache among the arguments of a model's `forward`."""
+    parameters = inspect.signature(type(model).forward).parameters
+    return EARLIER_CACHE if EARLIER_CACHE in parameters or CACHE not in parameters else CACHE
+
+
+def returned_cache(output: Any) -> Any:
+    """Return the KV cache in a model's output, or None for an output without a KV cache."""
+    name = next((name for name in (CACHE, EARLIER_CACHE) if hasattr(output, name)), None)
+    return None if name is None else getattr(output, name)

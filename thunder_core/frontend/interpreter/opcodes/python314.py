@@ -1,0 +1,180 @@
+"""The opcodes that Python 3.14 changed: borrowed locals, small and common constants, `with`, subscripts, templates."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from thunder_core.frontend.interpreter import operators
+from thunder_core.frontend.interpreter.frame import NULL, Frame
+from thunder_core.frontend.interpreter.keywords import as_arguments, merge_keywords
+from thunder_core.frontend.interpreter.lookup import ABSENT
+from thunder_core.frontend.interpreter.namespaces import find_global
+from thunder_core.frontend.interpreter.opcodes.calls import given
+from thunder_core.frontend.interpreter.opcodes.exceptions import check_eg_match as check_group
+from thunder_core.frontend.interpreter.opcodes.names import from_namespace, load_fast
+from thunder_core.frontend.interpreter.opcodes.operate import binary_op, binary_subscr
+from thunder_core.frontend.interpreter.opcodes.python313 import load_fast_load_fast, set_function_attribute
+from thunder_core.frontend.interpreter.opcodes.stack import load_const, pop_top
+from thunder_core.frontend.interpreter.opcodes.suspension import end_async_for
+from thunder_core.frontend.interpreter.operators import BINARY
+from thunder_core.frontend.interpreter.program import DecodingContext
+from thunder_core.frontend.interpreter.table import opcode
+
+templates: Any = None
+with suppress(ImportError):  # before 3.14
+    from string import templatelib as templates  # type: ignore[attr-defined,no-redef]
+
+_3_14 = (3, 14)
+
+# CPython counts no reference for a local that is borrowed; here the stack holds the object itself.
+opcode("LOAD_FAST_BORROW", since=_3_14)(load_fast)
+opcode("LOAD_FAST_BORROW_LOAD_FAST_BORROW", since=_3_14)(load_fast_load_fast)
+opcode("LOAD_SMALL_INT", since=_3_14)(load_const)
+opcode("POP_ITER", since=_3_14)(pop_top)
+
+
+def _no_jump(_context: DecodingContext, argument: int) -> int:
+    """The argument tells debuggers where the loop begins; the loop has ended."""
+    return argument
+
+
+opcode("END_ASYNC_FOR", since=_3_14, prepare=_no_jump)(end_async_for)
+
+_COMMON = (AssertionError, NotImplementedError, tuple, all, any)
+
+
+@opcode("LOAD_COMMON_CONSTANT", since=_3_14)
+def load_common_constant(frame: Frame, number: int) -> None:
+    """[] -> [a class or function of the builtins]."""
+    frame.stack.append(_COMMON[number])
+
+
+@opcode("LOAD_FROM_DICT_OR_GLOBALS", since=_3_14)
+def load_from_dict_or_globals(frame: Frame, name: str) -> None:
+    """[namespace] -> [the name in it, else the global or builtin]; globals of another class are asked by item."""
+    value = from_namespace(frame, frame.stack.pop(), name)
+    frame.stack.append(frame.machine.load_global(frame, name, find_global) if value is NULL else value)
+
+
+_SUBSCRIPT = 26
+
+
+def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any] | None:
+    """The operator; None for a subscript."""
+    return None if argument == _SUBSCRIPT else BINARY[argument]
+
+
+@opcode("BINARY_OP", since=_3_14, prepare=_binary)
+def binary_op_or_subscript(frame: Frame, function: Callable[[Any, Any], Any] | None) -> None:
+    """[left, right] -> [left ? right], or [container, key] -> [container[key]]."""
+    if function is None:
+        binary_subscr(frame, None)
+    else:
+        binary_op(frame, function)
+
+
+@opcode("CALL_FUNCTION_EX", since=_3_14)
+def call_function_ex(frame: Frame, _argument: Any) -> None:
+    """[function, NULL, arguments, keywords or NULL] -> [result]."""
+    stack, machine = frame.stack, frame.machine
+    keywords, arguments = stack.pop(), stack.pop()
+    stack.pop()
+    function = stack.pop()
+    if keywords is NULL:
+        keywords = {}
+    elif type(keywords) is not dict:
+        merged: dict[Any, Any] = {}
+        merge_keywords(frame, merged, keywords, function)
+        keywords = merged
+    arguments = given(function, as_arguments(machine, arguments, function))
+    if any(not isinstance(key, str) for key in keywords):
+        raise TypeError("keywords must be strings")
+    stack.append(machine.invoke(function, arguments, keywords))
+
+
+_ANNOTATE = 16
+
+
+@opcode("SET_FUNCTION_ATTRIBUTE", since=_3_14)
+def set_function_attribute_or_annotate(frame: Frame, flag: int) -> None:
+    """[value, function] -> [function with the value]; the value may be the function that makes its annotations."""
+    if flag == _ANNOTATE:
+        function = frame.stack.pop()
+        function.__annotate__ = frame.stack[-1]
+        frame.stack[-1] = function
+    else:
+        set_function_attribute(frame, flag)
+
+
+_PROTOCOLS = {
+    "__enter__": ("context manager", "__aenter__", "asynchronous context manager", "async with"),
+    "__aenter__": ("asynchronous context manager", "__enter__", "context manager", "with"),
+}
+_SPECIAL = ("__enter__", "__exit__", "__aenter__", "__aexit__")
+_ENTERS = {"__exit__": "__enter__", "__aexit__": "__aenter__"}
+
+
+@opcode("LOAD_SPECIAL", since=_3_14)
+def load_special(frame: Frame, number: int) -> None:
+    """[owner] -> [special method of its class, NULL]."""
+    owner, name = frame.stack[-1], _SPECIAL[number]
+    method = operators.special(frame.machine, owner, name)
+    if method is ABSENT:
+        raise TypeError(_missing(type(owner), name))
+    frame.stack[-1] = method
+    frame.stack.append(NULL)
+
+
+def _missing(kind: type, name: str) -> str:
+    """The message of CPython for a manager that lacks a method; it names `async with` where that would do."""
+    enter = _ENTERS.get(name, name)
+    protocol, other, other_protocol, statement = _PROTOCOLS[enter]
+    other_leave = other.replace("enter", "exit")
+    owner = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    told = f"{owner!r} object does not support the {protocol} protocol (missed {name} method)"
+    if all(any(method in vars(base) for base in kind.__mro__) for method in (other, other_leave)):
+        told += f" but it supports the {other_protocol} protocol. Did you mean to use '{statement}'?"
+    return told
+
+
+@opcode("WITH_EXCEPT_START", since=_3_14)
+def with_except_start(frame: Frame, _argument: Any) -> None:
+    """[exit, NULL, position, error before, error] -> [the same, value of exit]."""
+    stack = frame.stack
+    error = stack[-1]
+    stack.append(frame.machine.invoke(stack[-5], (type(error), error, error.__traceback__), {}))
+
+
+@opcode("CHECK_EG_MATCH", since=_3_14)
+def check_eg_match(frame: Frame, argument: Any) -> None:
+    """[error, wanted] -> [rest, taken]; a group that is made of a single error has the line of its `except*`."""
+    error = frame.stack[-2]
+    check_group(frame, argument)
+    taken = frame.stack[-1]
+    if taken is not None and not isinstance(error, BaseExceptionGroup):
+        program = frame.program
+        line = program.lines[frame.pc] or frame.code.co_firstlineno
+        taken.__traceback__ = TracebackType(None, frame.native(), program.offsets[frame.pc], line)
+
+
+_CONVERSIONS = (None, "s", "r", "a")
+
+
+@opcode("BUILD_INTERPOLATION", since=_3_14)
+def build_interpolation(frame: Frame, traits: int) -> None:
+    """[value, its source, (specification)] -> [interpolation]."""
+    stack = frame.stack
+    specification = stack.pop() if traits & 1 else ""
+    source = stack.pop()
+    stack[-1] = templates.Interpolation(stack[-1], source, _CONVERSIONS[traits >> 2], specification)
+
+
+@opcode("BUILD_TEMPLATE", since=_3_14)
+def build_template(frame: Frame, _argument: Any) -> None:
+    """[strings, interpolations] -> [template]; there is one string more than interpolations."""
+    stack = frame.stack
+    interpolations = stack.pop()
+    strings = stack[-1]
+    parts = [part for pair in zip(strings, interpolations, strict=False) for part in pair]
+    stack[-1] = templates.Template(*parts, strings[-1])
