@@ -1,0 +1,371 @@
+"""Linear layers on the CPU by the kernel: the values of PyTorch, whatever the shapes are and whoever writes to them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+import thunder_core as thunder
+from tests.processes import run_python
+from thunder_core.artifact import compatibility
+from thunder_core.errors import ArtifactForeign
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_executors.packed_linear import EXECUTOR, PackedLinear
+
+pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
+KERNEL = PackedLinear(measures=False)
+EXECUTORS = (KERNEL, "torch")
+
+
+class Layer(nn.Module):
+    """One linear layer, in the module of this file."""
+
+    def __init__(self, depth: int = 48, columns: int = 33, bias: bool = True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(depth, columns, bias=bias)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+Layer.__module__ = "tests.executors.test_packed_linear"
+
+
+def claimed_in(compiled) -> list[BoundSymbol]:
+    return [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "packed-linear"]
+
+
+def in_double(x, weight, bias=None):
+    return linear(x.double(), weight.double(), None if bias is None else bias.double())
+
+
+def assert_product(function, x, weight, bias=None) -> None:
+    """The kernel computes a product, at most twice as far from the product in float64 as PyTorch, and some ulps."""
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    with torch.no_grad():
+        found, eager, exact = compiled(x, weight, bias), function(x, weight, bias), in_double(x, weight, bias)
+    assert len(claimed_in(compiled)) == 1
+    assert (found.shape, found.stride(), found.dtype) == (eager.shape, eager.stride(), eager.dtype)
+    allowed = 2 * (eager - exact).abs().max() + 1e-6 * exact.abs().max()
+    assert (found - exact).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 23, 48, 101])
+@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (16, 16), (33, 31), (64, 48), (100, 70)])
+def test_product_of_every_edge_is_that_of_pytorch(rows, depth, columns):
+    torch.manual_seed(rows)
+    x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth), torch.randn(columns)
+    assert_product(linear, x, weight, bias)
+    assert_product(lambda x, weight, bias: linear(x, weight), x, weight)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40, 700])
+@pytest.mark.parametrize("columns", [16, 41])
+def test_deep_product_in_several_blocks_is_that_of_pytorch(rows, columns):
+    torch.manual_seed(rows)
+    assert_product(linear, torch.randn(rows, 2500), torch.randn(columns, 2500), torch.randn(columns))
+
+
+@pytest.mark.parametrize("shape", [(20,), (1, 20), (2, 3, 20), (3, 2, 5, 20), (1, 1, 20), (0, 20), (4, 0, 20)])
+def test_every_number_of_dimensions_is_taken(shape):
+    layer, x = Layer(20, 18), torch.randn(shape)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        found, expected = compiled(x), layer(x)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected)
+
+
+INPUTS = {
+    "every second row": lambda: torch.randn(40, 32)[::2],
+    "part of a row": lambda: torch.randn(20, 96)[:, 32:64],
+    "part of a batch": lambda: torch.randn(5, 6, 64)[:, :, :32],
+    "expanded row": lambda: torch.randn(1, 32).expand(20, 32),
+    "unaligned": lambda: torch.randn(20 * 32 + 1)[1:].view(20, 32),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_rows_that_lie_apart_are_read_where_they_lie(name):
+    assert_product(linear, INPUTS[name](), torch.randn(24, 32), torch.randn(24))
+
+
+@pytest.mark.parametrize("name", ["transposed", "swapped batch", "every second column"])
+def test_input_in_another_order_is_left_to_others(name):
+    x = {
+        "transposed": torch.randn(32, 20).t(),
+        "swapped batch": torch.randn(6, 5, 32).transpose(0, 1),
+        "every second column": torch.randn(20, 64)[:, ::2],
+    }[name]
+    layer = Layer(32, 24)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+    assert claimed_in(compiled) == []
+
+
+def test_weight_with_gaps_between_its_rows_is_read_where_it_lies():
+    assert_product(linear, torch.randn(20, 32), torch.randn(24, 64)[:, 8:40], torch.randn(24))
+
+
+def test_transposed_weight_is_left_to_others():
+    compiled = thunder.jit(linear, executors=EXECUTORS)
+    x, weight = torch.randn(20, 32), torch.randn(32, 24).t()
+    torch.testing.assert_close(compiled(x, weight), linear(x, weight))
+    assert claimed_in(compiled) == []
+
+
+def test_a_tensor_times_itself_is_left_to_others():
+    compiled = thunder.jit(lambda x: linear(x, x), executors=EXECUTORS)
+    x = torch.randn(20, 20)
+    torch.testing.assert_close(compiled(x), linear(x, x))
+    assert claimed_in(compiled) == []
+
+
+def test_infinite_and_missing_numbers_stay_in_their_rows_and_columns():
+    x, weight = torch.randn(20, 32), torch.randn(37, 32)
+    x[3, 5], x[7, 0], weight[36, 31] = float("inf"), float("nan"), float("-inf")
+    for rows in (20, 8):
+        found = thunder.jit(linear, executors=EXECUTORS)(x[:rows], weight)
+        torch.testing.assert_close(found, linear(x[:rows], weight), equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_arguments_by_name_are_read():
+    compiled = thunder.jit(lambda x, weight: linear(weight=weight, input=x), executors=EXECUTORS)
+    x, weight = torch.randn(20, 32), torch.randn(24, 32)
+    torch.testing.assert_close(compiled(x, weight), linear(x, weight))
+    assert claimed_in(compiled)
+
+
+def test_one_program_serves_every_number_of_rows():
+    layer = Layer()
+    compiled = thunder.jit(layer, executors=EXECUTORS, symbolic={"x.size(0)": (1, 64), "x.size(1)": (1, 64)})
+    with torch.no_grad():
+        for batch, length in ((3, 17), (1, 1), (2, 4), (5, 3), (64, 2), (1, 64), (7, 1)):
+            x = torch.randn(batch, length, 48)
+            torch.testing.assert_close(compiled(x), layer(x))
+    assert len(claimed_in(compiled)) == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_equal_layers_are_one_kernel():
+    model = nn.Sequential(*[Layer(32, 32) for _ in range(4)])
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    with torch.no_grad():
+        compiled(torch.randn(20, 32))
+    assert len(claimed_in(compiled)) == 4
+    assert len({bsym.symbol for bsym in claimed_in(compiled)}) == 1
+
+
+def write_in_place(layer):
+    layer.weight.mul_(2)
+
+
+def write_behind_autograd(layer):
+    layer.weight.data[3, 5] = 100.0
+
+
+def write_by_numpy(layer):
+    layer.weight.detach().numpy()[...] = 0.5
+
+
+def set_data(layer):
+    layer.weight.data = torch.randn_like(layer.weight)
+
+
+def set_data_twice(layer):
+    layer.weight.data = torch.zeros_like(layer.weight)
+    layer.weight.data = torch.randn_like(layer.weight)
+
+
+def replace_parameter(layer):
+    layer.weight = nn.Parameter(torch.randn_like(layer.weight))
+
+
+def load(layer):
+    layer.load_state_dict({name: value + 1 for name, value in layer.state_dict().items()})
+
+
+def load_by_assignment(layer):
+    layer.load_state_dict({name: value + 1 for name, value in layer.state_dict().items()}, assign=True)
+
+
+CHANGES = (
+    write_in_place, write_behind_autograd, write_by_numpy, set_data, set_data_twice, replace_parameter, load,
+    load_by_assignment,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("rows", [1, 20])
+def test_weights_that_change_count_at_the_next_call(change, rows):
+    layer, x = Layer(), torch.randn(rows, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        before = compiled(x)
+        change(layer.linear)
+        found = compiled(x)
+        torch.testing.assert_close(found, layer(x))
+        assert not torch.equal(found, before)
+
+
+def test_a_weight_that_the_program_writes_to_counts_from_then_on():
+    def function(layer, x):
+        first = layer(x)
+        layer.linear.weight.mul_(2)
+        return first, layer(x)
+
+    compiled, x = thunder.jit(function, executors=EXECUTORS), torch.randn(20, 48)
+    with torch.no_grad():
+        for found, expected in zip(compiled(Layer(), x), function(Layer(), x), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert len(claimed_in(compiled)) == 2
+
+
+def test_training_step_has_the_gradients_of_pytorch():
+    model, x = nn.Sequential(Layer(), nn.Tanh(), Layer(33, 5)), torch.randn(20, 48, requires_grad=True)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    for _ in range(2):  # the second step reads the weights that the first one wrote
+        tensors = [x, *model.parameters()]
+        found = torch.autograd.grad(compiled(x).square().sum(), tensors)
+        expected = torch.autograd.grad(model(x).square().sum(), tensors)
+        for one, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-4)
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), found[1:], strict=True):
+                parameter.sub_(0.01 * gradient)
+
+
+def test_layer_that_autograd_records_is_left_to_others():
+    layer, x, seen = Layer(), torch.randn(20, 48, requires_grad=True), []
+    layer.linear.register_full_backward_hook(lambda module, given, taken: seen.append(taken))
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    compiled(x).sum().backward()
+    assert thunder.last_backward_reason(compiled)
+    assert claimed_in(compiled) == []
+    assert len(seen) == 1
+
+
+def test_frozen_layers_of_a_training_step_keep_their_derivative():
+    base, adapter, x = Layer().requires_grad_(False), Layer(33, 5), torch.randn(20, 48)
+
+    def function(base, adapter, x):
+        return adapter(base(x).tanh())
+
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    compiled(base, adapter, x).sum().backward()
+    found = adapter.linear.weight.grad.clone()
+    adapter.zero_grad()
+    function(base, adapter, x).sum().backward()
+    torch.testing.assert_close(found, adapter.linear.weight.grad)
+
+
+def test_a_part_without_gradients_is_taken():
+    def function(layer, x):
+        with torch.no_grad():
+            teacher = layer(x)
+        return layer(x) - teacher
+
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    compiled(layer, x).square().sum().backward()
+    torch.testing.assert_close(layer.linear.weight.grad, torch.zeros(33, 48), atol=1e-3, rtol=0)
+
+
+def test_frozen_weights_are_taken_where_autograd_is_on():
+    layer, x = Layer().requires_grad_(False), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    torch.testing.assert_close(compiled(x), layer(x))
+    assert claimed_in(compiled)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes_are_left_to_others(dtype):
+    layer, x = Layer().to(dtype), torch.randn(20, 48, dtype=dtype)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+    assert claimed_in(compiled) == []
+
+
+def test_autocast_is_left_to_others():
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = compiled(x), layer(x)
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found, expected)
+    assert claimed_in(compiled) == []
+
+
+@pytest.mark.parametrize("rows", [1, 3, 12, 17, 64, 400])
+def test_results_are_equal_bit_by_bit_for_every_number_of_threads(rows):
+    layer, x = Layer(600, 200), torch.randn(rows, 600)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                results.append(compiled(x))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results)
+    torch.testing.assert_close(results[0], layer(x).detach())
+
+
+def test_results_are_equal_bit_by_bit_from_call_to_call():
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), compiled(x))
+
+
+LOADS = """
+import sys, torch
+import thunder_core as thunder
+from tests.executors.test_packed_linear import Layer
+x, expected = torch.load(sys.argv[2])
+loaded = thunder.load(sys.argv[1], Layer(), strict=True)
+with torch.no_grad():
+    assert torch.equal(loaded(x), expected)
+assert "torch._inductor.compile_fx" not in sys.modules
+print("equal")
+"""
+
+
+def test_an_artifact_runs_in_a_process_without_compiler_or_cache(tmp_path):
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.save((x, compiled(x)), tmp_path / "values.pt")
+    thunder.save(compiled, tmp_path / "artifact")
+    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
+    assert done.stdout == "equal\n", done.stderr
+
+
+def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_path, monkeypatch):
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        compiled(x)
+    thunder.save(compiled, tmp_path / "artifact")
+    monkeypatch.setattr(compatibility, "instruction_sets", lambda: frozenset({"sse4_2"}))
+    with pytest.raises(ArtifactForeign, match="avx2"):
+        thunder.load(tmp_path / "artifact", layer)
+
+
+def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
+    monkeypatch.setattr("thunder_executors.packed_linear.missing_processor", lambda: "the kernel needs AVX2")
+    assert KERNEL.missing() == "the kernel needs AVX2"
+    compiled = thunder.jit(Layer(), executors=EXECUTORS)
+    with torch.no_grad():
+        compiled(torch.randn(20, 48))
+    assert claimed_in(compiled) == []
