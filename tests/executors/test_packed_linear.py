@@ -12,9 +12,15 @@ from torch.nn.functional import linear
 import thunder_core as thunder
 from tests.processes import run_python
 from thunder_core.artifact import compatibility
+from thunder_core.claiming.tuning import tuning
 from thunder_core.errors import ArtifactForeign
+from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_executors.packed_linear import EXECUTOR, PackedLinear
+from thunder_core.pipeline.trace_stats import kernel_choices
+from thunder_executors.packed_linear import EXECUTOR, PackedLinear, measurement
+from thunder_executors.packed_linear.kernel import library
+from thunder_executors.packed_linear.measurement import Times
+from thunder_executors.packed_linear.product import Product
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
 KERNEL = PackedLinear(measures=False)
@@ -369,3 +375,96 @@ def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
     with torch.no_grad():
         compiled(torch.randn(20, 48))
     assert claimed_in(compiled) == []
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A cache without measurements, which has the compiled kernel."""
+    content = library()
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("thunder_executors.packed_linear.library", lambda: content)
+    monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda: content)
+
+
+def measured_as(monkeypatch, kernel: float, other: float) -> list[str]:
+    """Have measurements give these seconds; the products that are measured."""
+    titles: list[str] = []
+
+    def measure(product):
+        titles.append(product.title)
+        return Times(kernel, other)
+
+    monkeypatch.setattr(measurement, "measure", measure)
+    return titles
+
+
+def compiled_layers(*layers: Layer):
+    compiled = thunder.jit(nn.Sequential(*layers), executors=(PackedLinear(), "torch"))
+    with torch.no_grad():
+        compiled(torch.randn(20, layers[0].linear.in_features))
+    return compiled
+
+
+def refused_by_kernel(compiled) -> list[tuple[str, int]]:
+    return [(one.reason, one.count) for one in thunder.last_traces(compiled)[-1].refused if one.executor == KERNEL.name]
+
+
+def test_the_faster_one_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    compiled = compiled_layers(Layer(48, 48), Layer(48, 48), Layer(48, 32, bias=False))
+    assert titles == ["20 x 48 to 48, with bias", "20 x 48 to 32"]
+    assert len(claimed_in(compiled)) == 3
+    (choice, _) = kernel_choices(thunder.last_traces(compiled)[-1])
+    assert choice.operations == 2
+    assert choice.choice == "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms"
+    compiled_layers(Layer(48, 48))
+    assert len(titles) == 2
+
+
+@pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
+def test_the_library_multiplies_where_the_kernel_is_not_clearly_faster(own_cache, monkeypatch, kernel):
+    measured_as(monkeypatch, kernel, 1e-3)
+    compiled = compiled_layers(Layer(48, 48), Layer(48, 48))
+    assert claimed_in(compiled) == []
+    ((reason, count),) = refused_by_kernel(compiled)
+    assert reason.startswith("the kernel is not faster for 20 x 48 to 48, with bias: packed-linear ")
+    assert count == 2
+
+
+def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    with tuning(0):
+        compiled = compiled_layers(Layer())
+    assert (titles, claimed_in(compiled)) == ([], [])
+    assert refused_by_kernel(compiled) == [("nothing is measured (--tune 0s)", 1)]
+
+
+def test_what_the_budget_is_too_small_for_is_left_to_the_library(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    with tuning(1e-6):
+        compiled = compiled_layers(Layer())
+    assert (titles, claimed_in(compiled)) == ([], [])
+    assert refused_by_kernel(compiled) == [("it was not measured in the time that --tune allows", 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(1, 64, 32), (20, 64, 32), (1, 8192, 16384), (4000, 1024, 4096)]
+)
+def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
+    x, weight = torch.empty(rows, depth, device="meta"), torch.empty(columns, depth, device="meta")
+    proxies = [tensor_proxy(name, one) for name, one in (("x", x), ("weight", weight), ("y", linear(x, weight)))]
+    product = Product(proxies[0], proxies[1], None, proxies[2])
+    state = torch.random.get_rng_state()
+    times = measurement.measure(product)
+    assert torch.equal(state, torch.random.get_rng_state())
+    estimate = measurement.call_seconds(rows, depth, columns)
+    assert 0 < times.kernel < 100 * (estimate + 1e-5)
+    assert 0 < times.library < 100 * (estimate + 1e-5)
+    assert measurement.measuring_seconds(product) < 1
+
+
+def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
+    compiled = compiled_layers(Layer(64, 64))
+    trace = thunder.last_traces(compiled)[-1]
+    told = [one.choice for one in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
+    assert "torch.nn.functional.linear" in told[0]

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import threads_in_use
+from thunder_core.claiming.tuning import tuning
 from thunder_core.errors import OutputExists
 from thunder_core.models.memory_guard import guarded_memory
 from thunder_core.pipeline.build_report import build_report, running_traces
@@ -53,7 +54,7 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
         raise plan.lacking_memory
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
-    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads:
+    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):
         return _carry_out(plan, clock)
 
 

@@ -13,6 +13,7 @@ from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.names import is_generation
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
+from thunder_core.options.duration import parse_duration
 from thunder_core.options.left_out import parse_left_out
 from thunder_core.options.target import parse_target
 from thunder_core.pipeline.part_names import require_executor_name, require_recipe_name, require_transform_name
@@ -220,6 +221,15 @@ class Request:
         least=0,
         help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
+    )
+    tune: float = option(
+        1.0,
+        str,
+        metavar="TIME",
+        help="Time in which executors measure kernels for one program and choose the fastest, such as 10s or 1m; "
+        "0s measures nothing. Measurements are kept in the cache.",
+        default_text="1s",
+        parse=parse_duration,
     )
     threads: int | None = option(
         None,

@@ -15,6 +15,7 @@ import torch
 
 from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.claiming.executor import Executor
+from thunder_core.claiming.tuning import TuningBudget
 from thunder_core.errors import CompilerFailed, OutOfDisk
 from thunder_core.extension.requirement import CxxCompiler
 from thunder_core.fusion.fuse import Refusal, region_bound_symbol
@@ -24,9 +25,12 @@ from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.machine import processors
 from thunder_executors.packed_linear.kernel import library, missing_processor
+from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text
 
 LINEAR = "torch.nn.functional.linear"
+TUNING_IS_OFF = Refusal("nothing is measured (--tune 0s)", lasting=True)
+NOT_MEASURED = Refusal("it was not measured in the time that --tune allows", lasting=True)
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class PackedLinear(Executor):
         first: dict[str, int] = {}
         for place, occurrence in occurrences.items():
             first.setdefault(occurrence.region.digest, place)
-        choices = {digest: self.choice(found[place], occurrences[place]) for digest, place in first.items()}
+        budget = TuningBudget()
+        choices = {key: self.choice(found[place], occurrences[place], budget) for key, place in first.items()}
         symbols = symbols_of(choices)
         refused: Counter[Refusal] = Counter()
         for place, occurrence in occurrences.items():
@@ -86,10 +91,18 @@ class PackedLinear(Executor):
         left = (RefusedOperations(self.name, one.reason, count, one.lasting) for one, count in refused.items())
         return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *left))
 
-    def choice(self, product: Product, occurrence: RegionOccurrence) -> MachineCode | Refusal:
-        """The kernel for a product, or the reason why the library multiplies."""
+    def choice(self, product: Product, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
+        """The kernel for a product, or the reason why PyTorch's library multiplies."""
+        if self.measures and budget.is_off:
+            return TUNING_IS_OFF
         try:
-            return MachineCode(region_text(product, occurrence), library(), processors()[1])
+            times = times_of(product, budget) if self.measures else None
+            if self.measures and times is None:
+                return NOT_MEASURED
+            choice = "" if times is None else f"{product.title}: {times}"
+            if times is not None and not times.is_kernel_faster:
+                return Refusal(f"the kernel is not faster for {choice}", lasting=True)
+            return MachineCode(region_text(product, occurrence), library(), processors()[1], choice=choice)
         except (CompilerFailed, OutOfDisk) as error:
             return Refusal(error.what)
 
