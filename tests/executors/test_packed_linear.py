@@ -14,13 +14,16 @@ from tests.processes import run_python
 from thunder_core.artifact import compatibility
 from thunder_core.claiming.tuning import tuning
 from thunder_core.errors import ArtifactForeign
+from thunder_core.fusion.machine_code import extension
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.trace_stats import kernel_choices
 from thunder_executors.packed_linear import EXECUTOR, PackedLinear, measurement
 from thunder_executors.packed_linear.kernel import library
 from thunder_executors.packed_linear.measurement import Times
 from thunder_executors.packed_linear.product import Product
+from thunder_executors.packed_linear.source import ARGUMENTS, NAME, SOURCE
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
 KERNEL = PackedLinear(measures=False)
@@ -382,6 +385,7 @@ def own_cache(tmp_path, monkeypatch):
     """A cache without measurements, which has the compiled kernel."""
     content = library()
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("THUNDER_TUNE", "10s")
     monkeypatch.setattr("thunder_executors.packed_linear.library", lambda: content)
     monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda: content)
 
@@ -427,8 +431,17 @@ def test_the_library_multiplies_where_the_kernel_is_not_clearly_faster(own_cache
     compiled = compiled_layers(Layer(48, 48), Layer(48, 48))
     assert claimed_in(compiled) == []
     ((reason, count),) = refused_by_kernel(compiled)
-    assert reason.startswith("the kernel is not faster for 20 x 48 to 48, with bias: packed-linear ")
+    assert reason.startswith("PyTorch multiplies 20 x 48 to 48, with bias: packed-linear ")
     assert count == 2
+    assert [*given_up([thunder.last_traces(compiled)[-1]])] == []
+
+
+def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
+    monkeypatch.setattr(measurement, "function", lambda: lambda *args: args[3].zero_())
+    compiled = compiled_layers(Layer(48, 48))
+    assert claimed_in(compiled) == []
+    ((reason, _),) = refused_by_kernel(compiled)
+    assert "with other values" in reason
 
 
 def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
@@ -436,7 +449,7 @@ def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
     with tuning(0):
         compiled = compiled_layers(Layer())
     assert (titles, claimed_in(compiled)) == ([], [])
-    assert refused_by_kernel(compiled) == [("nothing is measured (--tune 0s)", 1)]
+    assert refused_by_kernel(compiled) == []
 
 
 def test_what_the_budget_is_too_small_for_is_left_to_the_library(own_cache, monkeypatch):
@@ -461,6 +474,7 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
     assert 0 < times.kernel < 100 * (estimate + 1e-5)
     assert 0 < times.library < 100 * (estimate + 1e-5)
     assert measurement.measuring_seconds(product) < 1
+    assert times.is_equal
 
 
 def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
@@ -468,3 +482,33 @@ def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
     trace = thunder.last_traces(compiled)[-1]
     told = [one.choice for one in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
     assert "torch.nn.functional.linear" in told[0]
+
+
+# The vectors of AVX-512 in a processor that lacks them: what the compiler makes of vectors of 16 numbers.
+WIDE = """
+typedef float Vector __attribute__((vector_size(64)));
+constexpr int WIDTH = 16, TILE_ROWS = 14;
+inline Vector zero() { return Vector{}; }
+inline Vector load(const float* from) { Vector v; __builtin_memcpy(&v, from, 64); return v; }
+inline void store(float* to, Vector value) { __builtin_memcpy(to, &value, 64); }
+inline Vector broadcast(const float* from) { return Vector{} + *from; }
+inline Vector add(Vector one, Vector other) { return one + other; }
+inline Vector fma(Vector one, Vector other, Vector sum) { return one * other + sum; }
+inline float sum_of(Vector values) { float sum = 0; for (int i = 0; i < 16; i++) sum += values[i]; return sum; }
+"""
+
+
+def test_tiles_of_wider_vectors_multiply_alike():
+    from thunder_executors.inductor.compilers import compilers  # imports Inductor
+    from thunder_executors.inductor.generate import CppKernel
+    from thunder_executors.inductor.library import compiled as compiled_library
+
+    start, end = SOURCE.index("#ifdef __AVX512F__"), SOURCE.index("constexpr int PANEL")
+    kernel = CppKernel(ARGUMENTS, f"{SOURCE[:start]}{WIDE}{SOURCE[end:]}")
+    with compilers() as started:
+        multiply = vars(extension(compiled_library({NAME: kernel}, started)))[NAME]
+    for rows, depth, columns in ((1, 40, 50), (15, 33, 64), (17, 520, 32), (27, 16, 70), (31, 1100, 33), (60, 64, 31)):
+        x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth), torch.randn(columns)
+        result = torch.full((rows, columns), float("nan"))
+        multiply(x, weight, bias, result, rows, depth, columns, depth, depth, 1)
+        torch.testing.assert_close(result, linear(x, weight, bias), rtol=1e-4, atol=1e-4)

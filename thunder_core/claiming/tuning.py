@@ -1,7 +1,11 @@
-"""Tuning: the time in which executors measure candidates for one program, to run the fastest."""
+"""Tuning: the time in which executors measure candidates for one program, to run the fastest.
+
+`THUNDER_TUNE` sets the time for a process, as `--tune` does for one optimization.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,19 +14,31 @@ from dataclasses import dataclass, field
 
 import torch
 
-DEFAULT_SECONDS = 1.0
+from thunder_core.options.duration import parse_duration
 
-_seconds: ContextVar[float] = ContextVar("tuning seconds", default=DEFAULT_SECONDS)
+DEFAULT_SECONDS = 1.0
+VARIABLE = "THUNDER_TUNE"
+
+_seconds: ContextVar[float | None] = ContextVar("tuning seconds", default=None)
 
 
 @contextmanager
-def tuning(seconds: float) -> Iterator[None]:
-    """While the block runs, executors measure candidates for so many seconds a program; zero is not at all."""
+def tuning(seconds: float | None) -> Iterator[None]:
+    """While the block runs, executors measure candidates for so many seconds a program; zero is not at all.
+
+    With None, for as long as the variable `THUNDER_TUNE` says, or a second.
+    """
     token = _seconds.set(seconds)
     try:
         yield
     finally:
         _seconds.reset(token)
+
+
+def tuning_seconds() -> float:
+    """The seconds for measuring candidates of one program; raises `BadOption` for a variable that is no time."""
+    asked = _seconds.get()
+    return parse_duration(VARIABLE, os.environ.get(VARIABLE, DEFAULT_SECONDS)) if asked is None else asked
 
 
 def clock() -> Callable[[], float]:
@@ -34,12 +50,12 @@ def clock() -> Callable[[], float]:
 class TuningBudget:
     """The seconds that are left for measuring candidates of one program."""
 
-    left: float = field(default_factory=_seconds.get)
+    left: float = field(default_factory=tuning_seconds)
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing is to be measured at all."""
-        return _seconds.get() == 0
+        """Whether nothing is to be measured."""
+        return self.left == 0
 
     @contextmanager
     def spending(self) -> Iterator[None]:

@@ -222,8 +222,8 @@ class Request:
         help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
     )
-    tune: float = option(
-        1.0,
+    tune: float | None = option(
+        None,
         str,
         metavar="TIME",
         help="Time in which executors measure kernels for one program and choose the fastest, such as 10s or 1m; "

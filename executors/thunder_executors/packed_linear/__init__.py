@@ -29,7 +29,6 @@ from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text
 
 LINEAR = "torch.nn.functional.linear"
-TUNING_IS_OFF = Refusal("nothing is measured (--tune 0s)", lasting=True)
 NOT_MEASURED = Refusal("it was not measured in the time that --tune allows", lasting=True)
 
 
@@ -71,14 +70,14 @@ class PackedLinear(Executor):
     def claim_all(self, trace: Trace) -> Trace:
         """The trace with the kernel in place of each linear layer for which it is faster."""
         found = products_in(trace)
-        if not found or self.missing():
+        budget = TuningBudget()
+        if not found or (self.measures and budget.is_off) or self.missing():
             return trace
         bsyms = list(trace.bound_symbols)
         occurrences = {place: occurrence_of(bsyms[place]) for place in found}
         first: dict[str, int] = {}
         for place, occurrence in occurrences.items():
             first.setdefault(occurrence.region.digest, place)
-        budget = TuningBudget()
         choices = {key: self.choice(found[place], occurrences[place], budget) for key, place in first.items()}
         symbols = symbols_of(choices)
         refused: Counter[Refusal] = Counter()
@@ -88,20 +87,18 @@ class PackedLinear(Executor):
                 refused[choice] += 1
             else:
                 bsyms[place] = region_bound_symbol(occurrence, symbols[occurrence.region.digest], self.name)
-        left = (RefusedOperations(self.name, one.reason, count, one.lasting) for one, count in refused.items())
+        left = (left_out(self.name, one, count) for one, count in refused.items())
         return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *left))
 
     def choice(self, product: Product, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
         """The kernel for a product, or the reason why PyTorch's library multiplies."""
-        if self.measures and budget.is_off:
-            return TUNING_IS_OFF
         try:
             times = times_of(product, budget) if self.measures else None
             if self.measures and times is None:
                 return NOT_MEASURED
             choice = "" if times is None else f"{product.title}: {times}"
-            if times is not None and not times.is_kernel_faster:
-                return Refusal(f"the kernel is not faster for {choice}", lasting=True)
+            if times is not None and not times.is_kernel_better:
+                return Refusal(f"PyTorch multiplies {choice}", lasting=True)
             return MachineCode(region_text(product, occurrence), library(), processors()[1], choice=choice)
         except (CompilerFailed, OutOfDisk) as error:
             return Refusal(error.what)
@@ -135,6 +132,11 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol
     return {
         digest: Symbol(names[digest], code.function(names[digest]), empties=True) for digest, code in kernels.items()
     }
+
+
+def left_out(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
+    """The linear layers that the library multiplies: by a measurement, unless the machine could not compile."""
+    return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=refusal.lasting)
 
 
 EXECUTOR = PackedLinear()

@@ -1,6 +1,7 @@
 """The time of a product by PyTorch's library and by the kernel, measured on this machine and kept in the cache.
 
-Both multiply an input that is in the cache of the processor by weights that are not, as in a model, in turn. The time
+First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both
+multiply an input that is in the cache of the processor by weights that are not, as in a model, in turn. The time
 is the least of some passes, per product.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -29,6 +30,8 @@ PASSES = 3
 PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for which a product with more columns is measured on some of them
 FLOPS, BANDWIDTH = 4e10, 8e9  # of a slow core, by which the time of a measurement is estimated beforehand
+PERIOD = 65_537
+RTOL = 1e-4  # of sums of products of numbers of the size of one, whose errors grow with the root of their count
 MARGIN = 0.97  # of the library's time, which the kernel has to stay below: measurements differ by some percent
 
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
@@ -41,14 +44,16 @@ class Times:
 
     kernel: float
     library: float
+    is_equal: bool = True
 
     @property
-    def is_kernel_faster(self) -> bool:
-        """Whether the kernel is faster by more than measurements differ."""
-        return self.kernel < MARGIN * self.library
+    def is_kernel_better(self) -> bool:
+        """Whether the kernel gives equal values and is faster by more than measurements differ."""
+        return self.is_equal and self.kernel < MARGIN * self.library
 
     def __str__(self) -> str:
-        return f"{EXECUTOR} {1e3 * self.kernel:.3g} ms, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
+        wrong = "" if self.is_equal else " with other values"
+        return f"{EXECUTOR} {1e3 * self.kernel:.3g} ms{wrong}, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
@@ -87,7 +92,7 @@ def read(entry: Entry) -> Times:
 
 def write(folder: Path, times: Times) -> None:
     """Write times into the folder of an entry."""
-    (folder / FILE).write_text(json.dumps({"kernel": times.kernel, "library": times.library}))
+    (folder / FILE).write_text(json.dumps(asdict(times)))
 
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:
@@ -115,9 +120,9 @@ def measuring_seconds(product: Product) -> float:
 def measure(product: Product) -> Times:
     """Measure a product by both; of a product that is large, as much time as its columns would take."""
     rows, depth, columns = product.rows, product.depth, measured_columns(product)
-    numbers = torch.full((max(POOL, 2 * columns * depth),), 0.5, device="cpu", dtype=torch.float32)
-    x = torch.full((rows, depth), 0.5, device="cpu", dtype=torch.float32)
-    bias = None if product.bias is None else x.new_zeros(columns)
+    numbers = pattern(max(POOL, 2 * columns * depth))
+    x = pattern(rows * depth).view(rows, depth)
+    bias = None if product.bias is None else pattern(columns)
     kernel = function()
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
@@ -129,9 +134,17 @@ def measure(product: Product) -> Times:
     weights, count = cold_weights(numbers, columns, depth), products_in_pass(product)
     calls: dict[str, Multiply] = {"kernel": multiply, "library": lambda weight: linear(x, weight, bias)}
     with torch.no_grad():
+        weight = next(weights)
+        is_equal = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
         passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
     scale = product.columns / columns / count
-    return Times(**{name: scale * min(one[name] for one in passes[1:]) for name in calls})
+    return Times(**{name: scale * min(one[name] for one in passes[1:]) for name in calls}, is_equal=is_equal)
+
+
+def pattern(count: int) -> torch.Tensor:
+    """Numbers from -1 to 1 that repeat after a prime, so that rows of a matrix differ; the generator stays as it is."""
+    period = torch.arange(PERIOD, device="cpu", dtype=torch.float32).mul_(0.7).sin_()
+    return period.repeat(-(-count // PERIOD))[:count]
 
 
 def cold_weights(numbers: torch.Tensor, columns: int, depth: int) -> Iterator[torch.Tensor]:
