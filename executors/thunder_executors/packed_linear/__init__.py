@@ -38,6 +38,7 @@ class PackedLinear(Executor):
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # machine code is no operation that a backward can be derived from
+    after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
     before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = "packed-linear"
     measures: bool = True

@@ -29,7 +29,8 @@ POOL = 1 << 24  # numbers that weights are taken from, 64 MiB, which is more tha
 PASSES = 3
 PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for which a product with more columns is measured on some of them
-FLOPS, BANDWIDTH = 4e10, 8e9  # of a slow core, by which the time of a measurement is estimated beforehand
+MOST_CALLS = 200  # of a pass
+FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, by which the time of a measurement is estimated
 PERIOD = 65_537
 RTOL = 1e-4  # of sums of products of numbers of the size of one, whose errors grow with the root of their count
 MARGIN = 0.97  # of the library's time, which the kernel has to stay below: measurements differ by some percent
@@ -97,7 +98,7 @@ def write(folder: Path, times: Times) -> None:
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:
     """An estimate of the time of one product."""
-    return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH
+    return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH + OVERHEAD
 
 
 def measured_columns(product: Product) -> int:
@@ -108,7 +109,8 @@ def measured_columns(product: Product) -> int:
 
 def products_in_pass(product: Product) -> int:
     """The number of products of a pass, which is long enough for the clock."""
-    return 1 + int(PASS_SECONDS / call_seconds(product.rows, product.depth, measured_columns(product)))
+    one = call_seconds(product.rows, product.depth, measured_columns(product))
+    return min(MOST_CALLS, 1 + int(PASS_SECONDS / one))
 
 
 def measuring_seconds(product: Product) -> float:
@@ -133,7 +135,7 @@ def measure(product: Product) -> Times:
 
     weights, count = cold_weights(numbers, columns, depth), products_in_pass(product)
     calls: dict[str, Multiply] = {"kernel": multiply, "library": lambda weight: linear(x, weight, bias)}
-    with torch.no_grad():
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
         weight = next(weights)
         is_equal = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
         passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
