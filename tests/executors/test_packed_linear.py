@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 from torch.nn.functional import linear
 
 import thunder_core as thunder
 from tests.processes import run_python
+from thunder_cli.views.outcome import choices_view
 from thunder_core.artifact import compatibility
 from thunder_core.claiming.tuning import tuning
 from thunder_core.errors import ArtifactForeign
@@ -423,6 +427,15 @@ def test_the_faster_one_is_chosen_and_its_times_are_kept(own_cache, monkeypatch)
     assert choice.choice == "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms"
     compiled_layers(Layer(48, 48))
     assert len(titles) == 2
+
+
+def test_the_times_are_shown(own_cache, monkeypatch):
+    measured_as(monkeypatch, 1e-3, 2e-3)
+    choices = kernel_choices(thunder.last_traces(compiled_layers(Layer(48, 48)))[-1])
+    console = Console(width=120, file=io.StringIO())
+    for view in choices_view(SimpleNamespace(choices=choices)):
+        console.print(view)
+    assert "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
