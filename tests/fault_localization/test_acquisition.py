@@ -10,8 +10,8 @@ from tests.fault_localization.examined import activating, examined, numbers, pro
 from tests.planted.bound_symbols import changed
 from tests.planted.programs import with_transformed
 from thunder_core.backend.runtime.program import Program
-from thunder_core.workflow.fault_localization.acquisition import matched_calls
-from thunder_core.workflow.fault_localization.eager_calls import RecordCalls, RepeatedRecording
+from thunder_core.workflow.fault_localization.boundary.acquisition import matched_calls
+from thunder_core.workflow.fault_localization.boundary.eager_calls import RecordCalls, RepeatedRecording
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.fault_localization.guard_probes import serves_ranges
 
@@ -89,8 +89,8 @@ def deep(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("room", [0, 1 << 11])
 def test_faults_are_found_with_some_results_held_at_a_time(room, monkeypatch):
-    monkeypatch.setattr("thunder_core.workflow.fault_localization.eager_calls.LEAST_ROOM", room)
-    monkeypatch.setattr("thunder_core.workflow.fault_localization.eager_calls.PART_OF_WEIGHTS", 0)
+    monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.LEAST_ROOM", room)
+    monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.PART_OF_WEIGHTS", 0)
     program = program_of(deep, x=numbers())
     assert not examine(program, deep, (), {"x": numbers()}).faults
     count = len(list(changed(program.traces("computation")[0])))

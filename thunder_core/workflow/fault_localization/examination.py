@@ -12,10 +12,10 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.library.examination import examining
 from thunder_core.workflow.fault_localization.backward import examine_backward
+from thunder_core.workflow.fault_localization.boundary.outside import Preparation, wrong_outside
 from thunder_core.workflow.fault_localization.captures import Capture
 from thunder_core.workflow.fault_localization.guard_probes import wrong_guards
 from thunder_core.workflow.fault_localization.judgement import Deadline
-from thunder_core.workflow.fault_localization.outside import Preparation, wrong_outside
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import Call
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked

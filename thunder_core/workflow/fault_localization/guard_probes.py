@@ -14,11 +14,11 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.workflow.fault_localization.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.epilogue import OTHER_VALUES
+from thunder_core.workflow.fault_localization.boundary.outside import eager_calls, room_for, unlike_path
 from thunder_core.workflow.fault_localization.claims import examine_claims
-from thunder_core.workflow.fault_localization.epilogue import OTHER_VALUES
 from thunder_core.workflow.fault_localization.judgement import Deadline
-from thunder_core.workflow.fault_localization.outside import eager_calls, room_for, unlike_path
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, Call

@@ -17,8 +17,8 @@ from thunder_core.backend.claiming.copies import copied
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.epilogue import DIFFERENT, OTHER_VALUES, described, is_close
-from thunder_core.workflow.fault_localization.outside import Preparation, Run, run_program
+from thunder_core.workflow.fault_localization.boundary.epilogue import DIFFERENT, OTHER_VALUES, described, is_close
+from thunder_core.workflow.fault_localization.boundary.outside import Preparation, Run, run_program
 from thunder_core.workflow.fault_localization.probes.calls import Call
 from thunder_core.workflow.fault_localization.probes.unpacking import wrongly_unpacked
 from thunder_core.workflow.fault_localization.recording import inputs_by_name

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.foundation.errors import OutOfMemory
-from thunder_core.workflow.fault_localization.eager_calls import room_beside
+from thunder_core.workflow.fault_localization.boundary.eager_calls import room_beside
 from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
 from thunder_core.workflow.models.loading.described_model import describe_model, is_mapped
 from thunder_core.workflow.models.loading.library_output import quiet_transformers

@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.workflow.fault_localization.eager_calls import EagerCall, is_dense
+from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
 from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import settings_kept

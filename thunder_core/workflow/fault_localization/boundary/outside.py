@@ -16,14 +16,14 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.acquisition import follow
-from thunder_core.workflow.fault_localization.eager_calls import (
+from thunder_core.workflow.fault_localization.boundary.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.eager_calls import (
     EagerCall,
     RecordCalls,
     RepeatedRecording,
     room_beside,
 )
-from thunder_core.workflow.fault_localization.epilogue import (
+from thunder_core.workflow.fault_localization.boundary.epilogue import (
     OTHER_VALUES,
     HandedOut,
     is_close,
