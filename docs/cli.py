@@ -27,8 +27,9 @@ Every character that a terminal obeys, in names and texts of models and artifact
 
 `HF_HOME` says where models are cached; with `HF_HUB_OFFLINE=1` no socket is opened. `THUNDER_CACHE_DIR` says where
 compiled kernels are kept; [the cache](cache.md) has a page of its own. `THUNDER_CONFIG_DIR` says where the list of
-trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [signatures](artifacts.md#signatures). With
-`THUNDER_LOGS=all` each stage of each trace that is compiled is written to a file: see
+trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [signatures](artifacts.md#signatures).
+`THUNDER_TUNE` sets the default of `--tune`, also for programs that call `jit`: with `THUNDER_TUNE=0s`, no kernel is
+measured. With `THUNDER_LOGS=all` each stage of each trace that is compiled is written to a file: see
 [every stage as a file](python.md#every-stage-as-a-file).
 
     thunder optimize --recipe hf-llama3              # the recipe's own small model

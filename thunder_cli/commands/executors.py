@@ -55,7 +55,7 @@ def executors(
 
 def show_artifact(folder: Path, json: bool) -> None:
     """Print what the report of an artifact says of its executors."""
-    from thunder_cli.views.outcome import operations_view, refused_view
+    from thunder_cli.views.outcome import choices_view, operations_view, refused_view
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.report import read_report
 
@@ -63,11 +63,11 @@ def show_artifact(folder: Path, json: bool) -> None:
     if report is None:
         raise WrongInputs(f"{folder} has no report", fix="make the artifact with `thunder optimize`, which writes one")
     if json:
-        parts = {"executors": report.executors, "refused": report.refused}
+        parts = {"executors": report.executors, "choices": report.choices, "refused": report.refused}
         rows = {name: [one.model_dump(mode="json") for one in part] for name, part in parts.items()}
         print_json("executors-of/1", rows)
         return
-    for view in (*operations_view(report), *refused_view(report, absent=True)):
+    for view in (*operations_view(report), *choices_view(report), *refused_view(report, absent=True)):
         stdout().print(view)
 
 

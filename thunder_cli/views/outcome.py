@@ -40,6 +40,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
         *ranges_view(report, width=width),
         *operations_view(report),
         *_memory(report),
+        *choices_view(report),
         *refused_view(report),
         *_remarks(report),
     ]
@@ -290,6 +291,17 @@ def refused_view(report: Report, *, absent: bool = False) -> Iterator[Renderable
             one.executor, "not available" if one.operations is None else str(one.operations), Text(one.reason, DIM)
         )
     yield titled("Refused", "", table)
+
+
+def choices_view(report: Report) -> Iterator[RenderableType]:
+    """A table of the kernels that executors chose by a measurement."""
+    if not report.choices:
+        return
+    table = plain_table("executor", "operations", "measured")
+    table.columns[2].justify, table.columns[2].no_wrap = "left", False
+    for one in report.choices:
+        table.add_row(one.executor, str(one.operations), Text(one.choice, DIM))
+    yield titled("Chosen", "", table)
 
 
 def _remarks(report: Report) -> Iterator[RenderableType]:

@@ -37,6 +37,7 @@ class MachineCode:
     library: bytes
     needs: tuple[str, ...]
     conditions: tuple[str, ...] = ()  # on the region's symbols, `s0`, `s1`, ..., as Python
+    choice: str = ""  # what was measured to choose it, in words
 
     def function(self, name: str) -> Callable[..., Any]:
         """A function of that name that runs the region."""

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
-PROCESSOR_FILE = Path("/proc/cpuinfo")
+from thunder_core.tracing.extension.processor import processor_name
 
-
-def processor_name() -> str:
-    """The name of the processor as its maker writes it, or what Python knows of it."""
-    if PROCESSOR_FILE.exists():
-        lines = (line.partition(":") for line in PROCESSOR_FILE.read_text().splitlines())
-        names = {key.strip(): value.strip() for key, _, value in lines}
-        if names.get("model name"):
-            return names["model name"]
-    return platform.processor() or platform.machine()
+__all__ = ["machine_name", "processor_name", "threads_in_use", "threads_of"]
 
 
 @contextmanager

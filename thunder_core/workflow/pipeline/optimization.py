@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.foundation.errors import OutputExists
 from thunder_core.workflow.artifact.write import write_artifact
 from thunder_core.workflow.benchmark import threads_in_use
@@ -53,7 +54,7 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
         raise plan.lacking_memory
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
-    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads:
+    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):
         return _carry_out(plan, clock)
 
 

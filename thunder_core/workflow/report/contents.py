@@ -120,6 +120,14 @@ class ExecutorRefusal(ReportFacts):
     """How many it was offered; none where it is not available at all."""
 
 
+class KernelChoice(ReportFacts):
+    """A kernel that an executor chose by a measurement: what was measured, and how many operations run by it."""
+
+    executor: str
+    choice: str
+    operations: int
+
+
 Refused = ExecutorRefusal  # the name that it had before, for whoever imports that
 
 
@@ -221,6 +229,7 @@ class Report(ReportFacts):
     traces: tuple[TraceSummary, ...] = ()
     executors: tuple[ExecutorShare, ...] = ()
     refused: tuple[ExecutorRefusal, ...] = ()
+    choices: tuple[KernelChoice, ...] = ()
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
     saved_bytes: int = 0

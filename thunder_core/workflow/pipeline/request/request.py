@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option
+from thunder_core.foundation.options.duration import parse_duration
 from thunder_core.foundation.options.left_out import parse_left_out
 from thunder_core.foundation.options.target import parse_target
 from thunder_core.workflow.models.inputs.data_file import require_data_file, require_metric
@@ -224,6 +225,15 @@ class Request:
         least=0,
         help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
+    )
+    tune: float | None = option(
+        None,
+        str,
+        metavar="TIME",
+        help="Time in which executors measure kernels for one program and choose the fastest, such as 10s or 1m; "
+        "0s measures nothing. Measurements are kept in the cache.",
+        default_text="1s",
+        parse=parse_duration,
     )
     threads: int | None = option(
         None,

@@ -27,6 +27,7 @@ from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.pipeline.session.trace_stats import (
     executor_shares,
+    kernel_choices,
     memory_points,
     operation_counts,
     refusals,
@@ -86,6 +87,7 @@ def build_report(
         traces=trace_summaries(program),
         executors=executor_shares(computation, results.shares, traces_behind(program)),
         refused=refusals(plan.prepared.executors, computation),
+        choices=kernel_choices(computation),
         recorded=program.recorded,
         operations=operation_counts(computation),
         memory=memory_points(use),

@@ -80,10 +80,11 @@ def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
     """The executors that were offered bound symbols of claimed traces and could do none here, by the machine's fault.
 
-    What is refused for reasons of its own, beside what is fused, is no loss: the report lists it.
+    What is refused for reasons of its own, beside what is fused, is no loss: the report lists it. Nor is what another
+    executor runs faster by a measurement.
     """
     running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
-    refused = [one for trace in traces for one in trace.refused if one.reason != LEFT_OUT]
+    refused = [one for trace in traces for one in trace.refused if one.reason != LEFT_OUT and not one.by_measurement]
     offered = [one for one in refused if not one.lasting or one.executor not in running]
     for executor in dict.fromkeys(one.executor for one in offered):
         of_executor = [one for one in offered if one.executor == executor]

@@ -6,12 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from thunder_core.backend.claiming.claim import claims_by_executor, program_bsyms
+from thunder_core.backend.fusion.machine_code import kept_by
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.compilation.memory.use import MemoryUse
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
-from thunder_core.workflow.report import ExecutorRefusal, ExecutorShare, MemoryPoint, OperationCount, TraceSummary
+from thunder_core.workflow.report import (
+    ExecutorRefusal,
+    ExecutorShare,
+    KernelChoice,
+    MemoryPoint,
+    OperationCount,
+    TraceSummary,
+)
 
 LATER_TRACES = ("tail", "backward")  # traces that are made when they are first needed
 SymbolCounts = Counter[tuple[str, str, str]]
@@ -81,6 +89,18 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Executo
         for (name, reason), count in counts.most_common()
     )
     return (*absent, *offered)
+
+
+def kernel_choices(trace: Trace) -> tuple[KernelChoice, ...]:
+    """The kernels that executors chose by a measurement, the most frequent first."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for bsym in nested_bound_symbols(trace):
+        code = kept_by(bsym.symbol.target)
+        if code is not None and code.choice:
+            counts[bsym.executor, code.choice] += len(program_bsyms(bsym))
+    return tuple(
+        KernelChoice(executor=name, choice=choice, operations=count) for (name, choice), count in counts.most_common()
+    )
 
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:

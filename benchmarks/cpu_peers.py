@@ -1,0 +1,200 @@
+"""Inference on the CPU beside what people would use instead: eager, torch.compile, ONNX Runtime and OpenVINO.
+
+All contenders are built first and then run in turn, round after round, in one process, in float32. With one thread, the
+figures are CPU time, so that other load on the machine counts less; with more, they are wall-clock time. They are
+medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part where they can be imported:
+`torch.onnx.export` writes what they read. `thunder without packed-linear` multiplies by PyTorch's library alone.
+Usage: python -m benchmarks.cpu_peers [--models llama decode minilm] [--threads 1 2] [--rounds 40] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertModel, DynamicCache, LlamaConfig, LlamaForCausalLM
+
+import thunder_core
+from thunder_core.workflow.benchmark import processor_name
+
+LAYERS, WIDTH, HEADS, GROUPS = 8, 512, 8, 4
+HEAD = WIDTH // HEADS
+CACHED = 512
+WARM_UP = 5
+Call = Callable[[], Any]
+
+
+class Logits(torch.nn.Module):
+    """A decoder that returns its logits alone."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The logits of all tokens."""
+        return self.model(tokens, use_cache=False).logits
+
+
+class Decoding(torch.nn.Module):
+    """One token behind a cache, whose keys and values are an input."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor, cached: torch.Tensor) -> torch.Tensor:
+        """The logits of the token."""
+        cache = DynamicCache([(layer[0], layer[1]) for layer in cached])
+        return self.model(tokens, past_key_values=cache).logits
+
+
+class Hidden(torch.nn.Module):
+    """An encoder that returns its last hidden state alone."""
+
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The hidden state of all tokens."""
+        return self.model(tokens).last_hidden_state
+
+
+def llama() -> torch.nn.Module:
+    config = LlamaConfig(
+        vocab_size=8192, hidden_size=WIDTH, intermediate_size=1376, num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS, num_key_value_heads=GROUPS,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def prefill() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    return Logits(llama()), (torch.randint(0, 8192, (1, 128)),)
+
+
+def decode() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    return Decoding(llama()), (torch.randint(0, 8192, (1, 1)), torch.randn(LAYERS, 2, 1, GROUPS, CACHED, HEAD))
+
+
+def minilm() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    config = BertConfig(
+        vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+    )
+    return Hidden(BertModel(config, add_pooling_layer=False).eval()), (torch.randint(0, 30522, (8, 64)),)
+
+
+MODELS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]] = {
+    "llama": prefill,
+    "decode": decode,
+    "minilm": minilm,
+}
+
+
+def exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
+    """The model as ONNX."""
+    program = torch.onnx.export(model, inputs, dynamo=True, verbose=False)
+    assert program is not None
+    buffer = io.BytesIO()
+    program.save(buffer)
+    return buffer.getvalue()
+
+
+def onnx_runtime(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
+    """The call of ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    given = {one.name: value.numpy() for one, value in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: session.run(None, given)
+
+
+def openvino(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
+    """The call of OpenVINO, in float32 as the others."""
+    import openvino as ov
+
+    core = ov.Core()
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
+    request = core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings).create_infer_request()
+    given = [value.numpy() for value in inputs]
+    return lambda: request.infer(given)
+
+
+PEERS: dict[str, tuple[str, Callable[..., Call]]] = {
+    "ONNX Runtime": ("onnxruntime", onnx_runtime),
+    "OpenVINO": ("openvino", openvino),
+}
+
+
+def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads: int) -> dict[str, Call]:
+    """The call of each contender, by its name."""
+    with_kernel = thunder_core.jit(model, executors=("packed-linear", "inductor", "torch"))
+    without = thunder_core.jit(model, executors=("inductor", "torch"))
+    calls: dict[str, Call] = {
+        "eager": lambda: model(*inputs),
+        "thunder": lambda: with_kernel(*inputs),
+        "thunder without packed-linear": lambda: without(*inputs),
+    }
+    compiled = torch.compile(model)
+    calls["torch.compile"] = lambda: compiled(*inputs)
+    there = {name: make for name, (package, make) in PEERS.items() if importlib.util.find_spec(package)}
+    content = exported(model, inputs) if there else b""
+    return calls | {name: make(content, inputs, threads) for name, make in there.items()}
+
+
+def in_turn(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """The median milliseconds of each call."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(WARM_UP + rounds):
+        for name, call in calls.items():
+            start = clock()
+            call()
+            if number >= WARM_UP:
+                times[name].append(clock() - start)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
+    """One row: the milliseconds of each contender, and their quotients by eager's."""
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    torch.compiler.reset()
+    model, inputs = MODELS[name]()
+    with torch.no_grad():
+        calls = contenders(model, inputs, threads)
+        found = in_turn(calls, rounds, time.process_time if threads == 1 else time.perf_counter)
+    clock = "CPU" if threads == 1 else "wall"
+    ratios = {one: found[one] / found["eager"] for one in found}
+    return {"model": name, "threads": threads, "clock": clock, "milliseconds": found, "over eager": ratios}
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows = [measured(name, threads, options.rounds) for threads in options.threads for name in options.models]
+    for row in rows:
+        print(f"{row['model']}, {row['threads']} threads, {row['clock']} time over eager's", end="  ")
+        print("  ".join(f"{name} {value:.3f}" for name, value in row["over eager"].items()))
+    if options.out:
+        result = {"processor": processor_name(), "torch": torch.__version__, "rows": rows}
+        options.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Linear layers in float32 on the CPU: a matrix product of our own, where a measurement shows that it is faster.
+
+The kernel reads weights where they lie and packs a panel of them while it multiplies, so that no copy of a weight is
+kept, and whatever writes to a weight between calls counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from thunder_core.backend.claiming.executor import Executor
+from thunder_core.backend.claiming.tuning import TuningBudget
+from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
+from thunder_core.backend.fusion.machine_code import MachineCode
+from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
+from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
+from thunder_core.tracing.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.tracing.extension.requirement import CxxCompiler
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+from thunder_executors.inductor.building.machine import processors
+from thunder_executors.packed_linear.kernel import library, missing_processor
+from thunder_executors.packed_linear.measurement import times_of
+from thunder_executors.packed_linear.product import Product, product_of, region_text
+
+LINEAR = "torch.nn.functional.linear"
+NOT_MEASURED = Refusal("it was not measured in the time that --tune allows", lasting=True)
+
+
+@dataclass(frozen=True)
+class PackedLinear(Executor):
+    """Claims linear layers in float32 on the CPU whose results autograd does not record."""
+
+    symbolic_sizes: ClassVar[bool] = True
+    fuses_regions: ClassVar[bool] = True  # machine code is no operation that a backward can be derived from
+    after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
+    before: ClassVar[tuple[str, ...]] = ("inductor",)
+    name: str = "packed-linear"
+    measures: bool = True
+
+    @property
+    def claims(self) -> str:
+        """Linear layers on the CPU."""
+        return "linear layers in float32 on the CPU, for inference, where its kernel is measured to be faster"
+
+    def missing(self) -> str | None:
+        """A processor with AVX2, or a C++ compiler."""
+        return missing_processor() or CxxCompiler().missing()
+
+    def missing_on(self, device: torch.device) -> str | None:
+        """The CPU, for a program elsewhere."""
+        return self.missing() if device.type == "cpu" else "it multiplies on the CPU only"
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """The CPU, for a program that is made for a GPU."""
+        return "it multiplies on the CPU only"
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
+        """None: all linear layers of a program are measured together."""
+        return None
+
+    def takes(self, bsym: BoundSymbol) -> bool:
+        """Whether the kernel could compute a bound symbol."""
+        return product_in(bsym) is not None
+
+    def claim_all(self, trace: Trace) -> Trace:
+        """The trace with the kernel in place of each linear layer for which it is faster."""
+        found = products_in(trace)
+        budget = TuningBudget()
+        if not found or (self.measures and budget.is_off) or self.missing():
+            return trace
+        bsyms = list(trace.bound_symbols)
+        occurrences = {place: occurrence_of(bsyms[place]) for place in found}
+        first: dict[str, int] = {}
+        for place, occurrence in occurrences.items():
+            first.setdefault(occurrence.region.digest, place)
+        choices = {key: self.choice(found[place], occurrences[place], budget) for key, place in first.items()}
+        symbols = symbols_of(choices)
+        refused: Counter[Refusal] = Counter()
+        for place, occurrence in occurrences.items():
+            choice = choices[occurrence.region.digest]
+            if isinstance(choice, Refusal):
+                refused[choice] += 1
+            else:
+                bsyms[place] = region_bound_symbol(occurrence, symbols[occurrence.region.digest], self.name)
+        left = (left_out(self.name, one, count) for one, count in refused.items())
+        return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *left))
+
+    def choice(self, product: Product, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
+        """The kernel for a product, or the reason why PyTorch's library multiplies."""
+        try:
+            times = times_of(product, budget) if self.measures else None
+            if self.measures and times is None:
+                return NOT_MEASURED
+            choice = "" if times is None else f"{product.title}: {times}"
+            if times is not None and not times.is_kernel_better:
+                return Refusal(f"PyTorch multiplies {choice}", lasting=True)
+            return MachineCode(region_text(product, occurrence), library(), processors()[1], choice=choice)
+        except (CompilerFailed, OutOfDisk) as error:
+            return Refusal(error.what)
+
+
+def products_in(trace: Trace) -> dict[int, Product]:
+    """The linear layers of a trace that the kernel takes and autograd does not record, by their places."""
+    recorded = may_be_recorded(trace, followed_by_autograd(trace))
+    found = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
+    return {place: product for place, product in found if product is not None}
+
+
+def product_in(bsym: BoundSymbol) -> Product | None:
+    """The product that an unclaimed bound symbol of a program is, if the kernel takes it."""
+    if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates or not bsym.is_resolved:
+        return None
+    return product_of(bsym)
+
+
+def occurrence_of(bsym: BoundSymbol) -> RegionOccurrence:
+    """The region of one bound symbol, which returns its result."""
+    occurrence = region_occurrence([bsym])
+    (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == bsym.output.name)
+    return occurrence.returning({result})
+
+
+def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol]:
+    """The symbols of the kernels, numbered in the order in which they are met."""
+    kernels = {digest: choice for digest, choice in choices.items() if isinstance(choice, MachineCode)}
+    names = {digest: f"packed_linear_{number}" for number, digest in enumerate(kernels)}
+    return {
+        digest: Symbol(names[digest], code.function(names[digest]), empties=True) for digest, code in kernels.items()
+    }
+
+
+def left_out(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
+    """The linear layers that the library multiplies: by a measurement, unless the machine could not compile."""
+    return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=refusal.lasting)
+
+
+EXECUTOR = PackedLinear()

@@ -1,0 +1,166 @@
+"""The time of a product by PyTorch's library and by the kernel, measured on this machine and kept in the cache.
+
+First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both
+multiply an input that is in the cache of the processor by weights that are not, as in a model, in turn. The time
+is the least of some passes, per product.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch.nn.functional import linear
+
+from thunder_core.backend.cache import Entry, Key, Store
+from thunder_core.backend.claiming.tuning import TuningBudget, clock
+from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.tracing.extension.processor import processor_name
+from thunder_executors.packed_linear.kernel import EXECUTOR, function, source_digest
+from thunder_executors.packed_linear.product import Product
+
+FILE = "times.json"
+POOL = 1 << 24  # numbers that weights are taken from, 64 MiB, which is more than the cache of most processors
+PASSES = 3
+PASS_SECONDS = 0.015
+CALL_SECONDS = 0.05  # for which a product with more columns is measured on some of them
+MOST_CALLS = 200  # of a pass
+FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, by which the time of a measurement is estimated
+PERIOD = 65_537
+RTOL = 1e-4  # of sums of products of numbers of the size of one, whose errors grow with the root of their count
+MARGIN = 0.97  # of the library's time, which the kernel has to stay below: measurements differ by some percent
+
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
+Multiply = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Times:
+    """The seconds of a product by the kernel and by PyTorch's library."""
+
+    kernel: float
+    library: float
+    is_equal: bool = True
+
+    @property
+    def is_kernel_better(self) -> bool:
+        """Whether the kernel gives equal values and is faster by more than measurements differ."""
+        return self.is_equal and self.kernel < MARGIN * self.library
+
+    def __str__(self) -> str:
+        wrong = "" if self.is_equal else " with other values"
+        return f"{EXECUTOR} {1e3 * self.kernel:.3g} ms{wrong}, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
+
+
+def times_of(product: Product, budget: TuningBudget) -> Times | None:
+    """The times of a product, from the cache or measured; None where too little is left of the budget."""
+    store, key = Store(), key_of(product)
+    entry = store.get(key)
+    if entry is not None:
+        return read(entry)
+    if measuring_seconds(product) > budget.left:
+        return None
+    with budget.spending():
+        times = measure(product)
+    with suppress(OutOfDisk):  # the result is here, whether it is kept or not
+        store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}")
+    return times
+
+
+def key_of(product: Product) -> Key:
+    """The key of a measurement: the product, the processor, the threads and the code on both sides."""
+    return Key(
+        f"{EXECUTOR} times",
+        {
+            "region": product.title,
+            "processor": processor_name(),
+            "threads": str(torch.get_num_threads()),
+            "torch": torch.__version__,
+            "source": source_digest(),
+        },
+    )
+
+
+def read(entry: Entry) -> Times:
+    """The times that an entry of the cache holds."""
+    return Times(**json.loads(entry.read(FILE)))
+
+
+def write(folder: Path, times: Times) -> None:
+    """Write times into the folder of an entry."""
+    (folder / FILE).write_text(json.dumps(asdict(times)))
+
+
+def call_seconds(rows: int, depth: int, columns: int) -> float:
+    """An estimate of the time of one product."""
+    return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH + OVERHEAD
+
+
+def measured_columns(product: Product) -> int:
+    """The columns on which a product is measured: all of them, unless that takes long."""
+    fitting = int(product.columns * CALL_SECONDS / call_seconds(product.rows, product.depth, product.columns))
+    return min(product.columns, max(64, min(fitting, POOL // (2 * product.depth)) // 64 * 64))
+
+
+def products_in_pass(product: Product) -> int:
+    """The number of products of a pass, which is long enough for the clock."""
+    one = call_seconds(product.rows, product.depth, measured_columns(product))
+    return min(MOST_CALLS, 1 + int(PASS_SECONDS / one))
+
+
+def measuring_seconds(product: Product) -> float:
+    """An estimate of the time that measuring a product takes."""
+    one = call_seconds(product.rows, product.depth, measured_columns(product))
+    return 2 * (PASSES + 1) * products_in_pass(product) * one
+
+
+def measure(product: Product) -> Times:
+    """Measure a product by both; of a product that is large, as much time as its columns would take."""
+    rows, depth, columns = product.rows, product.depth, measured_columns(product)
+    numbers = pattern(max(POOL, 2 * columns * depth))
+    x = pattern(rows * depth).view(rows, depth)
+    bias = None if product.bias is None else pattern(columns)
+    kernel = function()
+
+    def multiply(weight: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), torch.float32)
+        given = weight if bias is None else bias
+        kernel(x, weight, given, result, rows, depth, columns, depth, depth, int(bias is not None))
+        return result
+
+    weights, count = cold_weights(numbers, columns, depth), products_in_pass(product)
+    calls: dict[str, Multiply] = {"kernel": multiply, "library": lambda weight: linear(x, weight, bias)}
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        weight = next(weights)
+        is_equal = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
+        passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
+    scale = product.columns / columns / count
+    return Times(**{name: scale * min(one[name] for one in passes[1:]) for name in calls}, is_equal=is_equal)
+
+
+def pattern(count: int) -> torch.Tensor:
+    """Numbers from -1 to 1 that repeat after a prime, so that rows of a matrix differ; the generator stays as it is."""
+    period = torch.arange(PERIOD, device="cpu", dtype=torch.float32).mul_(0.7).sin_()
+    return period.repeat(-(-count // PERIOD))[:count]
+
+
+def cold_weights(numbers: torch.Tensor, columns: int, depth: int) -> Iterator[torch.Tensor]:
+    """Weights one behind the other in memory, round and round."""
+    size = columns * depth
+    while True:
+        for start in range(0, len(numbers) - size + 1, size):
+            yield numbers[start : start + size].view(columns, depth)
+
+
+def pass_seconds(call: Multiply, weights: Iterator[torch.Tensor], count: int) -> float:
+    """The time of one pass."""
+    given, read_clock = list(islice(weights, count)), clock()
+    start = read_clock()
+    for weight in given:
+        call(weight)
+    return read_clock() - start

@@ -1,0 +1,155 @@
+"""A linear layer as a matrix product: its tensors in memory, and the text of the region that multiplies them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import sympy
+import torch
+
+from thunder_core.backend.fusion.machine_code import ENTRY
+from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import hint_of, text_of
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_executors.packed_linear.source import NAME
+
+TEXT = """\
+\"\"\"{title}.\"\"\"
+
+import torch
+
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+
+
+def {entry}(args):
+    {names} = args
+    args.clear()
+    result = empty_strided_cpu({shape}, {stride}, torch.float32)
+    {function}(x, weight, {bias}, result, {rows}, {depth}, {columns}, {input_stride}, {weight_stride}, {has_bias})
+    return result
+"""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of an input [..., depth] with a weight [columns, depth], and a bias [columns] to add, or none."""
+
+    input: TensorProxy
+    weight: TensorProxy
+    bias: TensorProxy | None
+    result: TensorProxy
+
+    @property
+    def depth(self) -> int:
+        """The length of a row of the input, and of the weight."""
+        return int(self.weight.shape[1])
+
+    @property
+    def columns(self) -> int:
+        """The length of a row of the result."""
+        return int(self.weight.shape[0])
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the input, at the sizes that were traced."""
+        return prod(map(hint_of, self.input.shape[:-1]))
+
+    @property
+    def title(self) -> str:
+        """The product in words: `128 x 512 to 1376, with bias`; symbolic rows by what they were while tracing."""
+        bias = "" if self.bias is None else ", with bias"
+        return f"{self.rows} x {self.depth} to {self.columns}{bias}"
+
+
+def product_of(bsym: BoundSymbol) -> Product | None:
+    """The product that a call of `torch.nn.functional.linear` is; None where the kernel does not take its tensors."""
+    given = dict(zip(("input", "weight", "bias"), bsym.args, strict=False)) | dict(bsym.kwargs)
+    x, weight, bias, result = given.get("input"), given.get("weight"), given.get("bias"), bsym.output
+    if not (isinstance(x, TensorProxy) and isinstance(weight, TensorProxy) and isinstance(result, TensorProxy)):
+        return None
+    if not (bias is None or isinstance(bias, TensorProxy)):
+        return None
+    product = Product(x, weight, bias, result)
+    return product if is_supported(product) else None
+
+
+def is_supported(product: Product) -> bool:
+    """Whether all tensors are of float32 on the CPU, and lie in memory as the kernel reads and writes them."""
+    given = (product.input, product.weight, *([] if product.bias is None else [product.bias]))
+    tensors = (*given, product.result)
+    if any(one.dtype is not torch.float32 or one.device.type != "cpu" or one.overrides for one in tensors):
+        return False
+    if len({one.name for one in given}) < len(given):
+        return False
+    constant = (*product.weight.shape, *product.weight.stride)
+    return (
+        all(isinstance(size, int) for size in constant)
+        and len(product.weight.shape) == 2
+        and min(product.weight.shape) > 0
+        and (product.weight.stride[1] == 1 or product.depth == 1)
+        and (product.bias is None or tuple(product.bias.stride) == (1,))
+        and row_stride(product.input) is not None
+        and is_contiguous(product.result)
+    )
+
+
+def row_stride(proxy: TensorProxy) -> Any | None:
+    """The elements from a row of a tensor to its next one; None where its rows do not lie evenly, or have gaps."""
+    sizes, strides = _expressions(proxy.shape), _expressions(proxy.stride)
+    if strides[-1] != 1 and sizes[-1] != 1:
+        return None
+    dimensions = [(size, stride) for size, stride in zip(sizes[:-1], strides[:-1], strict=True) if size != 1]
+    if any(sympy.expand(outer - inner * size) != 0 for (_, outer), (size, inner) in pairwise(dimensions)):
+        return None
+    return dimensions[-1][1] if dimensions else sizes[-1]
+
+
+def is_contiguous(proxy: TensorProxy) -> bool:
+    """Whether the rows of a tensor follow each other without a gap."""
+    stride = row_stride(proxy)
+    return stride is not None and sympy.expand(stride - _expressions(proxy.shape)[-1]) == 0
+
+
+def region_text(product: Product, occurrence: RegionOccurrence) -> str:
+    """The text of a module that defines the region: it makes the result, and has the kernel compute it."""
+    symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
+
+    def text(size: Any) -> str:
+        return text_of(sympy.sympify(size), symbols)
+
+    def texts(sizes: Sequence[Any]) -> str:
+        return f"({''.join(f'{text(size)}, ' for size in _expressions(sizes))})"
+
+    return TEXT.format(
+        title=f"The product of {product.title}",
+        entry=ENTRY,
+        names=", ".join(_names(product, occurrence)),
+        shape=texts(product.result.shape),
+        stride=texts(product.result.stride),
+        function=NAME,
+        bias="weight" if product.bias is None else "bias",
+        rows=" * ".join(f"({text(size)})" for size in _expressions(product.input.shape[:-1])) or "1",
+        depth=product.depth,
+        columns=product.columns,
+        input_stride=text(row_stride(product.input)),
+        weight_stride=product.weight.stride[0],
+        has_bias=int(product.bias is not None),
+    )
+
+
+def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
+    """The names of what the region is given, in its order."""
+    named = {"x": product.input, "weight": product.weight, "bias": product.bias}
+    names = {proxy.name: name for name, proxy in named.items() if proxy is not None}
+    yield from (names[proxy.name] for proxy in occurrence.inputs)
+    yield from (f"s{place}" for place, _ in enumerate(occurrence.region.symbols))
+
+
+def _expressions(sizes: Sequence[Any]) -> list[Any]:
+    """Sizes as expressions, by which nothing is decided."""
+    return [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]

@@ -1,0 +1,528 @@
+"""Linear layers on the CPU by the kernel: the values of PyTorch, whatever the shapes are and whoever writes to them."""
+
+from __future__ import annotations
+
+import io
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+from torch.nn.functional import linear
+
+import thunder_core as thunder
+from tests.processes import run_python
+from thunder_cli.views.outcome import choices_view
+from thunder_core.backend.claiming.tuning import tuning
+from thunder_core.backend.fusion.machine_code import extension
+from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.workflow.artifact.format import compatibility
+from thunder_core.workflow.pipeline.session.executors import given_up
+from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
+from thunder_executors.packed_linear import EXECUTOR, PackedLinear, measurement
+from thunder_executors.packed_linear.kernel import library
+from thunder_executors.packed_linear.measurement import Times
+from thunder_executors.packed_linear.product import Product
+from thunder_executors.packed_linear.source import ARGUMENTS, NAME, SOURCE
+
+pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
+KERNEL = PackedLinear(measures=False)
+EXECUTORS = (KERNEL, "torch")
+
+
+class Layer(nn.Module):
+    """One linear layer, in the module of this file."""
+
+    def __init__(self, depth: int = 48, columns: int = 33, bias: bool = True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(depth, columns, bias=bias)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+Layer.__module__ = "tests.executors.test_packed_linear"
+
+
+def claimed_in(compiled) -> list[BoundSymbol]:
+    return [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "packed-linear"]
+
+
+def in_double(x, weight, bias=None):
+    return linear(x.double(), weight.double(), None if bias is None else bias.double())
+
+
+def assert_product(function, x, weight, bias=None) -> None:
+    """The kernel computes a product, at most twice as far from the product in float64 as PyTorch, and some ulps."""
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    with torch.no_grad():
+        found, eager, exact = compiled(x, weight, bias), function(x, weight, bias), in_double(x, weight, bias)
+    assert len(claimed_in(compiled)) == 1
+    assert (found.shape, found.stride(), found.dtype) == (eager.shape, eager.stride(), eager.dtype)
+    allowed = 2 * (eager - exact).abs().max() + 1e-6 * exact.abs().max()
+    assert (found - exact).abs().max() <= allowed
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 18, 23, 48, 101])
+@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 5), (16, 16), (33, 31), (64, 48), (100, 70)])
+def test_product_of_every_edge_is_that_of_pytorch(rows, depth, columns):
+    torch.manual_seed(rows)
+    x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth), torch.randn(columns)
+    assert_product(linear, x, weight, bias)
+    assert_product(lambda x, weight, bias: linear(x, weight), x, weight)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40, 700])
+@pytest.mark.parametrize("columns", [16, 41])
+def test_deep_product_in_several_blocks_is_that_of_pytorch(rows, columns):
+    torch.manual_seed(rows)
+    assert_product(linear, torch.randn(rows, 2500), torch.randn(columns, 2500), torch.randn(columns))
+
+
+@pytest.mark.parametrize("shape", [(20,), (1, 20), (2, 3, 20), (3, 2, 5, 20), (1, 1, 20), (0, 20), (4, 0, 20)])
+def test_every_number_of_dimensions_is_taken(shape):
+    layer, x = Layer(20, 18), torch.randn(shape)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        found, expected = compiled(x), layer(x)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected)
+
+
+INPUTS = {
+    "every second row": lambda: torch.randn(40, 32)[::2],
+    "part of a row": lambda: torch.randn(20, 96)[:, 32:64],
+    "part of a batch": lambda: torch.randn(5, 6, 64)[:, :, :32],
+    "expanded row": lambda: torch.randn(1, 32).expand(20, 32),
+    "unaligned": lambda: torch.randn(20 * 32 + 1)[1:].view(20, 32),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_rows_that_lie_apart_are_read_where_they_lie(name):
+    assert_product(linear, INPUTS[name](), torch.randn(24, 32), torch.randn(24))
+
+
+@pytest.mark.parametrize("name", ["transposed", "swapped batch", "every second column"])
+def test_input_in_another_order_is_left_to_others(name):
+    x = {
+        "transposed": torch.randn(32, 20).t(),
+        "swapped batch": torch.randn(6, 5, 32).transpose(0, 1),
+        "every second column": torch.randn(20, 64)[:, ::2],
+    }[name]
+    layer = Layer(32, 24)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+    assert claimed_in(compiled) == []
+
+
+def test_weight_with_gaps_between_its_rows_is_read_where_it_lies():
+    assert_product(linear, torch.randn(20, 32), torch.randn(24, 64)[:, 8:40], torch.randn(24))
+
+
+def test_transposed_weight_is_left_to_others():
+    compiled = thunder.jit(linear, executors=EXECUTORS)
+    x, weight = torch.randn(20, 32), torch.randn(32, 24).t()
+    torch.testing.assert_close(compiled(x, weight), linear(x, weight))
+    assert claimed_in(compiled) == []
+
+
+def test_a_tensor_times_itself_is_left_to_others():
+    compiled = thunder.jit(lambda x: linear(x, x), executors=EXECUTORS)
+    x = torch.randn(20, 20)
+    torch.testing.assert_close(compiled(x), linear(x, x))
+    assert claimed_in(compiled) == []
+
+
+def test_infinite_and_missing_numbers_stay_in_their_rows_and_columns():
+    x, weight = torch.randn(20, 32), torch.randn(37, 32)
+    x[3, 5], x[7, 0], weight[36, 31] = float("inf"), float("nan"), float("-inf")
+    for rows in (20, 8):
+        found = thunder.jit(linear, executors=EXECUTORS)(x[:rows], weight)
+        torch.testing.assert_close(found, linear(x[:rows], weight), equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+def test_arguments_by_name_are_read():
+    compiled = thunder.jit(lambda x, weight: linear(weight=weight, input=x), executors=EXECUTORS)
+    x, weight = torch.randn(20, 32), torch.randn(24, 32)
+    torch.testing.assert_close(compiled(x, weight), linear(x, weight))
+    assert claimed_in(compiled)
+
+
+def test_one_program_serves_every_number_of_rows():
+    layer = Layer()
+    compiled = thunder.jit(layer, executors=EXECUTORS, symbolic={"x.size(0)": (1, 64), "x.size(1)": (1, 64)})
+    with torch.no_grad():
+        for batch, length in ((3, 17), (1, 1), (2, 4), (5, 3), (64, 2), (1, 64), (7, 1)):
+            x = torch.randn(batch, length, 48)
+            torch.testing.assert_close(compiled(x), layer(x))
+    assert len(claimed_in(compiled)) == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_equal_layers_are_one_kernel():
+    model = nn.Sequential(*[Layer(32, 32) for _ in range(4)])
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    with torch.no_grad():
+        compiled(torch.randn(20, 32))
+    assert len(claimed_in(compiled)) == 4
+    assert len({bsym.symbol for bsym in claimed_in(compiled)}) == 1
+
+
+def write_in_place(layer):
+    layer.weight.mul_(2)
+
+
+def write_behind_autograd(layer):
+    layer.weight.data[3, 5] = 100.0
+
+
+def write_by_numpy(layer):
+    layer.weight.detach().numpy()[...] = 0.5
+
+
+def set_data(layer):
+    layer.weight.data = torch.randn_like(layer.weight)
+
+
+def set_data_twice(layer):
+    layer.weight.data = torch.zeros_like(layer.weight)
+    layer.weight.data = torch.randn_like(layer.weight)
+
+
+def replace_parameter(layer):
+    layer.weight = nn.Parameter(torch.randn_like(layer.weight))
+
+
+def load(layer):
+    layer.load_state_dict({name: value + 1 for name, value in layer.state_dict().items()})
+
+
+def load_by_assignment(layer):
+    layer.load_state_dict({name: value + 1 for name, value in layer.state_dict().items()}, assign=True)
+
+
+CHANGES = (
+    write_in_place, write_behind_autograd, write_by_numpy, set_data, set_data_twice, replace_parameter, load,
+    load_by_assignment,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("rows", [1, 20])
+def test_weights_that_change_count_at_the_next_call(change, rows):
+    layer, x = Layer(), torch.randn(rows, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        before = compiled(x)
+        change(layer.linear)
+        found = compiled(x)
+        torch.testing.assert_close(found, layer(x))
+        assert not torch.equal(found, before)
+
+
+def test_a_weight_that_the_program_writes_to_counts_from_then_on():
+    def function(layer, x):
+        first = layer(x)
+        layer.linear.weight.mul_(2)
+        return first, layer(x)
+
+    compiled, x = thunder.jit(function, executors=EXECUTORS), torch.randn(20, 48)
+    with torch.no_grad():
+        for found, expected in zip(compiled(Layer(), x), function(Layer(), x), strict=True):
+            torch.testing.assert_close(found, expected)
+    assert len(claimed_in(compiled)) == 2
+
+
+def test_training_step_has_the_gradients_of_pytorch():
+    model, x = nn.Sequential(Layer(), nn.Tanh(), Layer(33, 5)), torch.randn(20, 48, requires_grad=True)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    for _ in range(2):  # the second step reads the weights that the first one wrote
+        tensors = [x, *model.parameters()]
+        found = torch.autograd.grad(compiled(x).square().sum(), tensors)
+        expected = torch.autograd.grad(model(x).square().sum(), tensors)
+        for one, wanted in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-4)
+        with torch.no_grad():
+            for parameter, gradient in zip(model.parameters(), found[1:], strict=True):
+                parameter.sub_(0.01 * gradient)
+
+
+def test_layer_that_autograd_records_is_left_to_others():
+    layer, x, seen = Layer(), torch.randn(20, 48, requires_grad=True), []
+    layer.linear.register_full_backward_hook(lambda module, given, taken: seen.append(taken))
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    compiled(x).sum().backward()
+    assert thunder.last_backward_reason(compiled)
+    assert claimed_in(compiled) == []
+    assert len(seen) == 1
+
+
+def test_frozen_layers_of_a_training_step_keep_their_derivative():
+    base, adapter, x = Layer().requires_grad_(False), Layer(33, 5), torch.randn(20, 48)
+
+    def function(base, adapter, x):
+        return adapter(base(x).tanh())
+
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    compiled(base, adapter, x).sum().backward()
+    found = adapter.linear.weight.grad.clone()
+    adapter.zero_grad()
+    function(base, adapter, x).sum().backward()
+    torch.testing.assert_close(found, adapter.linear.weight.grad)
+
+
+def test_a_part_without_gradients_is_taken():
+    def function(layer, x):
+        with torch.no_grad():
+            teacher = layer(x)
+        return layer(x) - teacher
+
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(function, executors=EXECUTORS)
+    compiled(layer, x).square().sum().backward()
+    torch.testing.assert_close(layer.linear.weight.grad, torch.zeros(33, 48), atol=1e-3, rtol=0)
+
+
+def test_frozen_weights_are_taken_where_autograd_is_on():
+    layer, x = Layer().requires_grad_(False), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    torch.testing.assert_close(compiled(x), layer(x))
+    assert claimed_in(compiled)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes_are_left_to_others(dtype):
+    layer, x = Layer().to(dtype), torch.randn(20, 48, dtype=dtype)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+    assert claimed_in(compiled) == []
+
+
+def test_autocast_is_left_to_others():
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = compiled(x), layer(x)
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found, expected)
+    assert claimed_in(compiled) == []
+
+
+@pytest.mark.parametrize("rows", [1, 3, 12, 17, 64, 400])
+def test_results_are_equal_bit_by_bit_for_every_number_of_threads(rows):
+    layer, x = Layer(600, 200), torch.randn(rows, 600)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                results.append(compiled(x))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results)
+    torch.testing.assert_close(results[0], layer(x).detach())
+
+
+def test_results_are_equal_bit_by_bit_from_call_to_call():
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), compiled(x))
+
+
+LOADS = """
+import sys, torch
+import thunder_core as thunder
+from tests.executors.test_packed_linear import Layer
+x, expected = torch.load(sys.argv[2])
+loaded = thunder.load(sys.argv[1], Layer(), strict=True)
+with torch.no_grad():
+    assert torch.equal(loaded(x), expected)
+assert "torch._inductor.compile_fx" not in sys.modules
+print("equal")
+"""
+
+
+def test_an_artifact_runs_in_a_process_without_compiler_or_cache(tmp_path):
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        torch.save((x, compiled(x)), tmp_path / "values.pt")
+    thunder.save(compiled, tmp_path / "artifact")
+    places = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    done = run_python("-c", LOADS, tmp_path / "artifact", tmp_path / "values.pt", env=places)
+    assert done.stdout == "equal\n", done.stderr
+
+
+def test_an_artifact_is_refused_by_a_processor_that_lacks_its_instructions(tmp_path, monkeypatch):
+    layer, x = Layer(), torch.randn(20, 48)
+    compiled = thunder.jit(layer, executors=EXECUTORS)
+    with torch.no_grad():
+        compiled(x)
+    thunder.save(compiled, tmp_path / "artifact")
+    monkeypatch.setattr(compatibility, "instruction_sets", lambda: frozenset({"sse4_2"}))
+    with pytest.raises(ArtifactForeign, match="avx2"):
+        thunder.load(tmp_path / "artifact", layer)
+
+
+def test_the_executor_is_missing_where_the_processor_lacks_avx2(monkeypatch):
+    monkeypatch.setattr("thunder_executors.packed_linear.missing_processor", lambda: "the kernel needs AVX2")
+    assert KERNEL.missing() == "the kernel needs AVX2"
+    compiled = thunder.jit(Layer(), executors=EXECUTORS)
+    with torch.no_grad():
+        compiled(torch.randn(20, 48))
+    assert claimed_in(compiled) == []
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A cache without measurements, which has the compiled kernel."""
+    content = library()
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("THUNDER_TUNE", "10s")
+    monkeypatch.setattr("thunder_executors.packed_linear.library", lambda: content)
+    monkeypatch.setattr("thunder_executors.packed_linear.kernel.library", lambda: content)
+
+
+def measured_as(monkeypatch, kernel: float, other: float) -> list[str]:
+    """Have measurements give these seconds; the products that are measured."""
+    titles: list[str] = []
+
+    def measure(product):
+        titles.append(product.title)
+        return Times(kernel, other)
+
+    monkeypatch.setattr(measurement, "measure", measure)
+    return titles
+
+
+def compiled_layers(*layers: Layer):
+    compiled = thunder.jit(nn.Sequential(*layers), executors=(PackedLinear(), "torch"))
+    with torch.no_grad():
+        compiled(torch.randn(20, layers[0].linear.in_features))
+    return compiled
+
+
+def refused_by_kernel(compiled) -> list[tuple[str, int]]:
+    return [(one.reason, one.count) for one in thunder.last_traces(compiled)[-1].refused if one.executor == KERNEL.name]
+
+
+def test_the_faster_one_is_chosen_and_its_times_are_kept(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    compiled = compiled_layers(Layer(48, 48), Layer(48, 48), Layer(48, 32, bias=False))
+    assert titles == ["20 x 48 to 48, with bias", "20 x 48 to 32"]
+    assert len(claimed_in(compiled)) == 3
+    (choice, _) = kernel_choices(thunder.last_traces(compiled)[-1])
+    assert choice.operations == 2
+    assert choice.choice == "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms"
+    compiled_layers(Layer(48, 48))
+    assert len(titles) == 2
+
+
+def test_the_times_are_shown(own_cache, monkeypatch):
+    measured_as(monkeypatch, 1e-3, 2e-3)
+    choices = kernel_choices(thunder.last_traces(compiled_layers(Layer(48, 48)))[-1])
+    console = Console(width=120, file=io.StringIO())
+    for view in choices_view(SimpleNamespace(choices=choices)):
+        console.print(view)
+    assert "20 x 48 to 48, with bias: packed-linear 1 ms, torch.nn.functional.linear 2 ms" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("kernel", [2e-3, 1e-3, 0.98e-3])
+def test_the_library_multiplies_where_the_kernel_is_not_clearly_faster(own_cache, monkeypatch, kernel):
+    measured_as(monkeypatch, kernel, 1e-3)
+    compiled = compiled_layers(Layer(48, 48), Layer(48, 48))
+    assert claimed_in(compiled) == []
+    ((reason, count),) = refused_by_kernel(compiled)
+    assert reason.startswith("PyTorch multiplies 20 x 48 to 48, with bias: packed-linear ")
+    assert count == 2
+    assert [*given_up([thunder.last_traces(compiled)[-1]])] == []
+
+
+def test_a_kernel_that_computes_other_values_is_not_chosen(own_cache, monkeypatch):
+    monkeypatch.setattr(measurement, "function", lambda: lambda *args: args[3].zero_())
+    compiled = compiled_layers(Layer(48, 48))
+    assert claimed_in(compiled) == []
+    ((reason, _),) = refused_by_kernel(compiled)
+    assert "with other values" in reason
+
+
+def test_nothing_is_measured_where_tuning_is_off(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    with tuning(0):
+        compiled = compiled_layers(Layer())
+    assert (titles, claimed_in(compiled)) == ([], [])
+    assert refused_by_kernel(compiled) == []
+
+
+def test_what_the_budget_is_too_small_for_is_left_to_the_library(own_cache, monkeypatch):
+    titles = measured_as(monkeypatch, 1e-3, 2e-3)
+    with tuning(1e-6):
+        compiled = compiled_layers(Layer())
+    assert (titles, claimed_in(compiled)) == ([], [])
+    assert refused_by_kernel(compiled) == [("it was not measured in the time that --tune allows", 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(0, 64, 32), (1, 2, 2), (20, 64, 32), (1, 8192, 16384), (4000, 1024, 4096)]
+)
+def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
+    x, weight = torch.empty(rows, depth, device="meta"), torch.empty(columns, depth, device="meta")
+    proxies = [tensor_proxy(name, one) for name, one in (("x", x), ("weight", weight), ("y", linear(x, weight)))]
+    product = Product(proxies[0], proxies[1], None, proxies[2])
+    state = torch.random.get_rng_state()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        times = measurement.measure(product)
+    assert torch.equal(state, torch.random.get_rng_state())
+    estimate = measurement.call_seconds(rows, depth, columns)
+    assert 0 < times.kernel < 100 * (estimate + 1e-5)
+    assert 0 < times.library < 100 * (estimate + 1e-5)
+    assert measurement.measuring_seconds(product) < 1
+    assert times.is_equal
+
+
+def test_measured_kernel_is_that_of_a_real_measurement(own_cache):
+    compiled = compiled_layers(Layer(64, 64))
+    trace = thunder.last_traces(compiled)[-1]
+    told = [one.choice for one in kernel_choices(trace)] or [reason for reason, _ in refused_by_kernel(compiled)]
+    assert "torch.nn.functional.linear" in told[0]
+
+
+# The vectors of AVX-512 in a processor that lacks them: what the compiler makes of vectors of 16 numbers.
+WIDE = """
+typedef float Vector __attribute__((vector_size(64)));
+constexpr int WIDTH = 16, TILE_ROWS = 14;
+inline Vector zero() { return Vector{}; }
+inline Vector load(const float* from) { Vector v; __builtin_memcpy(&v, from, 64); return v; }
+inline void store(float* to, Vector value) { __builtin_memcpy(to, &value, 64); }
+inline Vector broadcast(const float* from) { return Vector{} + *from; }
+inline Vector add(Vector one, Vector other) { return one + other; }
+inline Vector fma(Vector one, Vector other, Vector sum) { return one * other + sum; }
+inline float sum_of(Vector values) { float sum = 0; for (int i = 0; i < 16; i++) sum += values[i]; return sum; }
+"""
+
+
+def test_tiles_of_wider_vectors_multiply_alike():
+    from thunder_executors.inductor.building.compilers import compilers  # imports Inductor
+    from thunder_executors.inductor.building.library import compiled as compiled_library
+    from thunder_executors.inductor.generate import CppKernel
+
+    start, end = SOURCE.index("#ifdef __AVX512F__"), SOURCE.index("constexpr int PANEL")
+    kernel = CppKernel(ARGUMENTS, f"{SOURCE[:start]}{WIDE}{SOURCE[end:]}")
+    with compilers() as started:
+        multiply = vars(extension(compiled_library({NAME: kernel}, started)))[NAME]
+    for rows, depth, columns in ((1, 40, 50), (15, 33, 64), (17, 520, 32), (27, 16, 70), (31, 1100, 33), (60, 64, 31)):
+        x, weight, bias = torch.randn(rows, depth), torch.randn(columns, depth), torch.randn(columns)
+        result = torch.full((rows, columns), float("nan"))
+        multiply(x, weight, bias, result, rows, depth, columns, depth, depth, 1)
+        torch.testing.assert_close(result, linear(x, weight, bias), rtol=1e-4, atol=1e-4)
