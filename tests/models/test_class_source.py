@@ -7,7 +7,12 @@ import ast
 import pytest
 import transformers
 
-from thunder_core.workflow.models.class_source import main_input_in_source, main_input_name, module_of, values_of
+from thunder_core.workflow.models.inputs.class_source import (
+    main_input_in_source,
+    main_input_name,
+    module_of,
+    values_of,
+)
 
 NAMES = ("BertModel", "LlamaForCausalLM", "ViTModel", "WhisperModel", "Wav2Vec2Model", "CLIPModel")
 

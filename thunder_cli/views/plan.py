@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thunder_core.workflow.pipeline.first_rows import first_rows
+from thunder_core.workflow.pipeline.request.first_rows import first_rows
 from thunder_core.workflow.pipeline.request.request import Request
 
 STYLES = {"degraded": "yellow", "validation": "yellow", "lacking": "red", "busy": "yellow", "skipped": "dim"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from transformers import PretrainedConfig
 
-from thunder_core.workflow.models.class_source import main_input_name
+from thunder_core.workflow.models.inputs.class_source import main_input_name
 from thunder_core.workflow.models.request.input_size import InputSize
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")

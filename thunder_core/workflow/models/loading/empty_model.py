@@ -18,8 +18,8 @@ from thunder_core.workflow.models.folder.folder import code_of_the_hub
 from thunder_core.workflow.models.loading.depth import require_depth
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.outputs import follow_config
 from thunder_core.workflow.models.loading.packed_weights import is_built_by_config, place_packed_layers
-from thunder_core.workflow.models.outputs import follow_config
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 
 LIBRARY = "transformers."

@@ -23,10 +23,10 @@ from thunder_core.workflow.models.loading.config import class_names, load_config
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 from thunder_core.workflow.models.loading.library_output import quiet_transformers, told_to_users
 from thunder_core.workflow.models.loading.load_errors import loading_errors
+from thunder_core.workflow.models.loading.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.loading.packed_weights import require_packages, unpack
 from thunder_core.workflow.models.loading.seeding import seeded
 from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
-from thunder_core.workflow.models.outputs import follow_config, request_outputs
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode

@@ -21,8 +21,8 @@ from thunder_core.workflow.models.inputs.batches import longer_than
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.modality import size_configuration, sizes_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
-from thunder_core.workflow.pipeline.first_rows import named_architecture
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
+from thunder_core.workflow.pipeline.request.first_rows import named_architecture
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.narrow_dtypes import cost_of_narrow_dtype
 from thunder_core.workflow.pipeline.request.purpose import Purpose
