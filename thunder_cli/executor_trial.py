@@ -36,11 +36,13 @@ class Trial:
     problem: str = ""
 
 
-def block(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Attention, a norm and a gate: something for each executor that ships."""
+def block(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: torch.Tensor, projection: torch.Tensor
+) -> torch.Tensor:
+    """Attention, a norm, a linear layer and a gate: something for each executor that ships."""
     attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    normed = functional.rms_norm(attended, (SIZES[-1],), weight, 1e-6)
-    return functional.silu(normed) * attended + 1
+    normed = functional.rms_norm(attended, (SIZES[-1],), scale, 1e-6)
+    return functional.silu(functional.linear(normed, projection)) * attended + 1
 
 
 def trials(executor: Executor) -> Iterator[Trial]:
@@ -55,12 +57,14 @@ def run_trial(executor: Executor, device: str) -> Trial:
     """One trial; whatever is raised, a wrong result, and what it refused, is the problem."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(SIZES, generator=generator).to(device) for _ in range(3))
-    weight = torch.ones(SIZES[-1], device=device)
+    width = SIZES[-1]
+    projection = (torch.randn(width, width, generator=generator) / width**0.5).to(device)
+    inputs = (query, key, value, torch.ones(width, device=device), projection)
     try:
         with torch.no_grad():
             others = (WRITTEN_OUT,) if is_checker(executor) else ()
-            compiled = jit(block, executors=(*others, executor, "torch"))
-            result, expected = compiled(query, key, value, weight), block(query, key, value, weight)
+            compiled = jit(block, executors=(*others, executor.without_measuring(), "torch"))
+            result, expected = compiled(*inputs), block(*inputs)
     except Exception as error:  # whatever it is, it is what users of the executor would meet
         return Trial(device, problem=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
     trace = last_program(compiled).last("computation")

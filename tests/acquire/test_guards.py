@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend
 
 import thunder_core as thunder
 from thunder_core.frontend.acquire.outside.guards import CONDITIONS
@@ -131,6 +132,12 @@ CASES: dict[str, Case] = {
         lambda: (X, Config()),
         lambda x, c: setattr(c, "size", 2.0),
         "was 2, is 2.0",
+    ),
+    "member of an enumeration of C": Case(
+        lambda x, c: x * int(c.size),
+        lambda: (X, Config(size=SDPBackend.MATH)),  # type: ignore[arg-type]
+        lambda x, c: setattr(c, "size", SDPBackend.FLASH_ATTENTION),
+        "size: was SDPBackend.MATH",
     ),
     "negative zero": Case(
         lambda x, c: x / c.size,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -47,6 +47,10 @@ class PackedLinear(Executor):
     def claims(self) -> str:
         """Linear layers on the CPU."""
         return "linear layers in float32 on the CPU, for inference, where its kernel is measured to be faster"
+
+    def without_measuring(self) -> PackedLinear:
+        """The executor that claims each linear layer that the kernel takes."""
+        return replace(self, measures=False)
 
     def missing(self) -> str | None:
         """A processor with AVX2, or a C++ compiler."""

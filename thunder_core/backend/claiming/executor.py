@@ -93,6 +93,10 @@ class Executor(Traits, ABC):
         """Whether it could take a bound symbol, alone or with others."""
         return self.claim(bsym) is not None
 
+    def without_measuring(self) -> Executor:
+        """The executor that runs all that it can run, also where a measurement would choose another one."""
+        return self
+
     def claim_all(self, trace: Trace) -> Trace:
         """The trace with all that this executor takes, of what nobody has claimed yet.
 

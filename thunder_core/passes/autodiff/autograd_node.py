@@ -62,7 +62,7 @@ class Bridge:
         if are_users_hooks_set() and torch.is_grad_enabled():
             with self.mode():
                 return self.recorded(*inputs)
-        results: Tensors = CompiledOperation.apply(self, *inputs)  # type: ignore[no-untyped-call]
+        results: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
         return results
 
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
@@ -142,7 +142,7 @@ class Bridge:
             return self.split.recorded(*aliases, *call.replacements()), aliases
 
 
-class CompiledOperation(torch.autograd.Function):
+class Compiled(torch.autograd.Function):
     """A program as an operation of autograd."""
 
     @staticmethod
@@ -297,4 +297,4 @@ def refuse_hooks(kind: Any, register_prehook: Callable[[Any, Any], Any] | None =
         kind._backward_cls.register_prehook = register_prehook
 
 
-refuse_hooks(CompiledOperation, register_prehook)
+refuse_hooks(Compiled, register_prehook)

@@ -20,7 +20,7 @@ from torch.autograd.graph import Node
 
 from thunder_core.backend.runtime.autograd_signature import DependentResult
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.autograd_node import GONE, CompiledOperation, refuse_hooks
+from thunder_core.passes.autodiff.autograd_node import GONE, Compiled, refuse_hooks
 from thunder_core.passes.autodiff.node_hooks import has_hooks
 
 RUNS_ENGINE = torch.autograd.graph._engine_run_backward.__code__
@@ -215,7 +215,7 @@ class DependentProgram:
         bases = list(self.bridge(*inputs))
         outputs = self._outputs(inputs, bases)
         node: Any = next((base.grad_fn for base in bases if isinstance(base, torch.Tensor) and base.grad_fn), None)
-        is_program = isinstance(node, CompiledOperation._backward_cls)
+        is_program = isinstance(node, Compiled._backward_cls)
         if not is_program:  # autograd follows nothing, or the operations themselves
             return tuple(outputs)
         call = DependentCall(self.bridge, node)
