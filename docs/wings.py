@@ -1,4 +1,4 @@
-"""Writes the table of wings and rooms in docs/design.md: `python -m docs.wings`. `tests/test_layers.py` holds it."""
+"""Writes the table of wings and rooms in docs/design.md: `python -m docs.wings`; a test compares it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rooms by their own names: `thunder_core.errors` is `thunder_core.foundation.errors`.
 
 The wings (`foundation`, `tracing`, ...) order the rooms for people who read the source. Programs that use a room do not
-name its wing, so that a room can move from one wing to another.
+name its wing. Generated code does: it names `thunder_core.tracing.library`, which is no room of this table.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from types import ModuleType
+from importlib.util import find_spec, spec_from_loader
+from types import CodeType, ModuleType
+from typing import Any
 
 PACKAGE = "thunder_core"
 ROOMS_OF = {
@@ -49,24 +50,32 @@ class RoomFinder(MetaPathFinder):
         package, _, inner = fullname.partition(".")
         if package != PACKAGE or (wing := WING_OF.get(inner.partition(".")[0])) is None:
             return None
-        return spec_from_loader(fullname, SameModule(f"{PACKAGE}.{wing}.{inner}"))
+        found = find_spec(f"{PACKAGE}.{wing}.{inner}")
+        if found is None:
+            return None
+        is_package = found.submodule_search_locations is not None
+        return spec_from_loader(fullname, SameModule(found), origin=found.origin, is_package=is_package)
 
 
 class SameModule(Loader):
     """Loads the module of another name: both names are of one module."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, spec: ModuleSpec) -> None:
+        self.spec = spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 - the signature is `importlib`'s
         """The module of the other name, which is imported first if need be."""
-        module = importlib.import_module(self.name)
-        self.own_spec = module.__spec__
-        return module
+        return importlib.import_module(self.spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Leave the module as it is, and give it back its own spec, which `importlib` has replaced."""
-        module.__spec__ = self.own_spec
+        module.__spec__ = self.spec
+
+    def get_code(self, fullname: str) -> CodeType | None:  # noqa: ARG002
+        """The code of the module, for `python -m`."""
+        loader: Any = self.spec.loader
+        code: CodeType | None = loader.get_code(self.spec.name)
+        return code
 
 
 def register() -> None:

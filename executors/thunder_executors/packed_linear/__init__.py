@@ -1,7 +1,7 @@
 """Linear layers in float32 on the CPU: a matrix product of our own, where a measurement shows that it is faster.
 
-The kernel reads weights where they lie and packs a panel of them while it multiplies, so that no copy of a weight is
-kept, and whatever writes to a weight between calls counts.
+The kernel reads weights where they lie and packs a panel of them while it multiplies. No copy of a weight is kept, so
+the next call sees every write to a weight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text
 
 LINEAR = "torch.nn.functional.linear"
-NOT_MEASURED = Refusal("it was not measured in the time that --tune allows", lasting=True)
+NOT_MEASURED = Refusal("it was not measured in the time that --tune allows")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PackedLinear(Executor):
         return replace(self, measures=False)
 
     def missing(self) -> str | None:
-        """A processor with AVX2, or a C++ compiler."""
+        """The part that this machine lacks: AVX2 and FMA, or a C++ compiler."""
         return missing_processor() or CxxCompiler().missing()
 
     def missing_on(self, device: torch.device) -> str | None:
@@ -141,7 +141,8 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol
 
 def left_out(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
     """The linear layers that the library multiplies: by a measurement, unless the machine could not compile."""
-    return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=refusal.lasting)
+    by_measurement = refusal.lasting or refusal == NOT_MEASURED
+    return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)
 
 
 EXECUTOR = PackedLinear()

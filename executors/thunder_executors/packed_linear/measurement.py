@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.functional import linear
@@ -28,7 +29,7 @@ FILE = "times.json"
 POOL = 1 << 24  # numbers that weights are taken from, 64 MiB, which is more than the cache of most processors
 PASSES = 3
 PASS_SECONDS = 0.015
-CALL_SECONDS = 0.05  # for which a product with more columns is measured on some of them
+CALL_SECONDS = 0.05  # if one call would take longer, only some columns are measured
 MOST_CALLS = 200  # of a pass
 FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, by which the time of a measurement is estimated
 PERIOD = 65_537
@@ -45,15 +46,15 @@ class Times:
 
     kernel: float
     library: float
-    is_equal: bool = True
+    agrees: bool = True
 
     @property
     def is_kernel_better(self) -> bool:
         """Whether the kernel gives equal values and is faster by more than measurements differ."""
-        return self.is_equal and self.kernel < MARGIN * self.library
+        return self.agrees and self.kernel < MARGIN * self.library
 
     def __str__(self) -> str:
-        wrong = "" if self.is_equal else " with other values"
+        wrong = "" if self.agrees else " with other values"
         return f"{EXECUTOR} {1e3 * self.kernel:.3g} ms{wrong}, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
 
 
@@ -65,8 +66,9 @@ def times_of(product: Product, budget: TuningBudget) -> Times | None:
         return read(entry)
     if measuring_seconds(product) > budget.left:
         return None
+    kernel = function()  # compiled, where it is in no cache, before the time for measuring begins
     with budget.spending():
-        times = measure(product)
+        times = measure(product, kernel)
     with suppress(OutOfDisk):  # the result is here, whether it is kept or not
         store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}")
     return times
@@ -102,7 +104,7 @@ def call_seconds(rows: int, depth: int, columns: int) -> float:
 
 
 def measured_columns(product: Product) -> int:
-    """The columns on which a product is measured: all of them, unless that takes long."""
+    """All columns, or fewer if one call takes long or the weight does not fit into half of the pool."""
     fitting = int(product.columns * CALL_SECONDS / call_seconds(product.rows, product.depth, product.columns))
     return min(product.columns, max(64, min(fitting, POOL // (2 * product.depth)) // 64 * 64))
 
@@ -119,13 +121,12 @@ def measuring_seconds(product: Product) -> float:
     return 2 * (PASSES + 1) * products_in_pass(product) * one
 
 
-def measure(product: Product) -> Times:
-    """Measure a product by both; of a product that is large, as much time as its columns would take."""
+def measure(product: Product, kernel: Callable[..., Any]) -> Times:
+    """Time a product by both. If only some columns ran, the time is scaled up to all columns."""
     rows, depth, columns = product.rows, product.depth, measured_columns(product)
     numbers = pattern(max(POOL, 2 * columns * depth))
     x = pattern(rows * depth).view(rows, depth)
     bias = None if product.bias is None else pattern(columns)
-    kernel = function()
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), torch.float32)
@@ -137,10 +138,10 @@ def measure(product: Product) -> Times:
     calls: dict[str, Multiply] = {"kernel": multiply, "library": lambda weight: linear(x, weight, bias)}
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         weight = next(weights)
-        is_equal = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
+        agrees = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
         passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
     scale = product.columns / columns / count
-    return Times(**{name: scale * min(one[name] for one in passes[1:]) for name in calls}, is_equal=is_equal)
+    return Times(**{name: scale * min(one[name] for one in passes[1:]) for name in calls}, agrees=agrees)
 
 
 def pattern(count: int) -> torch.Tensor:

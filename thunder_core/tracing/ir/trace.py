@@ -20,7 +20,8 @@ class RefusedOperations:
     """A `count` of bound symbols of the program that an executor could have run and did not, and why.
 
     A `lasting` reason lies in the bound symbols, not in the state of the machine; one `by_sizes` in that sizes are
-    symbolic: the executor runs these for the sizes of a call. One `by_measurement` is a choice: another one is faster.
+    symbolic: the executor runs these for the sizes of a call. One `by_measurement` is a choice: another
+    executor is faster, or there was no time to measure.
     """
 
     executor: str

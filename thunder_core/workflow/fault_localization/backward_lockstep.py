@@ -33,8 +33,8 @@ def names_unlike_autograd(
 ) -> list[str] | None:
     """The tensors of a computation whose gradients do not have the bits of autograd's, in autograd's order.
 
-    `saved` are the values that the backward reads. None where that is not found out: a trace writes to tensors or
-    changes settings.
+    `saved` are the values that the backward reads. Returns None if a trace writes to tensors or changes settings: such
+    traces cannot run in lockstep.
     """
     if not (runs_in_lockstep(body) and runs_in_lockstep(backward)):
         return None
@@ -84,7 +84,7 @@ def run_autograd(
     watched: Container[str],
     take: Callable[[str, torch.Tensor], None],
 ) -> None:
-    """Differentiate a computation by autograd in eager PyTorch; each gradient of a watched tensor is given away."""
+    """Differentiate a computation by autograd in eager PyTorch; `take` gets each gradient of a watched tensor."""
     with torch.enable_grad():
         leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
         values = {**inputs, **leaves, **body.constants}

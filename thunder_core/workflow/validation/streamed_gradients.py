@@ -28,10 +28,10 @@ class MeasuredGradient:
 
 @dataclass
 class StreamedGradients:
-    """The gradients of two steps of training, each measured when the reference has its own, which is dropped then.
+    """The gradients of two steps of training. When the reference computes a gradient, both are compared with it.
 
-    A parameter whose gradient is accumulated in several parts has no measured gradient: `came_in_parts` says that the
-    reference has to run again and keep its gradients.
+    The reference's gradient is dropped then. If a gradient comes in several parts, `came_in_parts` is set and
+    `measured` is not valid: the reference has to run again and keep its gradients.
     """
 
     optimized: Leaves

@@ -1,4 +1,4 @@
-"""The interface of an acquisition for its own parts, which it imports and which do not import it."""
+"""The interface of an acquisition for its parts. The acquisition imports its parts; they import only this."""
 
 from __future__ import annotations
 

@@ -74,4 +74,4 @@ def is_read_alike(path: str) -> bool:
     if not isinstance(base, type) or not isinstance(kind, type) or not issubclass(kind, base):
         return False
     own = [one for one in kind.__mro__ if issubclass(one, base) and one is not base]
-    return all(vars(one).keys() <= GENERATED | vars(kind)["__dataclass_fields__"].keys() for one in own)
+    return all(vars(one).keys() <= GENERATED | getattr(kind, "__dataclass_fields__", {}).keys() for one in own)

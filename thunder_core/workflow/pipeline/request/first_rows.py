@@ -33,5 +33,5 @@ def config_of(model: ModelRequest) -> dict[str, object]:
             return require_config(origin.folder)
         hub = cached_model(model.model, model.revision)
         return {} if hub is None else require_config(hub.folder)
-    except ThunderError:  # which the plan raises
+    except ThunderError:  # the full plan raises this error later
         return {}
