@@ -82,6 +82,7 @@ def test_right_gradients(held, function):
     assert "differentiate" in report.stages
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("family", ["llama", "t5"])
 def test_right_training_program_has_no_fault_in_lockstep(family, monkeypatch):
     monkeypatch.setattr(lockstep, "LARGE_VALUES", 0)

@@ -47,7 +47,7 @@ def test_a_container_whose_group_is_the_root_of_what_it_sees(
 ) -> None:
     set_group(groups / "memory", FIRST, 4 * GIB, 3 * GIB)
     memory_limits.MEMBERSHIPS.write_text("9:memory:/docker/0123\n")
-    monkeypatch.setattr(free_memory, "MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(memory_limits, "MEMORY_FILE", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal: 268435456 kB\nMemAvailable: 134217728 kB\n")
     assert free_memory.free_memory(torch.device("cpu")) == GIB
     memory_limits.MEMBERSHIPS.unlink()
