@@ -34,7 +34,7 @@ from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.library import transformed_calls
-from thunder_core.tracing.library.draws import take_back_draws
+from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws
 from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
 
 
@@ -157,6 +157,8 @@ class Specializations:
                     del failure  # its traceback holds this frame
             return self._compile(args, kwargs, route or Route(self.programs, self.index))
         finally:
+            if route is not None:
+                forget_left_draws()
             del route  # what refused the call has tracebacks that hold this frame
 
     def _learn_route(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

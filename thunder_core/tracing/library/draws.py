@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 Restore = Callable[[], object]
@@ -18,6 +18,7 @@ class Draws:
 
     def __init__(self, subject: Any = None) -> None:
         self.subject = subject
+        self.fresh: list[tuple[Hashable, Any]] = []  # what the operating system gave, each with its call
         self._restores: dict[int, Restore] = {}
 
     def draw(self, generator: Any, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -86,8 +87,26 @@ class Fresh:
         self._first = [value]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, unless the value from tracing is still to be given."""
-        return self._first.pop() if self._first else self._function(*args, **kwargs)
+        """Call the function, unless the value from tracing, or of a program that refused the call, is still there."""
+        value = self._first.pop() if self._first else fresh_value(self._function, args, kwargs)
+        if PENDING.draws:
+            PENDING.draws[-1].fresh.append((call_key(self._function, args, kwargs), value))
+        return value
+
+
+def call_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
+    """The key of a call of a function that draws from the operating system."""
+    return function, repr(args), repr(kwargs)
+
+
+def fresh_value(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call a function that draws from the operating system, once in a call of a compiled function.
+
+    A program that refuses a call leaves what it has drawn to the next one, and to tracing. Otherwise, a branch on a
+    drawn number would be taken more often than in eager: by each program that draws until the number is one for it.
+    """
+    left = PENDING.left.get(call_key(function, args, kwargs))
+    return left.pop(0) if left else function(*args, **kwargs)
 
 
 def process_generators() -> list[Any]:
@@ -122,6 +141,7 @@ class Pending(threading.local):
 
     def __init__(self) -> None:
         self.draws: list[Draws] = []
+        self.left: dict[Hashable, list[Any]] = {}  # what programs have drawn that refused the call
 
 
 PENDING = Pending()
@@ -143,4 +163,12 @@ def settle_draws(subject: Any = None) -> None:
 def take_back_draws(subject: Any) -> None:
     """A program of the subject has not taken the call: the generators are what they were before it drew from them."""
     if PENDING.draws and PENDING.draws[-1].subject is subject:
-        PENDING.draws.pop().put_back()
+        draws = PENDING.draws.pop()
+        draws.put_back()
+        for call, value in draws.fresh:
+            PENDING.left.setdefault(call, []).append(value)
+
+
+def forget_left_draws() -> None:
+    """The call has ended: the next one draws its own numbers."""
+    PENDING.left.clear()

@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.library.draws import Fresh, restore_of
+from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
 PYTHON = "random._inst"
 NUMPY = "numpy.random.mtrand._rand"
@@ -87,7 +87,7 @@ class ProgramDraws:
     def fresh(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that draws from the operating system; the first call of the program gets what this gives."""
         operands = self._operand(args), {key: self._operand(value) for key, value in kwargs.items()}
-        value = function(*self._values(args), **self._values(dict(kwargs)))
+        value = fresh_value(function, self._values(args), self._values(dict(kwargs)))
         path = self._note(Draw(None, "call", Kept(Fresh(function, value)), *operands, len(self.paths)), value)
         return self._program_value(path, value)
 
