@@ -36,6 +36,7 @@ threads = 1
 warmup = 1
 benchmark-budget = 20.0
 validate-budget = 90.0
+tune = "10s"
 inputs = 4
 seed = 7
 random-weights = true
@@ -86,7 +87,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
     assert request.threads == 1
-    assert (request.benchmark_budget, request.validate_budget) == (20.0, 90.0)
+    assert (request.benchmark_budget, request.validate_budget, request.tune) == (20.0, 90.0, 10.0)
     assert request.inputs == 4
     assert request.include_weights
     assert request.trust_recipe

@@ -47,7 +47,7 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         lambda sizes: iter(()),
         ("a lower bound", "divisible", "a derivative"),
     ),
-    "thunder_core.frontend.acquire.written.constraints.Interval.restrict": (
+    "thunder_core.frontend.acquire.written.constraints.IntegerRange.restrict": (
         lambda interval, constraint: True,
         ("an upper bound", "an excluded value", "a value that is asked for"),
     ),

@@ -230,8 +230,8 @@ class Request:
         None,
         str,
         metavar="TIME",
-        help="Time in which executors measure kernels for one program and choose the fastest, such as 10s or 1m; "
-        "0s measures nothing. Measurements are kept in the cache.",
+        help="Time for measuring kernels of each program, such as 10s or 1m; 0s measures nothing. "
+        "The cache keeps the measurements",
         default_text="1s",
         parse=parse_duration,
     )
