@@ -88,9 +88,13 @@ def summary(wing: str) -> str:
 
 
 def table() -> str:
-    """The table of wings, from the top down."""
+    """The table of wings, from the top down, and the packages beside them."""
     rows = [f"| `{wing}/` | {summary(wing)} | {levels_of(wing)} |" for wing in reversed(WINGS)]
-    return "\n".join(("| wing | purpose | rooms |", "|---|---|---|", *rows)) + "\n"
+    beside = "; ".join(f"{' and '.join(f'`{one}`' for one in names)} on `{wing}`" for wing, names in BESIDE.items())
+    return (
+        "\n".join(("| wing | purpose | rooms |", "|---|---|---|", *rows, "", f"Beside the wings stand: {beside}."))
+        + "\n"
+    )
 
 
 def levels_of(wing: str) -> str:
