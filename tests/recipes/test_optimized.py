@@ -16,6 +16,7 @@ from thunder_core.foundation.errors import RecipeConflict
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_recipes.hf_moe import HFMoe
 
 # Where a CUDA build of PyTorch finds a compiler for CUDA and no GPU, this module warns of it.
@@ -85,11 +86,11 @@ def test_memory_is_saved_where_the_recipe_is_added() -> None:
     assert least < most / 2
     assert least <= saved_bytes("max-memory-saving", budget=0.5) <= most
     with pytest.raises(RecipeConflict, match="memory_budget"):
-        saved_bytes(thunder.pipeline.recipes.find_recipe("max-memory-saving", {}).with_(memory_budget=1.0))
+        saved_bytes(find_recipe("max-memory-saving", {}).with_(memory_budget=1.0))
 
 
 def test_overhead_is_reduced_on_cuda_alone() -> None:
-    recipe = thunder.pipeline.recipes.find_recipe(["hf-llama3", "reduce-overhead"], {})
+    recipe = find_recipe(["hf-llama3", "reduce-overhead"], {})
     assert [*map(str, recipe.all_executors())] == ["sdpa", "inductor", "cudagraphs", "torch"]
     if not torch.cuda.is_available():
         assert [one.part for one in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]
