@@ -214,6 +214,31 @@ def all_to_all_single_uneven(x):
     return received
 
 
+@case(one)
+def all_to_all_single_to_other_shapes(x):
+    outputs = [x.new_zeros(*shape) for shape in ((2, 6), (12,), (3, 4), (6, 2), (2, 2, 3))]
+    for output in outputs:
+        dist.all_to_all_single(output, x)
+    odd = x.new_zeros(2, 3)
+    dist.all_to_all_single(odd, x[:2].reshape(6))
+    dist.all_to_all_single(outputs[0], x, async_op=True).wait()
+    return outputs, odd
+
+
+@case(one)
+def all_to_all_single_with_rows_of_other_shapes(x):
+    sent = [1, 3]
+    taken = [sent[dist.get_rank()]] * 2
+    flat = x.new_zeros(3 * sum(taken))
+    dist.all_to_all_single(flat, x, [3 * count for count in taken], sent)
+    rows = x.new_zeros(4, 3)
+    dist.all_to_all_single(rows, x.view(12), None, [6, 6])
+    dist.all_to_all_single(rows, rows + x, [2, 2], None)
+    nothing = x.new_zeros(0, 3)
+    dist.all_to_all_single(nothing, x[:0])
+    return flat, rows, nothing
+
+
 @case(two)
 def all_to_all(x, y):
     received = [torch.empty_like(x), torch.empty_like(y)]
@@ -320,6 +345,42 @@ def method_of_group(x):
     dist.group.WORLD.allreduce([x]).wait()
     dist.group.WORLD.broadcast(x, 1).wait()
     return x * 2
+
+
+@case(one)
+def methods_without_options(x):
+    group, part, joined = dist.group.WORLD, torch.zeros_like(x), torch.zeros_like(x)
+    group.broadcast([x]).wait()
+    x = x * (2 + dist.get_rank())
+    group.reduce([x]).wait()
+    group.scatter([part], [[x, x * 2]] if dist.get_rank() == 0 else []).wait()
+    parts = [torch.zeros_like(x) for _ in range(2)]
+    group.gather([parts] if dist.get_rank() == 0 else [], [x]).wait()
+    group.alltoall_base(joined, x, [], []).wait()
+    group.barrier().wait()
+    return x, part, parts, joined
+
+
+@case(one)
+def methods_with_keywords_of_pytorch(x):
+    group, options = dist.group.WORLD, dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    group.allreduce([x], opts=options).wait()
+    group.allreduce(tensor=x, op=dist.ReduceOp.SUM).wait()
+    rooted = dist.BroadcastOptions()
+    rooted.rootRank = 1
+    x = x + dist.get_rank()
+    group.broadcast(tensors=[x], opts=rooted).wait()
+    group.broadcast(tensor=x, root=0).wait()
+    joined, part = x.new_zeros(8, 3), x.new_zeros(2, 3)
+    group._allgather_base(output=joined, input=x).wait()
+    group._reduce_scatter_base(outputTensor=part, inputTensor=x).wait()
+    received = torch.zeros_like(x)
+    group.alltoall_base(output=received, input=x, output_split_sizes=[], input_split_sizes=[]).wait()
+    parts = [torch.zeros_like(x) for _ in range(2)]
+    group.allgather(output_tensors=parts, input_tensor=x).wait()
+    group.reduce(x, root=1, op=dist.ReduceOp.MAX).wait()
+    return x if dist.get_rank() else 0, joined, part, received, parts
 
 
 # ---- functional collectives ----------------------------------------------------------------------------------------

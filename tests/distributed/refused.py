@@ -119,3 +119,24 @@ def gather_coalesced(x):
     outputs = [[torch.empty_like(x)] for _ in range(2)]
     dist.all_gather_coalesced(outputs, [x])
     return outputs
+
+
+@refused("not contiguous")
+def all_to_all_of_transposed(x):
+    received = torch.empty(3, 4, dtype=x.dtype).t()
+    dist.all_to_all_single(received, x)
+    return received
+
+
+@refused("split sizes [1, 2] for 4 rows and 2 ranks")
+def all_to_all_with_wrong_rows(x):
+    received = torch.empty_like(x)
+    dist.all_to_all_single(received, x, [2, 2], [1, 2])
+    return received
+
+
+@refused("do not fit")
+def all_to_all_of_other_number_of_elements(x):
+    received = torch.empty(2, 2, dtype=x.dtype)
+    dist.all_to_all_single(received, x)
+    return received

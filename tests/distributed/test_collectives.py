@@ -37,7 +37,8 @@ def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
 
 
 AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collective_less collective_in_backward
-    late_rank rank_that_traces_again several_programs"""
+    late_rank rank_that_traces_again several_programs
+    known_program_against_another other_size_among_several"""
 
 
 @pytest.mark.parametrize("name", AGREEMENT.split())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,6 +74,19 @@ def program_calling(name: str) -> Any:
 def test_refused_function_is_named(name: str) -> None:
     with group_of_one():
         assert_refused(program_calling(name), torch.ones(2), name=f"torch.distributed.{name}")
+
+
+WITHOUT_DISTRIBUTED = """
+import torch
+torch.distributed.is_available = lambda: False
+import thunder_core as thunder
+assert torch.equal(thunder.jit(lambda x: x * 2)(torch.ones(2)), torch.ones(2) * 2)
+"""
+
+
+def test_program_compiles_where_distributed_is_not_available() -> None:
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_DISTRIBUTED], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_initialization_is_asked_again() -> None:

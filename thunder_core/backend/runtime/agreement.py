@@ -1,20 +1,25 @@
 """Agreement: before a program first runs, the ranks of each of its groups compare the collectives of their programs.
 
 Ranks whose collectives differ would wait for each other forever, or compute with each other's numbers. Each rank writes
-the collectives of a program to the store of the group, and reads those of the others. A rank that is not there within
-`SECONDS` is waited for by the collectives themselves; it compares when it comes.
+the collectives of a program to the store of the group, and reads those of the others. A rank that finds a difference
+raises an error. A rank that finds none within `SECONDS`, since another has written nothing, runs its collectives, and
+those wait: the other rank compares when it comes, and may be the only one that raises.
+
+A rank writes nothing about a program without collectives in the group: it may be a program that the others do not run.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import InitVar, dataclass, field
 from functools import wraps
 from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
@@ -27,69 +32,125 @@ SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks at the store
 OPT_OUT = "THUNDER_COMPARE_COLLECTIVES"  # an environment variable, which is "0" where ranks are not to compare
 PREFIX = "thunder_collectives"
+ABSTRACT = "pure virtual"  # what a store says whose class has no methods
 NOTHING = "no more collectives"
 
 
-def entry_of(collectives: Sequence[Collective]) -> str:
-    """The entry of a program: the function of its first collective, and a line for each."""
+def text_of(collectives: Sequence[Collective]) -> str:
+    """The text of a program: the function of its first collective, and a line for each."""
     source = collectives[0].source
     return "\n".join((source.function if source else "", *map(str, collectives)))
 
 
-def lines_of(entry: str) -> list[str]:
-    """The lines of an entry for its collectives."""
-    return entry.splitlines()[1:]
+@dataclass(frozen=True)
+class PublishedProgram:
+    """A program that a rank has published: its text, and the number of the run in the group at which it first ran."""
+
+    text: str
+    run: int
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the collectives."""
+        return self.text.splitlines()[1:]
 
 
-def digest(text: str) -> str:
-    """A short text that stands for another in a key of a store."""
-    return hashlib.sha256(text.encode()).hexdigest()
+class DifferingProgram(NamedTuple):
+    """A program of another rank that is not this rank's; if it is not certain, the same one may still come."""
+
+    entry: PublishedProgram
+    is_certain: bool
 
 
 @dataclass
 class Ledger:
-    """The programs that the ranks of a group have published, numbered by rank.
+    """The programs that the ranks of a group have published.
 
-    An entry is the function that the first collective is called in, and a line for each collective.
+    A group may be made again with the name and the store of one that is gone. Each rank counts its ledgers in the
+    store, and reads what the others have published in the ledgers of the same count.
     """
 
-    group: Any
-    rank: int = field(init=False)
+    name: str
+    rank: int
+    size: int
+    group_store: InitVar[Any]
     store: Any = field(init=False)
-    entries: set[str] = field(default_factory=set)  # of this rank
-    places: dict[int, int] = field(default_factory=dict)  # how many programs of each other rank were compared
+    own: list[PublishedProgram] = field(default_factory=list)
+    # What was read, by rank.
+    others: defaultdict[int, list[PublishedProgram]] = field(default_factory=lambda: defaultdict(list))
+    compared_counts: Counter[int] = field(default_factory=Counter)  # how many of these were compared
+    offsets: Counter[int] = field(default_factory=Counter)  # by how many runs each rank is ahead of this one
 
-    def __post_init__(self) -> None:
-        self.rank = self.group.rank()
-        self.store = dist.PrefixStore(PREFIX, dist.distributed_c10d._get_process_group_store(self.group))  # type: ignore[attr-defined]
-        self._count = 0
+    def __post_init__(self, group_store: Any) -> None:
+        c10d: Any = dist.distributed_c10d
+        prefix = c10d.PrefixStore(PREFIX, group_store)
+        self.store = c10d.PrefixStore(str(prefix.add(f"{self.rank}/ledgers", 1)), prefix)
 
-    def publish(self, entry: str) -> None:
+    def publish(self, text: str, run: int) -> PublishedProgram:
         """Write the collectives of a program of this rank."""
-        self.entries.add(entry)
-        self.store.set(f"{self.rank}/{self._count}", entry)
-        self.store.set(f"{self.rank}/has/{digest(entry)}", "1")
-        self._count += 1
+        entry = PublishedProgram(text, run)
+        self.store.set(f"{self.rank}/{len(self.own)}", f"{run}\n{text}")
+        self.own.append(entry)
+        return entry
 
-    def other_entry(self, rank: int, entry: str) -> str | None:
-        """The entry of another rank with other collectives than this one's; None where that rank has the same ones.
+    def read(self, rank: int) -> list[PublishedProgram]:
+        """All programs that another rank has published so far."""
+        entries = self.others[rank]
+        while self.store.check([key := f"{rank}/{len(entries)}"]):
+            run, _, text = self.store.get(key).decode().partition("\n")
+            entries.append(PublishedProgram(text, int(run)))
+        return entries
+
+    def find(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
+        """The program of another rank with other collectives than this one's; None where that rank has the same ones.
 
         A rank may trace a function again that it has traced before, with the same collectives, while the others do not:
-        such entries are passed over. Raises `LookupError` where the other rank has not published enough to tell.
+        such an entry is passed over, unless the other rank is at the same run. Raises `LookupError` where the other
+        rank has not published enough to tell.
         """
-        if self.store.check([f"{rank}/has/{digest(entry)}"]):
+        is_new = entry.text not in [own.text for own in self.own if own is not entry]
+        return (self.find_new if is_new else self.find_again)(rank, entry, self.read(rank))
+
+    def find_new(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
+        """Do as `find`, for a program that this rank has not published before."""
+        known = [own.text for own in self.own]
+        same = next((other for other in others if other.text == entry.text), None)
+        while same is None and self.compared_counts[rank] < len(others):
+            other = others[self.compared_counts[rank]]
+            self.compared_counts[rank] += 1
+            if other.lines == entry.lines:
+                same = other
+            elif other.text not in known:
+                return DifferingProgram(other, is_certain=True)
+        if same is None:
+            return self.at_same_run(rank, entry)
+        self.offsets[rank] = same.run - entry.run
+        return None
+
+    def find_again(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
+        """Do as `find`, for a program that this rank has published before."""
+        with suppress(LookupError):
+            return self.at_same_run(rank, entry)
+        if any(other.lines == entry.lines for other in others):
             return None
-        while self.store.check([key := f"{rank}/{self.places.get(rank, 0)}"]):
-            other: str = self.store.get(key).decode()
-            self.places[rank] = self.places.get(rank, 0) + 1
-            if lines_of(other) == lines_of(entry):
-                return None
-            if other not in self.entries:
-                return other
         raise LookupError
 
+    def at_same_run(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
+        """Do as `find`, by what another rank has published at the same run; raises `LookupError` if it has nothing.
 
-_ledgers: dict[str, Ledger] = {}
+        The count of runs is of no help where this rank has run something in eager PyTorch, and the other a program. So
+        a difference is certain only if this rank never had that program.
+        """
+        run = entry.run + self.offsets[rank]
+        other = next((other for other in self.others[rank] if other.run == run), None)
+        if other is None:
+            raise LookupError
+        is_known = other.text in [own.text for own in self.own]
+        return None if other.lines == entry.lines else DifferingProgram(other, is_certain=not is_known)
+
+
+_ledgers: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
+_runs: Counter[str] = Counter()  # how many programs began to run, by the name of a group
 
 
 def ledger_of(name: str) -> Ledger | None:
@@ -97,46 +158,48 @@ def ledger_of(name: str) -> Ledger | None:
     group = registered_group(name)
     if group is None or group.size() == 1:
         return None
-    ledger = _ledgers.get(name)
-    if ledger is None or ledger.group is not group:
+    if group not in _ledgers:
         try:
-            ledger = Ledger(group)
-            ledger.store.check(["0/0"])
-        except (RuntimeError, KeyError, ValueError):  # a group of a test's own, without a store
+            store = dist.distributed_c10d._get_process_group_store(group)
+            _ledgers[group] = Ledger(name, group.rank(), group.size(), store)
+        except (KeyError, ValueError):  # a group of a test's own, without a store
             return None
-        _ledgers[name] = ledger
-    return ledger
+        except RuntimeError as error:
+            if ABSTRACT not in str(error):
+                raise
+            return None
+    return _ledgers[group]
 
 
 def compare(collectives: Sequence[Collective]) -> None:
     """Publish the collectives of a program; raises `CollectivesDiffer` where another rank has others."""
     groups = groups_of(collectives)
     ledgers = {name: ledger for name in groups if (ledger := ledger_of(name)) is not None}
-    entries = {name: entry_of(groups[name]) for name in ledgers}
-    for name, ledger in ledgers.items():
-        ledger.publish(entries[name])
+    entries = {name: ledger.publish(text_of(groups[name]), _runs[name]) for name, ledger in ledgers.items()}
     deadline = time.monotonic() + SECONDS
     for name, ledger in ledgers.items():
-        for rank in range(ledger.group.size()):
+        for rank in range(ledger.size):
             if rank != ledger.rank:
                 require_same(ledger, rank, entries[name], groups[name], deadline)
 
 
-def require_same(ledger: Ledger, rank: int, entry: str, collectives: Sequence[Collective], deadline: float) -> None:
+def require_same(
+    ledger: Ledger, rank: int, entry: PublishedProgram, collectives: Sequence[Collective], deadline: float
+) -> None:
     """Raise `CollectivesDiffer` where another rank has published other collectives; wait for it until a deadline."""
     pause = FIRST_PAUSE
     while True:
-        try:
-            other = ledger.other_entry(rank, entry)
-        except LookupError:
-            if time.monotonic() > deadline:
+        is_late = time.monotonic() > deadline
+        with suppress(LookupError):
+            finding = ledger.find(rank, entry)
+            if finding is None:
                 return
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-            continue
-        if other is None:
+            if finding.is_certain or is_late:
+                raise_difference(ledger, rank, finding.entry.lines, collectives)
+        if is_late:
             return
-        raise_difference(ledger, rank, lines_of(other), collectives)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def raise_difference(ledger: Ledger, rank: int, others: Sequence[str], collectives: Sequence[Collective]) -> NoReturn:
@@ -146,7 +209,7 @@ def raise_difference(ledger: Ledger, rank: int, others: Sequence[str], collectiv
     where: SourceLine | None = (own or collectives[-1]).source
     raise CollectivesDiffer(
         f"the compiled programs of the ranks differ: collective {place + 1} of the process group "
-        f"{ledger.group.group_name!r} is `{own or NOTHING}` on rank {ledger.rank} and `{other or NOTHING}` on rank "
+        f"{ledger.name!r} is `{own or NOTHING}` on rank {ledger.rank} and `{other or NOTHING}` on rank "
         f"{rank}",
         fix="let all ranks call the same collectives in the same order, with tensors of the same sizes and dtypes; "
         f"{OPT_OUT}=0 runs the programs without this comparison",
@@ -159,11 +222,14 @@ def compared(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
     collectives = collectives_of(trace)
     if not collectives or os.environ.get(OPT_OUT) == "0":
         return function
+    names = tuple(groups_of(collectives))
     is_compared = False
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         nonlocal is_compared
+        for name in names:
+            _runs[name] += 1
         if not is_compared:
             compare(collectives)
             is_compared = True

@@ -126,9 +126,10 @@ class CollectivesDiffer(UnsupportedError):
     """The ranks of a process group have compiled programs that call different collectives.
 
     Such programs would wait for each other forever, or compute with each other's numbers. So the ranks compare the
-    collectives of a program before its first run, and each raises this error, which names the first collective that
-    differs. Ranks have to call the same collectives in the same order, with tensors of the same sizes and dtypes.
-    `THUNDER_COMPARE_COLLECTIVES=0` leaves the comparison out.
+    collectives of a program before its first run, and a rank that finds a difference raises this error, which names
+    the first collective that differs. If one rank comes more than ten seconds after another, only the late one may
+    raise it, while the other one waits in its collective. Ranks have to call the same collectives in the same order,
+    with tensors of the same sizes and dtypes. `THUNDER_COMPARE_COLLECTIVES=0` leaves the comparison out.
     """
 
     code = "TH0813"

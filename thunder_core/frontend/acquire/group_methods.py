@@ -9,7 +9,8 @@ Raises `ValueError` or `TypeError` for arguments that cannot be traced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,8 @@ Finish = Callable[[], Any]
 class Group:
     """A process group that the program communicates in: its name, and its number of ranks.
 
-    One `is_of_python` has methods in Python, which functional collectives do not call.
+    One `is_of_python` has methods in Python. The functional `all_reduce` and `broadcast` call them; those that gather,
+    scatter, or send from all ranks to all ranks do not.
     """
 
     name: str
@@ -38,6 +40,17 @@ class Group:
 Method = Callable[..., Finish]
 METHODS: dict[str, Method] = {}
 WITHOUT_WORK = frozenset({"monitored_barrier"})  # methods that have finished when they return
+
+# PyTorch's names of parameters, some of which differ between the overloads of a method, and the names here.
+READ, WRITTEN = ("tensor", "tensors"), ("output", "outputs")
+KEYWORDS = {
+    "tensor": READ,
+    **dict.fromkeys(("input", "inputs", "input_tensor", "input_tensors", "inputTensor"), READ),
+    **dict.fromkeys(("output_tensor", "output_tensors", "outputTensor"), WRITTEN),
+    "output": WRITTEN,
+    "dstRank": ("destination",),
+    "srcRank": ("source",),
+}
 
 
 def method(*names: str) -> Callable[[Method], Method]:
@@ -50,6 +63,15 @@ def method(*names: str) -> Callable[[Method], Method]:
     return register
 
 
+def parameters_of(function: Method, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments of a process group's method by the names that the parameters of its function have."""
+    names = inspect.signature(function).parameters
+    return {
+        next((name for name in (key, *KEYWORDS.get(key, ())) if name in names), key): value
+        for key, value in keywords.items()
+    }
+
+
 def reduction(options: Any, op: Any = None) -> str:
     """Return the name of the reduction that options or an argument say: the sum where they say nothing."""
     given = op if op is not None else dist.ReduceOp.SUM if options is None else getattr(options, "reduceOp", options)
@@ -60,8 +82,9 @@ def reduction(options: Any, op: Any = None) -> str:
 
 
 def root_rank(options: Any, root: int | None) -> int:
-    """Return the rank that a collective starts at or leads to."""
-    return int(root if root is not None else options if isinstance(options, int) else options.rootRank)
+    """Return the rank that a collective starts at or leads to: the first one where nothing says it."""
+    given = root if root is not None else options
+    return int(given if isinstance(given, int) else getattr(given, "rootRank", 0))
 
 
 def single(tensors: Any) -> torch.Tensor:
@@ -90,6 +113,25 @@ def require_fit(output: torch.Tensor, tensor: torch.Tensor, elements: int) -> No
         raise ValueError("tensors whose sizes or dtypes do not fit")
 
 
+def parts_of(tensor: torch.Tensor, rows: Sequence[int], size: int) -> list[int]:
+    """Return the numbers of elements of a contiguous tensor that go to each rank: `rows`, or equal numbers of rows.
+
+    Raises `ValueError` where the tensor does not have these rows.
+    """
+    length = tensor.shape[0] if tensor.dim() else 0
+    rows = list(rows) or [length // size] * size
+    if len(rows) != size or sum(rows) != length:
+        raise ValueError(f"split sizes {rows} for {length} rows and {size} ranks")
+    return [count * (tensor.numel() // length if length else 0) for count in rows]
+
+
+def equal_parts(tensor: torch.Tensor, size: int) -> list[int]:
+    """Return equal numbers of elements for each rank; raises `ValueError` where there is no such number."""
+    if tensor.numel() % size:
+        raise ValueError(f"{tensor.numel()} elements, which {size} ranks cannot share equally")
+    return [tensor.numel() // size] * size
+
+
 def waited(result: torch.Tensor) -> torch.Tensor:
     """Return the result of a functional collective, for which the program waits here."""
     return FUNCTIONAL.wait_tensor(result)  # type: ignore[no-any-return]
@@ -110,32 +152,32 @@ def waiting(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> Fi
     return lambda: OPERATORS.wait(work, list(written), list(read))
 
 
-# ---- functional collectives, and a copy ---------------------------------------------------------------------------
+# ---- functional collectives and a copy, or operators of Thunder's where no functional one does the same -----------
 
 
 @method("allreduce")
-def all_reduce(group: Group, tensors: Any, options: Any = None, timeout: Any = None, op: Any = None) -> Finish:
+def all_reduce(group: Group, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Finish:
     """Reduce a tensor of each rank, on all ranks."""
     tensor = single(tensors)
-    return copying([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(options, op), group.name)])
+    return copying([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(opts, op), group.name)])
 
 
 @method("allreduce_coalesced")
-def all_reduce_coalesced(group: Group, tensors: Any, options: Any = None) -> Finish:
+def all_reduce_coalesced(group: Group, tensors: Any, opts: Any = None) -> Finish:
     """Reduce several tensors of each rank together."""
     data = without_autograd(tensors)
-    return copying(data, FUNCTIONAL.all_reduce_coalesced(data, reduction(options), group.name))
+    return copying(data, FUNCTIONAL.all_reduce_coalesced(data, reduction(opts), group.name))
 
 
 @method("broadcast")
-def broadcast(group: Group, tensors: Any, options: Any = None, timeout: Any = None, root: Any = None) -> Finish:
+def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Finish:
     """Send the tensor of one rank to all ranks."""
     tensor = single(tensors)
-    return copying([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(options, root), group.name)])
+    return copying([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(opts, root), group.name)])
 
 
 @method("_allgather_base", "all_gather_single")
-def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Finish:
+def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Finish:
     """Gather a tensor of each rank in one tensor."""
     require_fit(output, tensor, tensor.numel() * group.size)
     if group.is_of_python:
@@ -145,7 +187,7 @@ def all_gather_into_tensor(group: Group, output: torch.Tensor, tensor: torch.Ten
 
 
 @method("allgather_into_tensor_coalesced", "all_gather_single_coalesced")
-def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, options: Any = None) -> Finish:
+def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
     """Gather several tensors of each rank together."""
     for output, tensor in zip(outputs, tensors, strict=True):
         require_fit(output, tensor, tensor.numel() * group.size)
@@ -154,7 +196,7 @@ def all_gather_into_tensor_coalesced(group: Group, outputs: Tensors, tensors: Te
 
 
 @method("allgather")
-def all_gather(group: Group, outputs: Any, tensors: Any, options: Any = None, timeout: Any = None) -> Finish:
+def all_gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None) -> Finish:
     """Gather a tensor of each rank in a list; tensors of other shapes are left to the process group."""
     tensor, data = single(tensors), list_for_ranks(outputs)
     if (
@@ -174,24 +216,22 @@ def all_gather(group: Group, outputs: Any, tensors: Any, options: Any = None, ti
 
 
 @method("_reduce_scatter_base", "reduce_scatter_single")
-def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, options: Any = None) -> Finish:
+def reduce_scatter_tensor(group: Group, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Finish:
     """Reduce a tensor of each rank, and send each rank its part of the result."""
     require_fit(output, tensor, tensor.numel() // group.size)
     if group.is_of_python:
         written, read = output.data, tensor.data
-        return waiting(
-            OPERATORS.reduce_scatter_tensor(written, read, reduction(options), group.name), [written], [read]
-        )
+        return waiting(OPERATORS.reduce_scatter_tensor(written, read, reduction(opts), group.name), [written], [read])
     flat = tensor.data.contiguous().view(-1)
-    return copying([output.data], [FUNCTIONAL.reduce_scatter_tensor(flat, reduction(options), group.size, group.name)])
+    return copying([output.data], [FUNCTIONAL.reduce_scatter_tensor(flat, reduction(opts), group.size, group.name)])
 
 
 @method("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced")
-def reduce_scatter_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, options: Any = None) -> Finish:
+def reduce_scatter_tensor_coalesced(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
     """Reduce several tensors of each rank together, and send each rank its parts."""
     for output, tensor in zip(outputs, tensors, strict=True):
         require_fit(output, tensor, tensor.numel() // group.size)
-    data, op = without_autograd(tensors), reduction(options)
+    data, op = without_autograd(tensors), reduction(opts)
     results = FUNCTIONAL.reduce_scatter_tensor_coalesced(data, op, group.size, group.name)
     return copying(without_autograd(outputs), results)
 
@@ -201,20 +241,27 @@ def all_to_all_single(
     group: Group,
     output: torch.Tensor,
     tensor: torch.Tensor,
-    output_sizes: Sequence[int] = (),
-    input_sizes: Sequence[int] = (),
-    options: Any = None,
+    output_split_sizes: Sequence[int] = (),
+    input_split_sizes: Sequence[int] = (),
+    opts: Any = None,
+    timeout: Any = None,
 ) -> Finish:
-    """Send a part of a tensor to each rank, and receive one of each."""
-    require_fit(output, tensor, output.numel())
+    """Send a part of a tensor to each rank, and receive one of each.
+
+    Eager PyTorch sends memory, whatever the shapes. Split sizes count rows of the input or of the output.
+    """
+    rows = list(output_split_sizes), list(input_split_sizes)
+    require_fit(output, tensor, output.numel() if any(rows) else tensor.numel())
+    if not (output.is_contiguous() and tensor.is_contiguous()):
+        raise ValueError("tensors that are not contiguous")
     if group.is_of_python:
-        written, read, sizes = output.data, tensor.data, (list(output_sizes), list(input_sizes))
-        return waiting(OPERATORS.all_to_all_single(written, read, *sizes, group.name), [written], [read])
-    splits = (
-        list(sizes) if sizes else [one.shape[0] // group.size] * group.size
-        for one, sizes in ((output, output_sizes), (tensor, input_sizes))
-    )
-    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.contiguous(), *splits, group.name)])
+        written, read = output.data, tensor.data
+        return waiting(OPERATORS.all_to_all_single(written, read, *rows, group.name), [written], [read])
+    if any(rows):
+        taken, sent = (parts_of(*pair, group.size) for pair in zip((output, tensor), rows, strict=True))
+    else:
+        taken = sent = equal_parts(tensor, group.size)
+    return copying([output.data], [FUNCTIONAL.all_to_all_single(tensor.data.view(-1), taken, sent, group.name)])
 
 
 # ---- operators of Thunder's ---------------------------------------------------------------------------------------
@@ -224,40 +271,44 @@ def all_to_all_single(
 def reduce(
     group: Group,
     tensors: Any,
-    options: Any = None,
+    opts: Any = None,
     op: Any = None,
     timeout: Any = None,
     root: Any = None,
 ) -> Finish:
     """Reduce a tensor of each rank, on one rank."""
     tensor = single(tensors)
-    op_name = reduction(None if isinstance(options, int) else options, op)
-    return waiting(OPERATORS.reduce(tensor, op_name, root_rank(options, root), group.name), [tensor])
+    op_name = reduction(None if isinstance(opts, int) else opts, op)
+    return waiting(OPERATORS.reduce(tensor, op_name, root_rank(opts, root), group.name), [tensor])
 
 
 @method("gather")
-def gather(group: Group, outputs: Any, tensors: Any, options: Any = None, root: Any = None) -> Finish:
+def gather(group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Finish:
     """Gather a tensor of each rank, on one rank."""
     tensor, data = single(tensors), list_for_ranks(outputs)
-    return waiting(OPERATORS.gather(data, tensor, root_rank(options, root), group.name), data, [tensor])
+    return waiting(OPERATORS.gather(data, tensor, root_rank(opts, root), group.name), data, [tensor])
 
 
 @method("scatter")
-def scatter(group: Group, outputs: Any, tensors: Any, options: Any = None, root: Any = None) -> Finish:
+def scatter(
+    group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
+) -> Finish:
     """Send a tensor of one rank to each rank."""
     output, data = single(outputs), list_for_ranks(tensors)
-    return waiting(OPERATORS.scatter(output, data, root_rank(options, root), group.name), [output], data)
+    return waiting(OPERATORS.scatter(output, data, root_rank(opts, root), group.name), [output], data)
 
 
 @method("reduce_scatter")
-def reduce_scatter(group: Group, outputs: Any, tensors: Any, options: Any = None, op: Any = None) -> Finish:
+def reduce_scatter(
+    group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None
+) -> Finish:
     """Reduce a list of tensors of each rank, and send each rank its result."""
     output, data = single(outputs), list_for_ranks(tensors)
-    return waiting(OPERATORS.reduce_scatter(output, data, reduction(options, op), group.name), [output], data)
+    return waiting(OPERATORS.reduce_scatter(output, data, reduction(opts, op), group.name), [output], data)
 
 
 @method("alltoall")
-def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, options: Any = None) -> Finish:
+def all_to_all(group: Group, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Finish:
     """Send a tensor to each rank, and receive one of each."""
     written, read = without_autograd(outputs), without_autograd(tensors)
     return waiting(OPERATORS.all_to_all(written, read, group.name), written, read)
@@ -278,12 +329,14 @@ def recv(group: Group, tensors: Any, source: int, tag: int) -> Finish:
 
 
 @method("barrier")
-def barrier(group: Group, opts: Any = None) -> Finish:
+def barrier(group: Group, opts: Any = None, timeout: Any = None) -> Finish:
     """Wait for all ranks."""
     return waiting(OPERATORS.barrier(group.name, getattr(opts, "device", None)))
 
 
 @method("monitored_barrier")
-def monitored_barrier(group: Group, timeout: Any, wait_all_ranks: bool = False) -> Finish:
+def monitored_barrier(group: Group, timeout: Any = None, wait_all_ranks: bool = False) -> Finish:
     """Wait for all ranks, and raise an error that names those that do not come."""
+    if timeout is None:
+        raise ValueError("no timeout")
     return waiting(OPERATORS.monitored_barrier(group.name, timeout.total_seconds(), wait_all_ranks, None))

@@ -16,6 +16,7 @@ FROM_RANK_TO_RANK = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"
 OWN_CODE = "code of its own"  # the kind of what a `torch.autograd.Function` communicates
 # Collectives to which each rank may give tensors of other sizes than the others.
 UNEVEN = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
+SEVERAL = "_coalesced"  # the end of the names of collectives with several tensors, the same ones on all ranks
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
     kind = name_of_operator(operator)
     texts = [argument for argument in operator.args if isinstance(argument, str)]
     numbers = [str(argument) for argument in operator.args if type(argument) is int]
-    shapes = () if kind in UNEVEN or not tensors else (f"{tensors[0].bytes} bytes",)
+    sized = () if kind in UNEVEN else tensors if kind.endswith(SEVERAL) else tensors[:1]
+    shapes = [f"{proxy.bytes} bytes" for proxy in sized]
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     return Collective(kind, texts[-1] if texts else "", (*texts[:-1], *numbers, *dtypes, *shapes), size, source)
 

@@ -22,11 +22,10 @@ _works: dict[int, Any] = {}
 _numbers = itertools.count()
 KEYS = ("CPU", "CUDA")
 
+REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+REDUCE_OPS: dict[str, Any] = {}  # empty in a build of PyTorch without distributed
 if dist.is_available():
-    REDUCE_OPS = {
-        name: getattr(dist.ReduceOp, name.upper())
-        for name in ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
-    }
+    REDUCE_OPS = {name: getattr(dist.ReduceOp, name.upper()) for name in REDUCTIONS}
 
 
 def registered_group(name: str) -> Any:
@@ -87,12 +86,6 @@ def reduce(tensor: torch.Tensor, reduce_op: str, root: int, group_name: str) -> 
     """Begin to reduce the tensors of all ranks into that of the rank `root`."""
     made = options("ReduceOptions", reduceOp=REDUCE_OPS[reduce_op], rootRank=root)
     return group_of(group_name).reduce([tensor], made)
-
-
-@operator("(Tensor(a!) tensor, int root, str group_name)")
-def broadcast(tensor: torch.Tensor, root: int, group_name: str) -> Any:
-    """Begin to send the tensor of the rank `root` to all ranks."""
-    return group_of(group_name).broadcast([tensor], options("BroadcastOptions", rootRank=root, rootTensor=0))
 
 
 @operator("(Tensor(a!)[] outputs, Tensor tensor, str group_name)")

@@ -17,7 +17,7 @@ from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
-from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group
+from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group, parameters_of
 from thunder_core.frontend.acquire.lookasides.state.world import asked
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, name_of, only_asks
@@ -66,6 +66,7 @@ def record(acquisition: TracedRun, process_group: Any, name: str, *args: Any, **
     if acquisition.recorder.levels.depth:
         refuse(acquisition, f"`{called}` within a transform of torch.func")
     group, function = guarded_group(acquisition, process_group), METHODS[name]
+    kwargs = parameters_of(function, kwargs)
     for options in (*args, *kwargs.values()):
         guard_options(acquisition, options)
     try:
