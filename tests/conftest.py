@@ -16,6 +16,7 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.pop("PYTHONUNBUFFERED", None)  # users do not set it, and it hides what is written at the end of a process
 # What one test compiles serves the others, and the next run; tests of the cache itself have folders of their own.
 BUILD = Path(__file__).resolve().parent.parent / "build"
 os.environ.setdefault("THUNDER_TUNE", "0s")  # which kernel is faster differs from run to run

@@ -15,7 +15,7 @@ import typer
 
 from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, interrupted, report_error
-from thunder_cli.streams import discard_results, flush_results, open_closed_streams, require_text
+from thunder_cli.streams import discard_results, flush_results, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import meant
 
@@ -46,11 +46,13 @@ ARGUMENT_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `thunder` with the arguments (default: those of the process) and return its exit status."""
     try:
-        return run(arguments)
+        status = run(arguments)
     except MemoryError:  # where there is not even memory to say so
         with suppress(OSError):
             os.write(2, b"error TH0702 out of memory\n  fix allow the process more memory (`ulimit -v`)\n")
-        return OutOfMemory.status
+        status = OutOfMemory.status
+    settle_streams()
+    return status
 
 
 def run(arguments: Sequence[str] | None) -> int:
