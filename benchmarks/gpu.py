@@ -187,7 +187,7 @@ def generate(way: str, shape: str, layers: int) -> Callable[[], Any]:
 
 
 def call_for(job: str, shape: str) -> Callable[[str, str, int], Callable[[], Any]]:
-    """What makes the call of a job."""
+    """The function that makes the call of a job."""
     jobs = {"prefill": prefill, "train": train, "autotune": prefill, "generate": generate}
     return decode if shape == "decode" else jobs[job]
 
@@ -279,7 +279,7 @@ def profile_of(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def facts_of(compiled: Any, way: str) -> dict[str, Any]:
-    """What a compiled model runs: its programs, the lines of the last one by executor, its graphs and their copies."""
+    """The facts of a compiled model: programs, lines of the last one by executor, graphs and their copies."""
     if not way.startswith("thunder"):
         return {}
     import thunder_core as thunder

@@ -82,7 +82,7 @@ def storeys() -> Iterator[tuple[str, ...]]:
 
 
 def summary(wing: str) -> str:
-    """What a wing is for: the docstring of its package, without the full stop."""
+    """The purpose of a wing: the docstring of its package, without the full stop."""
     tree = ast.parse((ROOT / "thunder_core" / wing / "__init__.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").removesuffix(".")
 

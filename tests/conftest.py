@@ -51,14 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The items to run, and the others: of a test that is marked `sample(count)`, so many cases, spread evenly."""
-    cases: dict[str, list[pytest.Item]] = {}
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("sample"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if (marker := item.get_closest_marker("sample")) is not None:
+            cases.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
     left_out: set[pytest.Item] = set()
-    for group in cases.values():
-        marker = group[0].get_closest_marker("sample")
-        count = min(marker.args[0], len(group)) if marker else len(group)
+    for (_, wanted), group in cases.items():
+        count = min(wanted, len(group))
         left_out |= {*group} - {group[number * len(group) // count] for number in range(count)}
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
@@ -66,7 +65,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none; the interpreter's tests run without torch, and first.
 
-    Of a test that is marked `sample`, some cases run, or those that the command line names.
+    Of a test that is marked `sample`, some cases run, or the cases that the command line names.
 
     Where Dynamo was used in a process, objects die later than CPython has them die, with which these tests compare.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
-from thunder_cli.streams import discard_results, flush_results, gone_folder_of
+from thunder_cli.streams import flush_results, gone_folder_of
 from thunder_core.foundation.errors import Bug, Interrupted, OutOfDisk, OutOfMemory, ThunderError
 from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
@@ -64,7 +64,6 @@ def printed_as_json(error: ThunderError) -> bool:
         print_json("error/1", {"error": {**error.as_dict(), **findings_of(error)}})
         flush_results()
     except (OSError, ValueError):
-        discard_results()
         return False
     return True
 

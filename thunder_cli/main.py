@@ -15,7 +15,7 @@ import typer
 
 from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, interrupted, report_error
-from thunder_cli.streams import discard_results, flush_results, open_closed_streams, require_text, settle_streams
+from thunder_cli.streams import flush_results, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import meant
 
@@ -72,7 +72,6 @@ def run(arguments: Sequence[str] | None) -> int:
     except ARGUMENT_ERROR as error:
         return report_error(usage_error(cast(ArgumentError, error), given), audience)
     except BrokenPipeError:
-        discard_results()
         return 0
     except KeyboardInterrupt as error:
         return report_error(interrupted(error), audience)

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
 
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
 
@@ -35,17 +34,6 @@ def flush_results() -> None:
         sys.stdout.flush()
 
 
-def discard_results() -> None:
-    """Have what is still to be written to stdout, which takes no more, vanish without a word."""
-    discard(sys.stdout)
-
-
-def discard(stream: TextIO) -> None:
-    """Have what is still to be written to a stream vanish without a word."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
 def settle_streams() -> None:
     """Flush the streams, and discard what one of them does not take, which the exit status has told already.
 
@@ -56,7 +44,8 @@ def settle_streams() -> None:
             if stream is not None and not stream.closed:
                 stream.flush()
         except (OSError, ValueError):
-            discard(stream)
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def require_text(arguments: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from thunder_core.tracing.extension.requirement import CxxCompiler
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.inductor.building.machine import processors
-from thunder_executors.packed_linear.kernel import library, missing_processor
+from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, library, missing_processor
 from thunder_executors.packed_linear.measurement import times_of
 from thunder_executors.packed_linear.product import Product, product_of, region_text
 
@@ -40,7 +40,7 @@ class PackedLinear(Executor):
     fuses_regions: ClassVar[bool] = True  # machine code is no operation that a backward can be derived from
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
     before: ClassVar[tuple[str, ...]] = ("inductor",)
-    name: str = "packed-linear"
+    name: str = EXECUTOR_NAME
     measures: bool = True
 
     @property

@@ -15,7 +15,7 @@ from thunder_executors.inductor.building.machine import facts, processors
 from thunder_executors.inductor.keep import BUILDING
 from thunder_executors.packed_linear.source import NAME, SOURCE
 
-EXECUTOR = "packed-linear"
+EXECUTOR_NAME = "packed-linear"
 # Imported when it is needed: it imports Inductor, which takes seconds.
 BUILD = "thunder_executors.packed_linear.build:build"
 LIBRARY = "kernels.so"
@@ -39,7 +39,7 @@ def library() -> bytes:
 def key() -> Key:
     """The key of the shared object: its source, and all of the machine that its code depends on but the threads."""
     machine = {name: value for name, value in facts().items() if name != "threads"}
-    return Key(EXECUTOR, {"source": source_digest(), **machine})
+    return Key(EXECUTOR_NAME, {"source": source_digest(), **machine})
 
 
 def function() -> Callable[..., Any]:

@@ -22,7 +22,7 @@ from thunder_core.backend.cache import Entry, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.extension.processor import processor_name
-from thunder_executors.packed_linear.kernel import EXECUTOR, function, source_digest
+from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, source_digest
 from thunder_executors.packed_linear.product import Product
 
 FILE = "times.json"
@@ -55,7 +55,9 @@ class Times:
 
     def __str__(self) -> str:
         wrong = "" if self.agrees else " with other values"
-        return f"{EXECUTOR} {1e3 * self.kernel:.3g} ms{wrong}, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
+        return (
+            f"{EXECUTOR_NAME} {1e3 * self.kernel:.3g} ms{wrong}, torch.nn.functional.linear {1e3 * self.library:.3g} ms"
+        )
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
@@ -77,7 +79,7 @@ def times_of(product: Product, budget: TuningBudget) -> Times | None:
 def key_of(product: Product) -> Key:
     """The key of a measurement: the product, the processor, the threads and the code on both sides."""
     return Key(
-        f"{EXECUTOR} times",
+        f"{EXECUTOR_NAME} times",
         {
             "region": product.title,
             "processor": processor_name(),

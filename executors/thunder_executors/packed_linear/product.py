@@ -61,7 +61,7 @@ class Product:
 
     @property
     def title(self) -> str:
-        """The product in words: `128 x 512 to 1376, with bias`; symbolic rows by what they were while tracing."""
+        """The product in words: `128 x 512 to 1376, with bias`; symbolic rows have their number while tracing."""
         bias = "" if self.bias is None else ", with bias"
         return f"{self.rows} x {self.depth} to {self.columns}{bias}"
 

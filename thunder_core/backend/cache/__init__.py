@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, shared by all processes: found by what they were compiled from and for, verified, or built.
+"""Compiled kernels on disk, shared by all processes: found by their source and target, verified, or built.
 
 A `Key` names what a kernel depends on; a `Store` is a folder of entries; an `Entry` holds files whose every byte was
 compared with what was written. Nothing here imports torch.

@@ -54,8 +54,8 @@ class ChainConditions:
 def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> ChainOrder:
     """Move the bound symbols of each chain together.
 
-    No bound symbol passes one that changes a state or communicates, and none passes a product of matrices, whose
-    results are freed as soon as they were read.
+    No bound symbol passes a change of a state, a collective or a product of matrices; the results of a product are
+    freed as soon as they were read.
     """
     result: list[BoundSymbol] = []
     chains: list[range] = []
@@ -71,7 +71,7 @@ def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
     window: list[BoundSymbol] = []
     for bsym in bsyms:
         window.append(bsym)
-        if bsym.ordered or bsym.communicates or bsym.executor or any(map(is_extern_call, bsym.operations)):
+        if bsym.keeps_place or bsym.executor or any(map(is_extern_call, bsym.operations)):
             yield window
             window = []
     yield window

@@ -43,7 +43,7 @@ class FusionExecutor(Executor):
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol could be part of a region."""
-        return bool(bsym.operations) and not (bsym.ordered or bsym.communicates) and self.fuses(bsym)
+        return bool(bsym.operations) and not bsym.keeps_place and self.fuses(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
         """The trace with each region that the executor compiles as one bound symbol."""

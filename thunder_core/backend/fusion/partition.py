@@ -95,9 +95,7 @@ class _Partitioning:
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may join a region, provided the region's writes are seen outside by one name alone."""
-        if bsym.executor or bsym.ordered or bsym.communicates or not bsym.operations:
-            return False
-        if not self._is_unrecorded(bsym):
+        if bsym.executor or bsym.keeps_place or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
             return False

@@ -52,7 +52,7 @@ class WrappingExecutor(Executor):
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a claimed bound symbol could be part of what is wrapped."""
-        return bool(bsym.executor) and not (bsym.ordered or bsym.communicates) and self.wraps(bsym)
+        return bool(bsym.executor) and not bsym.keeps_place and self.wraps(bsym)
 
     def wrap_claimed(self, trace: Trace) -> Trace:
         """The trace with each run of bound symbols that the executor takes as one."""
@@ -176,9 +176,7 @@ def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) 
 
     With `numbers` it may read symbolic integers.
     """
-    if bsym.executor == WITHHELD or bsym.ordered or bsym.communicates or not bsym.is_resolved:
-        return False
-    if not (bsym.defines or bsym.mutates):
+    if bsym.executor == WITHHELD or bsym.keeps_place or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
     inputs = [proxy for proxy in bsym.inputs if not (numbers and is_symbolic_integer(proxy))]
     return all(isinstance(proxy, TensorProxy) and proxy.name not in memory.apart for proxy in (*inputs, *bsym.outputs))

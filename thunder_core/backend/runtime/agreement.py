@@ -3,7 +3,7 @@
 Ranks whose collectives differ would wait for each other forever, or compute with each other's numbers. Each rank writes
 the collectives of a program to the store of the group, and reads those of the others. A rank that finds a difference
 raises an error. A rank that finds none within `SECONDS`, since another has written nothing, runs its collectives, and
-those wait: the other rank compares when it comes, and may be the only one that raises.
+those wait: the other rank compares when it comes, and then perhaps only that rank raises.
 
 A rank writes nothing about a program without collectives in the group: it may be a program that the others do not run.
 """
@@ -66,7 +66,7 @@ class DifferingProgram(NamedTuple):
 class Ledger:
     """The programs that the ranks of a group have published.
 
-    A group may be made again with the name and the store of one that is gone. Each rank counts its ledgers in the
+    A group may be made again, with the name and the store of an earlier group. Each rank counts its ledgers in the
     store, and reads what the others have published in the ledgers of the same count.
     """
 
@@ -136,7 +136,7 @@ class Ledger:
         raise LookupError
 
     def at_same_run(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
-        """Do as `find`, by what another rank has published at the same run; raises `LookupError` if it has nothing.
+        """Do as `find`, with the program of another rank at the same run; raises `LookupError` if there is none.
 
         The count of runs is of no help where this rank has run something in eager PyTorch, and the other a program. So
         a difference is certain only if this rank never had that program.

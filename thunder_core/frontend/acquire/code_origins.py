@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.tracing.capture.place import Place, generated_place
 
-# Files of functions that only call those that they were given, such as functions that are deprecated.
+# Files of wrappers, which only call the function that they were given, such as deprecated functions.
 WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
 TORCH_FOLDER = torch.__path__[0]
 CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items

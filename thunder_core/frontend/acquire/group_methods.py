@@ -28,8 +28,8 @@ Finish = Callable[[], Any]
 class Group:
     """A process group that the program communicates in: its name, and its number of ranks.
 
-    One `is_of_python` has methods in Python. The functional `all_reduce` and `broadcast` call them; those that gather,
-    scatter, or send from all ranks to all ranks do not.
+    If it `is_of_python`, its methods are written in Python. The functional `all_reduce` and `broadcast` call these
+    methods. The functional collectives that gather, scatter, or send from all ranks to all ranks do not.
     """
 
     name: str
@@ -336,7 +336,7 @@ def barrier(group: Group, opts: Any = None, timeout: Any = None) -> Finish:
 
 @method("monitored_barrier")
 def monitored_barrier(group: Group, timeout: Any = None, wait_all_ranks: bool = False) -> Finish:
-    """Wait for all ranks, and raise an error that names those that do not come."""
+    """Wait for all ranks, and raise an error that names the missing ranks."""
     if timeout is None:
         raise ValueError("no timeout")
     return waiting(OPERATORS.monitored_barrier(group.name, timeout.total_seconds(), wait_all_ranks, None))

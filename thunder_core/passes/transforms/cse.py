@@ -46,11 +46,7 @@ class ShareCommonExpressions(Transform):
             bsym = original.renamed(names) if names else original
             if bsym.ordered:
                 first.clear()
-            key = (
-                None
-                if bsym.ordered or bsym.communicates or any(p.name in distinct for p in bsym.defines)
-                else signature(bsym)
-            )
+            key = None if bsym.keeps_place or any(p.name in distinct for p in bsym.defines) else signature(bsym)
             earlier = first.setdefault(key, bsym) if key is not None else bsym
             if earlier is bsym:
                 kept.append(bsym)

@@ -114,9 +114,14 @@ class BoundSymbol:
         )
 
     @property
+    def keeps_place(self) -> bool:
+        """Whether the call keeps its place among the others, is made once, and is no part of a region."""
+        return self.ordered or self.communicates
+
+    @property
     def has_effect(self) -> bool:
         """Whether the call matters even when nobody reads what it returns."""
-        return self.ordered or bool(self.mutates) or self.communicates
+        return self.keeps_place or bool(self.mutates)
 
     @cached_property
     def communicates(self) -> bool:

@@ -163,7 +163,7 @@ def barrier(group_name: str, device: torch.device | None) -> Any:
 
 @operator("(str group_name, float seconds, bool wait_all_ranks, Device? device)", keys=("CompositeExplicitAutograd",))
 def monitored_barrier(group_name: str, seconds: float, wait_all_ranks: bool, device: None) -> None:
-    """Wait for all ranks, and raise an error that names those that do not come."""
+    """Wait for all ranks, and raise an error that names the missing ranks."""
     group_of(group_name).monitored_barrier(timedelta(seconds=seconds), wait_all_ranks=wait_all_ranks)
 
 

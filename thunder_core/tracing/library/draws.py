@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 Restore = Callable[[], object]
+FreshCall = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 class Draws:
@@ -18,7 +19,7 @@ class Draws:
 
     def __init__(self, subject: Any = None) -> None:
         self.subject = subject
-        self.fresh: list[tuple[Hashable, Any]] = []  # what the operating system gave, each with its call
+        self.fresh: list[tuple[FreshCall, Any]] = []  # what the operating system gave, each with its call
         self._restores: dict[int, Restore] = {}
 
     def draw(self, generator: Any, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +91,7 @@ class Fresh:
         """Call the function, unless the value from tracing, or of a program that refused the call, is still there."""
         value = self._first.pop() if self._first else fresh_value(self._function, args, kwargs)
         if PENDING.draws:
-            PENDING.draws[-1].fresh.append((call_key(self._function, args, kwargs), value))
+            PENDING.draws[-1].fresh.append(((self._function, args, kwargs), value))
         return value
 
 
@@ -105,7 +106,7 @@ def fresh_value(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     A program that refuses a call leaves what it has drawn to the next one, and to tracing. Otherwise, a branch on a
     drawn number would be taken more often than in eager: by each program that draws until the number is one for it.
     """
-    left = PENDING.left.get(call_key(function, args, kwargs))
+    left = PENDING.left and PENDING.left.get(call_key(function, args, kwargs))
     return left.pop(0) if left else function(*args, **kwargs)
 
 
@@ -166,7 +167,7 @@ def take_back_draws(subject: Any) -> None:
         draws = PENDING.draws.pop()
         draws.put_back()
         for call, value in draws.fresh:
-            PENDING.left.setdefault(call, []).append(value)
+            PENDING.left.setdefault(call_key(*call), []).append(value)
 
 
 def forget_left_draws() -> None:

@@ -35,7 +35,7 @@ class ModelOutput(OrderedDict[str, Any]):
         return tuple(self.values())
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a field by its name, or by its position among those that are not None; a slice gives a tuple."""
+        """Return a field by its name, or by its position among the fields that are not None; a slice gives a tuple."""
         return super().__getitem__(key) if isinstance(key, str) else self.to_tuple()[key]
 
     def __setitem__(self, key: str, value: Any) -> None:

@@ -18,6 +18,7 @@ from thunder_core.workflow.fault_localization.lockstep import LineByLine, runs_i
 from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.fault_localization.time_limit import require_time
+from thunder_core.workflow.validation.gradients import on_gradient
 
 NOTHING: Sequence[Any] = ()
 
@@ -52,7 +53,7 @@ def names_unlike_autograd(
 
 
 class GradientsInTurn:
-    """The gradients that a backward computes, whose lines run until the one that is asked for is there."""
+    """The gradients of a backward. Its lines run until they have computed the gradient that is asked for."""
 
     def __init__(self, backward: Trace, saved: Values, states: RandomStates) -> None:
         self._lines = LineByLine(backward, saved, states, outputs=NOTHING).lines()
@@ -108,9 +109,7 @@ def watch(values: Values, watched: Container[str], take: Callable[[str, torch.Te
         if not (isinstance(value, torch.Tensor) and value.requires_grad):
             continue
         if value.is_leaf:
-            value.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                partial(_give_away, name if name in watched else "", take)
-            )
+            on_gradient(value, partial(_give_away, name if name in watched else "", take))
         elif name in watched:
             value.register_hook(partial(_give, name, take))  # type: ignore[no-untyped-call]
 
@@ -120,7 +119,7 @@ def _give(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.
         take(name, gradient)
 
 
-def _give_away(name: str, take: Callable[[str, torch.Tensor], None], leaf: torch.Tensor) -> None:
-    gradient, leaf.grad = leaf.grad, None
+def _give_away(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor) -> bool:
     if name:
-        _give(name, take, gradient)
+        take(name, gradient)
+    return True

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from thunder_core.foundation.errors import NoLoss
 from thunder_core.workflow.validation.distance import Distance
@@ -45,6 +46,17 @@ def gradients_of(model: torch.nn.Module) -> Leaves:
         tensors={name: dense(gradient) for name, gradient in named.items() if gradient is not None},
         structure={name: "None" for name, gradient in named.items() if gradient is None},
     )
+
+
+def on_gradient(leaf: torch.Tensor, take: Callable[[torch.Tensor], bool]) -> RemovableHandle:
+    """Hand each gradient of a leaf to a function when it is there; it is dropped where the function returns True."""
+
+    def hand_over(leaf: torch.Tensor) -> None:
+        if leaf.grad is not None and take(leaf.grad):
+            leaf.grad = None
+
+    handle: RemovableHandle = leaf.register_post_accumulate_grad_hook(hand_over)  # type: ignore[no-untyped-call]
+    return handle
 
 
 def dense(gradient: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.workflow.validation.degenerate_outputs import Finiteness, finiteness_of
 from thunder_core.workflow.validation.distance import Distance, measure_distance
-from thunder_core.workflow.validation.gradients import Function, dense, training_step
+from thunder_core.workflow.validation.gradients import Function, dense, on_gradient, training_step
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import GRADIENT
 
@@ -46,7 +46,7 @@ class StreamedGradients:
             return training_step(function, model, inputs)
 
     def _measure(self, name: str, gradient: torch.Tensor) -> bool:
-        """Measure a gradient; False for one that cannot be, which is kept."""
+        """Measure a gradient; False if it cannot be measured, and is kept."""
         optimized, eager = self.optimized.tensors.get(name), self.eager.tensors.get(name)
         self.came_in_parts = self.came_in_parts or name in self.measured
         if optimized is None or eager is None or gradient.shape != eager.shape:
@@ -60,12 +60,7 @@ class StreamedGradients:
 def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
     """While the block runs, hand each gradient of a model to a function when it is there; it is dropped where taken."""
     parameters = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    hooks = [
-        one.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-            partial(_hand_over, f"{name}{GRADIENT}", take)
-        )
-        for name, one in parameters
-    ]
+    hooks = [on_gradient(one, partial(_taken, f"{name}{GRADIENT}", take)) for name, one in parameters]
     try:
         yield
     finally:
@@ -73,6 +68,5 @@ def gradients_taken(model: torch.nn.Module, take: Take) -> Iterator[None]:
             hook.remove()
 
 
-def _hand_over(name: str, take: Take, parameter: torch.Tensor) -> None:
-    if parameter.grad is not None and take(name, dense(parameter.grad)):
-        parameter.grad = None
+def _taken(name: str, take: Take, gradient: torch.Tensor) -> bool:
+    return take(name, dense(gradient))

@@ -29,7 +29,7 @@ class Recording(Protocol):
         """The line of the program that runs now, and its module."""
 
     def note_edge(self, what: str, *, loud: bool = False) -> None:
-        """Note a sharp edge at the program's present line; a `loud` one is told of wherever it is allowed."""
+        """Note a sharp edge at the program's present line; a `loud` edge is reported wherever it is allowed."""
 
     def refuse(self, what: str, fix: str = ...) -> NoReturn:
         """Raise the error for something that a trace cannot hold; it is kept, in case the program swallows it."""

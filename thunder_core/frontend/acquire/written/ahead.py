@@ -119,7 +119,7 @@ def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, ali
             if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT_TO_VALUES:
                 return None  # it changes how others compute
             continue
-        if bsym.ordered or bsym.communicates:
+        if bsym.keeps_place:
             return None  # it draws random numbers, or other processes would have to do it twice as well
         places.add(place)
         names.update(proxy.name for proxy in bsym.inputs)

@@ -11,7 +11,7 @@ from typing import cast
 from thunder_core.foundation.errors import BadOption, ModelNotFound, WrongInputs
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE
 from thunder_core.workflow.models.folder.foreign_formats import held_by_file, is_artifact
-from thunder_core.workflow.models.folder.hub import HubModel, find_on_hub, is_cached, is_hub_name
+from thunder_core.workflow.models.folder.hub import HubModel, cached_model, find_on_hub, is_cached, is_hub_name
 from thunder_core.workflow.models.folder.similar_paths import similar_paths, similarity
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 
@@ -59,6 +59,13 @@ def find_folder(name: str, revision: str | None) -> FolderOrigin:
         return origin
     hub = find_on_hub(name, revision)
     return FolderOrigin(hub.folder, hub)
+
+
+def folder_here(name: str, revision: str | None) -> Path | None:
+    """The folder of that name, or of the hub's model in the cache; None if the model has to be downloaded."""
+    origin = local_origin(name, revision)
+    found = cached_model(name, revision) if origin is None else origin
+    return None if found is None else found.folder
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:

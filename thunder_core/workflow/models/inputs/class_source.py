@@ -12,7 +12,7 @@ from thunder_core.foundation import plugins
 
 ATTRIBUTE = "main_input_name"
 DEFAULT = "input_ids"  # of `PreTrainedModel`
-# Bases from other modules: the one that defines the attribute, and those that do not.
+# Bases from other modules: `PreTrainedModel` defines the attribute, the others do not.
 KNOWN_BASES = frozenset(
     {"PreTrainedModel", "GenerationMixin", "ABC", "object", "nn.Module", "GenericForQuestionAnswering"}
     | {"GenericForSequenceClassification", "GenericForTokenClassification"}

@@ -17,7 +17,7 @@ NARROWEST = 2  # bytes of an element, where a recipe may choose the dtype
 
 
 def lacking_memory(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
-    """The bytes that random weights need at the least, and those that are free, where these are fewer; else None.
+    """The least bytes that random weights need, and the free bytes, if these are fewer; else None.
 
     Weights on disk are memory-mapped and need not fit. What is not known this early is left to the plan of memory.
     """
@@ -36,7 +36,7 @@ def is_for_gpu(request: ModelRequest) -> bool:
 def least_weight_bytes(config: Mapping[str, Any], dtype: str | None) -> int | None:
     """The bytes of the weights that a config describes, at the least; None for a family that is not in the table.
 
-    Without a `dtype` a recipe may choose one that is narrower than the config's.
+    Without a `dtype`, a recipe may choose a narrower dtype than the config.
     """
     count = COUNTS.get(str(config.get("model_type")))
     try:

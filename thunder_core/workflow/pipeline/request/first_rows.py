@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.folder.foreign_formats import require_config
-from thunder_core.workflow.models.folder.hub import cached_model
-from thunder_core.workflow.models.folder.origin import local_origin
+from thunder_core.workflow.models.folder.origin import folder_here
 from thunder_core.workflow.models.request.request import ModelRequest
 
 
@@ -28,10 +27,7 @@ def config_of(model: ModelRequest) -> dict[str, object]:
     if model.model is None:
         return {}
     try:
-        origin = local_origin(model.model, model.revision)
-        if origin is not None:
-            return require_config(origin.folder)
-        hub = cached_model(model.model, model.revision)
-        return {} if hub is None else require_config(hub.folder)
+        folder = folder_here(model.model, model.revision)
+        return {} if folder is None else require_config(folder)
     except ThunderError:  # the full plan raises this error later
         return {}

@@ -83,7 +83,7 @@ def set_attribute(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """A write to a module is logged as a whole, whichever of its tables it ends in."""
-    if acquisition.outside.path_of(args[0]) is None:
+    if len(args) != 3 or acquisition.outside.path_of(args[0]) is None:
         return None
     owner, name, value = args
     acquisition.writes.set_attribute(owner, name, value, level_of_module(owner, function))
@@ -95,7 +95,7 @@ def delete_attribute(
     acquisition: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """The deletion of a module's attribute is logged as a whole."""
-    if acquisition.outside.path_of(args[0]) is None:
+    if len(args) != 2 or acquisition.outside.path_of(args[0]) is None:
         return None
     owner, name = args
     acquisition.writes.delete_attribute(owner, name, level_of_module(owner, function))
