@@ -19,6 +19,7 @@ from thunder_core.passes.transforms.dce import DropDeadCode
 from thunder_core.tracing.analysis.collectives import Waits, collectives_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format import object_paths
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -197,3 +198,9 @@ def test_artifact_communicates(tmp_path: Path) -> None:
         thunder.save(compiled, tmp_path / "artifact")
         loaded = thunder.load(tmp_path / "artifact", model)
         assert torch.equal(loaded(torch.ones(2, 3) * 2), model(torch.ones(2, 3) * 2))
+
+
+def test_property_of_a_class_is_found_by_its_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process with many objects, the search from the model is given up before it is reached."""
+    monkeypatch.setattr(object_paths, "MOST", 10)
+    test_artifact_communicates(tmp_path)

@@ -26,7 +26,7 @@ from thunder_core.workflow.artifact.format.code import SCRIPTS
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
 from thunder_core.workflow.artifact.format.manifest import KERNELS, ConstantFacts, ConstantKind
 from thunder_core.workflow.artifact.format.modules import find_in_modules, find_in_tables
-from thunder_core.workflow.artifact.format.object_paths import Way, code_digest, find_paths, follow
+from thunder_core.workflow.artifact.format.object_paths import Way, code_digest, find_by_classes, find_paths, follow
 from thunder_core.workflow.artifact.format.tensors import NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
@@ -50,6 +50,8 @@ class Keeper:
         hard = [value for value in values if self._plain(value) is None]
         self._paths |= find_in_modules(hard) if hard else {}
         harder = [value for value in hard if id(value) not in self._paths]
+        self._ways |= find_by_classes(harder, import_path)
+        harder = [value for value in harder if id(value) not in self._ways]
         self._ways |= find_in_tables(harder, import_path) if harder else {}
         hardest = [value for value in harder if id(value) not in self._ways]
         self._ways |= find_paths(self.subject, hardest) if hardest else {}

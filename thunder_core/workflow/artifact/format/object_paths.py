@@ -16,6 +16,7 @@ from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
+from thunder_core.tracing.ir.literal import followed
 from thunder_core.workflow.artifact.format.manifest import Step
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -90,6 +91,37 @@ def find_paths(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
                 seen[id(child)] = child
                 queue.append((child, (*way, step)))
     return found
+
+
+def find_by_classes(wanted: Iterable[object], path_of: Callable[[object], str | None]) -> dict[int, Way]:
+    """The way to each of the wanted objects that leads from a class which can be imported, by the object's id.
+
+    Such an object is a property, a class method or a static method under its function's name, or a base class.
+    `path_of` gives the `module:qualname` of what can be imported, and None for others.
+    """
+    ways = ((id(value), _from_owner(value, path_of) or _from_subclass(value, path_of)) for value in wanted)
+    return {key: way for key, way in ways if way is not None}
+
+
+def _from_owner(value: Any, path_of: Callable[[object], str | None]) -> Way | None:
+    function = value.fget if type(value) is property else getattr(value, "__func__", None)
+    owner_name, _, name = getattr(function, "__qualname__", "").rpartition(".")
+    owner = followed(f"{getattr(function, '__module__', '')}.{owner_name}") if owner_name else None
+    if not issubclass(type(owner), type) or type.__getattribute__(owner, "__dict__").get(name) is not value:
+        return None
+    path = path_of(owner)
+    return None if path is None else (("import", path), ("entry", name))
+
+
+def _from_subclass(value: Any, path_of: Callable[[object], str | None]) -> Way | None:
+    """From one of PyTorch's subclasses where there are any, since it is trusted."""
+    if not issubclass(type(value), type):
+        return None
+    paths = {path: kind for kind in type.__subclasses__(value) if (path := path_of(kind)) is not None}
+    if not paths:
+        return None
+    path = min(paths, key=lambda path: (not path.startswith(("torch.", "torch:")), len(path), path))
+    return ("import", path), ("mro", type.mro(paths[path]).index(value))
 
 
 def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
