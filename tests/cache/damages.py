@@ -178,7 +178,7 @@ NO_MANIFESTS = (
     ),
 )
 RESEALED: dict[str, dict[str, object]] = {
-    "a newer schema": {"schema_version": 2},
+    "a newer schema": {"schema_version": 3},
     "an older schema": {"schema_version": 0},
     "another executor": {"executor": "triton"},
     "other fields": {"fields": {"region": "another"}},

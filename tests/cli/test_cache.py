@@ -6,10 +6,12 @@ import os
 import time
 
 import pytest
+import torch
 
+import thunder_core
 from tests.cache.samples import Builder, key_of
-from thunder_cli.commands.cache import complete_entry
-from thunder_core.backend.cache import Store
+from thunder_cli.commands.cache import complete_entry, complete_model
+from thunder_core.backend.cache import Store, built_for
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +77,56 @@ def test_the_list_as_json(thunder, store):
     assert data["size"] == sum(entry["size"] for entry in data["entries"])
     assert data["entries"][0]["fields"]["compiler"] == "g++ 13.1"
     assert data["entries"][0]["digest"] == key_of("a", compiler="g++ 13.1").digest
+
+
+@pytest.fixture
+def two_models(store):
+    for number, model in enumerate(["Llama", "Llama", "Bert"]):
+        with built_for(model):
+            store.get_or_build(key_of(f"of {number}"), Builder({"kernel.so": bytes(200_000)}), "layers.1")
+    return store
+
+
+def test_models_are_listed_with_the_size_of_their_entries(thunder, two_models):
+    lines = thunder("cache", "list", "--by-model").out.splitlines()
+    assert [line.split()[:4] for line in (lines[0], *lines[2:5])] == [
+        ["model", "entries", "size", "used"],
+        ["Llama", "2", "392", "KiB"],
+        ["-", "3", "294", "KiB"],
+        ["Bert", "1", "196", "KiB"],
+    ]
+    models = thunder("cache", "list", "--by-model", "--json").json["models"]
+    assert [(one["model"], one["entries"]) for one in models] == [("Llama", 2), ("", 3), ("Bert", 1)]
+
+
+def test_entries_of_one_model_are_removed(thunder, two_models):
+    assert thunder("cache", "clear", "--model", "Llama", "--dry-run").out.splitlines()[-1].startswith("would free 39")
+    assert len(two_models.entries()) == 6
+    assert thunder("cache", "clear", "--model", "Llama").status == 0
+    assert sorted({record.model for record in two_models.entries()}) == ["", "Bert"]
+    done = thunder("cache", "clear", "--model", "Brt")
+    assert (done.status, len(two_models.entries())) == (2, 4)
+    assert "did you mean Bert?" in done.err
+
+
+def test_models_that_completion_offers(two_models):
+    assert complete_model("L") == ["Llama"]
+    assert complete_model("") == ["Bert", "Llama"]
+
+
+def test_model_of_an_entry_is_the_outermost_that_is_compiled(store):
+    with built_for("Outer"), built_for("Inner"):
+        store.get_or_build(key_of("nested"), Builder(), "layers.2")
+    assert [record.model for record in store.entries() if record.label == "layers.2"] == ["Outer"]
+
+
+def test_compiled_model_names_its_entries(store):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return (x.sin() * 3).cos() + x.exp()
+
+    thunder_core.jit(Net(), executors=("inductor", "torch"))(torch.ones(3, 5))
+    assert "Net" in {record.model.rpartition(".")[2] for record in store.entries()}
 
 
 def test_verify_says_that_all_is_well(thunder, store):

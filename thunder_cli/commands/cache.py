@@ -28,6 +28,14 @@ def complete_entry(incomplete: str) -> list[tuple[str, str]]:
     return [(one.digest[:12], printable(one.label)) for one in Store().entries() if one.digest.startswith(incomplete)]
 
 
+def complete_model(incomplete: str) -> list[str]:
+    """The models that entries were built for whose names begin so, for the shell's completion."""
+    from thunder_core.backend.cache import Store
+
+    found = {record.model for record in Store().entries() if record.model.startswith(incomplete)}
+    return sorted(map(printable, found - {""}))
+
+
 @cache.callback()
 def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
     """Manage the cache of compiled kernels."""
@@ -36,20 +44,33 @@ def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) 
 
 
 @cache.command("list")
-def list_entries(*, json: Json = False, debug: Debug = False) -> None:
+def list_entries(
+    *,
+    by_model: Annotated[
+        bool,
+        typer.Option("--by-model", metavar=FLAG, help="List the models that entries were built for, with their sizes."),
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
     """List the entries with their sizes and ages, most recently used first."""
-    from thunder_cli.views.cache import records_view
-    from thunder_core.backend.cache import Store
+    from thunder_cli.views.cache import models_view, records_view
+    from thunder_core.backend.cache import Store, by_models
 
     store = Store()
     records = store.entries()
     if json:
         total = sum(record.size for record in records)
-        print_json("cache/1", {"folder": str(store.folder), "size": total, "entries": [plain(one) for one in records]})
+        rows = (
+            {"models": [plain(one) for one in by_models(records)]}
+            if by_model
+            else {"entries": [plain(one) for one in records]}
+        )
+        print_json("cache/1", {"folder": str(store.folder), "size": total, **rows})
         return
     if records:
         console = stdout()
-        console.print(records_view(records, width=console.width))
+        console.print(models_view(records) if by_model else records_view(records, width=console.width))
     print_summary(records, str(store.folder))
 
 
@@ -112,11 +133,33 @@ def prune(
 
 
 @cache.command()
-def clear(*, dry_run: DryRun = False, json: Json = False, debug: Debug = False) -> None:
-    """Remove every entry."""
+def clear(
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Remove only the entries that were built for this model.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Remove every entry, or those of one model."""
     from thunder_core.backend.cache import Store
+    from thunder_core.foundation.errors import UnknownName
 
-    show_freed(Store().clear(dry_run=dry_run), json=json, dry_run=dry_run)
+    store = Store()
+    models = {record.model for record in store.entries() if record.model}
+    if model is not None and model not in models:
+        meant = plugins.meant(model, models)
+        raise UnknownName(
+            f"the cache has no entry that was built for {model!r}",
+            fix=f"{meant}`thunder cache list --by-model` lists the models",
+        )
+    show_freed(store.clear(model=model, dry_run=dry_run), json=json, dry_run=dry_run)
 
 
 @cache.command()

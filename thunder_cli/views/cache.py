@@ -13,7 +13,7 @@ from rich.text import Text
 
 from thunder_cli.views.quantity import ago, counted, size
 from thunder_cli.views.table import DIM, HEAD, plain_table
-from thunder_core.backend.cache import Freed, Record, Why
+from thunder_core.backend.cache import Freed, Record, Why, by_models
 
 SHORT = 12  # digits of a digest
 WIDE = 100  # columns; below it, it is left out when an entry was built
@@ -30,6 +30,17 @@ def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableT
         moments = (record.created, record.used) if wide else (record.used,)
         ages = (Text("" if record.damage else ago(now - moment), DIM) for moment in moments)
         table.add_row(shortened(record.digest), label_of(record), record.executor, size(record.size), *ages)
+    return table
+
+
+def models_view(records: Sequence[Record]) -> RenderableType:
+    """A row for each model that entries were built for, the largest first; a dash for entries without a model."""
+    table = plain_table("model", "entries", "size", "used", text=1)
+    table.columns[0].no_wrap = False
+    now = datetime.now(UTC)
+    for one in by_models(records):
+        name = Text(one.model, HEAD) if one.model else Text("-", DIM)
+        table.add_row(name, str(one.entries), size(one.size), Text(ago(now - one.used), DIM))
     return table
 
 

@@ -4,12 +4,26 @@ A `Key` names what a kernel depends on; a `Store` is a folder of entries; an `En
 compared with what was written. Nothing here imports torch.
 """
 
+from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.cache.entry import Entry
 from thunder_core.backend.cache.explanation import KeyDifference, Why
 from thunder_core.backend.cache.key import REGION, Key
 from thunder_core.backend.cache.place import cache_folder
 from thunder_core.backend.cache.prune import Freed
-from thunder_core.backend.cache.record import Record
+from thunder_core.backend.cache.record import ModelRecord, Record, by_models
 from thunder_core.backend.cache.store import Store
 
-__all__ = ["REGION", "Entry", "Freed", "Key", "KeyDifference", "Record", "Store", "Why", "cache_folder"]
+__all__ = [
+    "REGION",
+    "Entry",
+    "Freed",
+    "Key",
+    "KeyDifference",
+    "ModelRecord",
+    "Record",
+    "Store",
+    "Why",
+    "built_for",
+    "by_models",
+    "cache_folder",
+]

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from thunder_core.backend.cache.built_for import model_of_new_entries
 from thunder_core.backend.cache.entry import Entry
 from thunder_core.backend.cache.key import SCHEMA_VERSION, Key
 from thunder_core.backend.cache.manifest import EntryManifest
 from thunder_core.backend.cache.place import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
 from thunder_core.backend.cache.record import mark_used
+from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.folder import fresh_folder, remove
 from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_content
 
@@ -95,6 +97,7 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
         executor=key.executor,
         fields=dict(key.fields),
         label=label,
+        model=printable(model_of_new_entries()),
         created=datetime.now(UTC),
         replaced=replaced,
         files={name: facts_of_content(content) for name, content in contents.items()},

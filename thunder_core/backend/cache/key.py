@@ -9,7 +9,7 @@ from functools import cached_property
 
 from blake3 import blake3
 
-SCHEMA_VERSION = 1  # of the key's canonical form and of the manifest: what either means changes both
+SCHEMA_VERSION = 2  # of the key's canonical form and of the manifest: what either means changes both
 MOST = 1 << 20  # bytes of a key, which every list of the entries reads
 REGION = "region"  # the field by which `why` finds the entries of the same piece of program
 

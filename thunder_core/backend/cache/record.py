@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ class Record(StoredFacts):
     digest: str
     executor: str = ""
     label: str = ""
+    model: str = ""
     fields: dict[str, str] = Field(default_factory=dict)
     size: int
     files: int = 0
@@ -40,6 +41,32 @@ class Record(StoredFacts):
     used: AwareDatetime
     replaced: str = ""
     damage: str = ""
+
+
+class ModelRecord(StoredFacts):
+    """The entries that were built for one model: their number, their bytes, and when one of them was last used."""
+
+    model: str
+    entries: int
+    size: int
+    used: AwareDatetime
+
+
+def by_models(records: Iterable[Record]) -> list[ModelRecord]:
+    """A record for each model that entries were built for, the largest first; "" names entries without a model."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.model, []).append(record)
+    found = [
+        ModelRecord(
+            model=model,
+            entries=len(own),
+            size=sum(record.size for record in own),
+            used=max(record.used for record in own),
+        )
+        for model, own in groups.items()
+    ]
+    return sorted(found, key=lambda one: -one.size)
 
 
 def read_records(root: Path) -> Iterator[Record]:
@@ -74,6 +101,7 @@ def _sound_record(digest: str, manifest: EntryManifest, found: os.stat_result) -
         digest=digest,
         executor=manifest.executor,
         label=manifest.label,
+        model=manifest.model,
         fields=manifest.fields,
         size=manifest.size + found.st_size,
         files=len(manifest.files),

@@ -101,9 +101,15 @@ class Store:
         """
         return self._freed(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
-    def clear(self, *, dry_run: bool = False) -> Freed:
-        """Remove every entry, and what killed processes left. With `dry_run` nothing is removed."""
-        return self._freed(Freed(tuple(self.entries())), dry_run=dry_run)
+    def clear(self, *, model: str | None = None, dry_run: bool = False) -> Freed:
+        """Remove every entry, or those that were built for a model, and what killed processes left.
+
+        With `dry_run` nothing is removed.
+        """
+        records = self.entries()
+        removed = tuple(record for record in records if model in (None, record.model))
+        kept = tuple(record for record in records if model not in (None, record.model))
+        return self._freed(Freed(removed, kept), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> Why:
         """Explain which field of a key made it miss: how it differs from the nearest entry that was there before."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import tree_flatten
 
+from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
@@ -24,7 +25,7 @@ from thunder_core.backend.runtime.refusals import (
     refused_sizes_of_one,
     require_few_values,
 )
-from thunder_core.backend.runtime.retraces import Retraces
+from thunder_core.backend.runtime.retraces import Retraces, subject_name
 from thunder_core.backend.runtime.selector import Selector
 from thunder_core.backend.runtime.tracers import require_no_tracer
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
@@ -303,7 +304,8 @@ class Specializations:
         Returns the program, with the inputs and the outside values that its prologue fetched.
         """
         for attempt in range(ATTEMPTS):
-            program = self.compiler(self.subject, args, kwargs, self.observed)
+            with built_for(subject_name(self.subject)):
+                program = self.compiler(self.subject, args, kwargs, self.observed)
             try:
                 return program, *program.prepare(self.subject, args, kwargs)
             except GuardFailed as refused:

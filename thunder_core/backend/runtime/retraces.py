@@ -65,8 +65,14 @@ class Retraces:
 
 def warn_of(subject: Callable[..., Any], what: str, fix: str, category: type[UserWarning] = RecompileWarning) -> None:
     """Warn of a subject, at the line that called what was compiled."""
-    name = getattr(subject, "__qualname__", type(subject).__name__)
+    name = subject_name(subject)
     warnings.warn(printable(f"{name} {what}; fix: {fix}"), category, stacklevel=callers_level())
+
+
+def subject_name(subject: Callable[..., Any]) -> str:
+    """The qualified name of a function or method, or that of the class of a module or another callable object."""
+    name = getattr(subject, "__qualname__", None)
+    return name if isinstance(name, str) else type(subject).__qualname__
 
 
 def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exception) -> str:

@@ -1,0 +1,24 @@
+"""The model or function whose compilation builds the entries of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_MODEL: ContextVar[str] = ContextVar("thunder_model_of_cache_entries", default="")
+
+
+@contextmanager
+def built_for(model: str) -> Iterator[None]:
+    """Give the entries that are built while the block runs this model's name; the outermost block decides."""
+    token = _MODEL.set(_MODEL.get() or model)
+    try:
+        yield
+    finally:
+        _MODEL.reset(token)
+
+
+def model_of_new_entries() -> str:
+    """The name of the model that entries are built for now; empty where nothing is compiled."""
+    return _MODEL.get()
