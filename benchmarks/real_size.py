@@ -132,7 +132,7 @@ def debugged(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "defaul
     from thunder_core.workflow.pipeline.request.debug_request import DebugRequest
     from thunder_core.workflow.pipeline.request.request import Request
 
-    request = Request(recipe, ModelRequest(str(folder / "model"), device="cpu"))
+    request = Request(recipe, ModelRequest(str(folder / "model"), device="cpu"), force_slow=True)
     diagnosis = debug_model(request, DebugRequest(), watch)
     watch.stages["examine"]["faults"] = len(diagnosis.faults)
     return diagnosis
