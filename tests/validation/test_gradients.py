@@ -133,9 +133,23 @@ class Noise(torch.nn.Module):
         return ((self.weight * torch.randn_like(self.weight)).sum() + x.sum(),)
 
 
+def test_reference_computes_with_the_random_numbers_of_eager() -> None:
+    report = check(noise := Noise(), noise)
+    assert (report.reference_dtype, report.notes) == ("float64", ())
+    assert all(0 < output.eager.maximum < 1e-5 for output in report.outputs if output.name.startswith("["))
+
+
+class MoreNoise(Noise):
+    """A model that draws more numbers in float64."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """A noisy loss."""
+        count = 2 if self.weight.dtype == torch.float64 else 1
+        return ((self.weight * torch.rand(count, 64)).sum() + x.sum(),)
+
+
 def test_a_reference_that_draws_other_numbers_has_no_say() -> None:
-    noise = Noise()
-    report = check(noise, noise)
+    report = check(noise := MoreNoise(), noise)
     assert report.reference_dtype == "float32"  # in which eager runs too
     assert report.notes[0] == "the random numbers differ in float64, so the reference is float32"
 

@@ -231,3 +231,13 @@ class BadQuantization(UsageError):
     """
 
     code = "TH0224"
+
+
+class ModelRaises(UsageError):
+    """The model raises an error for its inputs in eager PyTorch too, so there is no result to optimize.
+
+    Examples: a model whose library has not implemented its loss (`NotImplementedError`) with `--train`, or sizes of
+    inputs that the model does not take. The message quotes the error and names the line that raised it.
+    """
+
+    code = "TH0225"

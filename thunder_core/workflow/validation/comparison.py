@@ -191,11 +191,16 @@ class _Run:
         return Observed(leaves, state_of(model, given))
 
     def noting(
-        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _unchanged
+        self,
+        function: Callable[..., object],
+        model: torch.nn.Module,
+        convert: Callable[[object], object] = _unchanged,
+        *,
+        given: DrawnValues | None = None,
     ) -> tuple[Observed, DrawnValues]:
-        """The observed function, which also notes the random numbers that it draws."""
+        """The observed function, which also notes the random numbers that it draws, or those that it is given."""
         draws = DrawnValues(self.devices)
-        with draws.note():
+        with draws.note(given):
             return self(function, model, convert), draws
 
     def begin(self) -> None:
@@ -279,10 +284,10 @@ def _precise(
 ) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
     """The run of the reference, and the gradients that were compared with those of a large one and not kept."""
     if run.observe is training_step and reference.by_layer:
-        precise = reference.observed(replace(run, observe=gradients.observe).noting, start, draws)
+        precise = reference.observed(partial(replace(run, observe=gradients.observe).noting, given=draws), start, draws)
         if not gradients.came_in_parts:
             return precise, gradients.measured
-    return reference.observed(run.noting, start, draws), {}
+    return reference.observed(partial(run.noting, given=draws), start, draws), {}
 
 
 def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Iterator[tuple[str, Measurement]]:

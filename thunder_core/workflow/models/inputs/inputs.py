@@ -13,7 +13,7 @@ from thunder_core.foundation.transformers_versions import cache_argument
 from thunder_core.workflow.models.inputs.input_tensors import converted
 from thunder_core.workflow.models.inputs.key_value_cache import NO_CACHE, drawn_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
-from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_image_size, main_inputs
+from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, asked_image_size, frames_of, main_inputs
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
 from thunder_core.workflow.models.loading.load import LoadedModel
@@ -61,6 +61,7 @@ def example_inputs(
         inputs = continued(loaded, draw, inputs, cache)
     if takes_decoder_inputs(loaded):
         inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
+    inputs |= task_inputs(loaded, draw, inputs)
     if loaded.task == "multiple-choice":
         inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
     if labels:
@@ -99,6 +100,19 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
     if not loaded.model.config.is_encoder_decoder or loaded.task not in DECODER_TASKS:
         return False
     return "decoder_input_ids" in inspect.signature(type(loaded.model).forward).parameters
+
+
+def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
+    """The boxes of the words of documents, and the patches that are hidden from a model that learns to restore them."""
+    found: Tensors = {}
+    if IDS in inputs and "bbox" in inspect.signature(type(loaded.model).forward).parameters:
+        corners = draw.integers(0, int(loaded.config.max_2d_position_embeddings), draw.batch, 2, draw.seq, 2)
+        found["bbox"] = corners.sort(dim=1).values.transpose(1, 2).flatten(2)
+    if loaded.task == "masked-image-modeling":
+        height, width = inputs["pixel_values"].shape[-2:]
+        patches = (height // loaded.config.patch_size) * (width // loaded.config.patch_size)
+        found["bool_masked_pos"] = draw.integers(0, 2, draw.batch, patches).bool()
+    return found
 
 
 def text(draw: RandomInputs) -> Tensors:
@@ -140,10 +154,14 @@ def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
 
 
 def image(draw: RandomInputs) -> Tensors:
-    """Normalized pixels of the size that was asked for, or the config names, or 224 where any size will do."""
+    """Normalized pixels of the size that was asked for, or the config names, or 224 where any size will do.
+
+    Models that read videos get the config's number of frames: [batch, frames, channels, height, width].
+    """
     vision = getattr(draw.config, "vision_config", None) or draw.config
-    channels = getattr(vision, "num_channels", 3)
-    return {"pixel_values": draw.normal(draw.batch, channels, *asked_image_size(draw.config, draw.height, draw.width))}
+    channels, frames = getattr(vision, "num_channels", 3), frames_of(draw.config)
+    size = asked_image_size(draw.config, draw.height, draw.width)
+    return {"pixel_values": draw.normal(draw.batch, *((frames,) if frames else ()), channels, *size)}
 
 
 def mel(draw: RandomInputs) -> Tensors:
@@ -165,11 +183,44 @@ def sound(draw: RandomInputs) -> Tensors:
     return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
 
 
+def series(draw: RandomInputs) -> Tensors:
+    """The past of a time series with its features, and the future that a model with lags is trained with."""
+    config = draw.config
+    if (lags := getattr(config, "lags_sequence", None)) is not None:
+        return _lagged_series(draw, config.context_length + max(lags), config.prediction_length)
+    if (channels := getattr(config, "num_input_channels", None)) is None:
+        raise NoExampleInputs(
+            f"there are no example time series for the family {config.model_type!r}",
+            fix="use a model whose config names `lags_sequence` or `num_input_channels`",
+        )
+    return {"past_values": draw.normal(draw.batch, config.context_length, channels)}
+
+
+def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
+    """Values of [batch, time] or, of several variables, [batch, time, variables]; features of [batch, time, number]."""
+    config = draw.config
+    values = (config.input_size,) if config.input_size > 1 else ()
+    found = {
+        "past_values": draw.normal(draw.batch, past, *values),
+        "past_time_features": draw.normal(draw.batch, past, config.num_time_features),
+        "past_observed_mask": torch.ones(draw.batch, past, *values),
+        "future_values": draw.normal(draw.batch, future, *values),
+        "future_time_features": draw.normal(draw.batch, future, config.num_time_features),
+    }
+    if config.num_static_categorical_features:
+        categories = [draw.integers(0, size, draw.batch) for size in config.cardinality]
+        found["static_categorical_features"] = torch.stack(categories, dim=1)
+    if config.num_static_real_features:
+        found["static_real_features"] = draw.normal(draw.batch, config.num_static_real_features)
+    return found
+
+
 BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
     "input_ids": text,
     "pixel_values": image,
     "input_features": mel,
     "input_values": sound,
+    "past_values": series,
 }
 
 

@@ -13,6 +13,7 @@ Tensors = dict[str, torch.Tensor]
 LabelMaker = Callable[[RandomInputs, Tensors], Tensors]
 
 IGNORED = -100  # what torch.nn.functional.cross_entropy leaves out
+SPOKEN = 10  # tokens, fewer than the frames of a second of sound
 MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
 
 
@@ -65,6 +66,11 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
 
 
+def no_more(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """Nothing: the hidden patches, which are among the inputs, are what the model restores."""
+    return {}
+
+
 def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """The positions at which an answer starts and ends."""
     both = draw.integers(0, draw.seq, draw.batch, 2).sort(dim=1).values
@@ -81,6 +87,40 @@ def yes_or_no(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     return {"labels": draw.integers(0, 2, draw.batch)}
 
 
+def pixel_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """A class for each pixel, [batch, height, width]."""
+    return {
+        "labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch, *inputs["pixel_values"].shape[-2:])
+    }
+
+
+def depths(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """A positive depth for each pixel, [batch, height, width]."""
+    return {"labels": draw.normal(draw.batch, *inputs["pixel_values"].shape[-2:]).abs() + 0.1}
+
+
+def recorded_classes(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """A class for a whole sample of sound, of which the model's frames are the mean."""
+    return {"labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch)}
+
+
+def scores(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """A score of 0 to 1 for each possible answer."""
+    return {"labels": draw.integers(0, 2, draw.batch, int(draw.config.num_labels or 1)).float()}
+
+
+def spoken_tokens(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """Ten tokens that are said, none of which is the padding."""
+    return {"labels": draw.tokens(SPOKEN)}
+
+
+def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
+    """The future of a time series, where the inputs do not have it yet."""
+    if "future_values" in inputs:
+        return {}
+    return {"future_values": draw.normal(draw.batch, draw.config.prediction_length, draw.config.num_input_channels)}
+
+
 MAKERS: dict[str, LabelMaker] = {
     "causal-lm": next_tokens,
     "image-text-to-text": next_tokens,
@@ -94,4 +134,13 @@ MAKERS: dict[str, LabelMaker] = {
     "question-answering": spans,
     "multiple-choice": choices,
     "next-sentence-prediction": yes_or_no,
+    "video-classification": classes,
+    "audio-xvector": recorded_classes,
+    "semantic-segmentation": pixel_classes,
+    "depth-estimation": depths,
+    "visual-question-answering": scores,
+    "document-question-answering": spans,
+    "ctc": spoken_tokens,
+    "time-series-prediction": future_values,
+    "masked-image-modeling": no_more,
 }

@@ -10,17 +10,27 @@ from thunder_core.workflow.models.inputs.class_source import main_input_name
 from thunder_core.workflow.models.request.input_size import InputSize
 
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
+SIZES = ("image_size", "input_size")  # the attributes of a config that may hold it
 IMAGE_SIZE = 224  # pixels, where any size will do
+WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
 SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
     """The main inputs of a model; `main` is the one that its class names."""
+    if main == "input_ids" and config.model_type in WITH_IMAGE:
+        return ("input_ids", "pixel_values")
     if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
         return ("input_ids",)
     if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
         return ("input_ids", "pixel_values")
     return (main,)
+
+
+def frames_of(config: PretrainedConfig) -> int | None:
+    """The number of images in one sample of a model that reads videos; None for other models."""
+    frames: int | None = getattr(config, "num_frames", None)
+    return frames if isinstance(frames, int) else None
 
 
 def named_input(config: PretrainedConfig) -> str:
@@ -31,7 +41,9 @@ def named_input(config: PretrainedConfig) -> str:
 def image_size(config: PretrainedConfig) -> tuple[int, int]:
     """Height and width of the images that a config names."""
     vision = getattr(config, "vision_config", None) or config
-    size: int | Sequence[int] = getattr(vision, "image_size", None) or IMAGE_SIZE
+    size: int | Sequence[int] = next(
+        (found for name in SIZES if (found := getattr(vision, name, None)) is not None), IMAGE_SIZE
+    )
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
@@ -60,11 +72,16 @@ def _tokens(config: PretrainedConfig, size: InputSize) -> str:
 
 def _pixels(config: PretrainedConfig, size: InputSize) -> str:
     height, width = asked_image_size(config, size.height, size.width)
-    return f"{height} x {width} pixels"
+    frames = frames_of(config)
+    return f"{height} x {width} pixels{f' in {frames} frames' if frames else ''}"
 
 
 def _sound(config: PretrainedConfig, size: InputSize) -> str:
     return "a second of sound"
+
+
+def _series(config: PretrainedConfig, size: InputSize) -> str:
+    return f"{config.context_length} past time steps"
 
 
 def _spectrogram(config: PretrainedConfig, size: InputSize) -> str:
@@ -75,4 +92,5 @@ WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
     "pixel_values": _pixels,
     "input_values": _sound,
     "input_features": _spectrogram,
+    "past_values": _series,
 }

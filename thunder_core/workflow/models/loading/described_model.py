@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,7 +12,7 @@ from thunder_core.workflow.models.loading.fingerprint import structure_fingerpri
 from thunder_core.workflow.models.loading.load import LoadedModel, LoadingPlan, source_of
 from thunder_core.workflow.models.request.dtype import parse_dtype
 from thunder_core.workflow.models.request.request import ModelRequest
-from thunder_core.workflow.models.request.task import auto_class
+from thunder_core.workflow.models.request.task import from_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
     """The model of a plan without data; raises whatever its library raises for a config that it cannot build."""
-    auto: Any = auto_class(plan.task)
     dtype = described_dtype(plan)
     config = copy.deepcopy(plan.config)  # to which the library writes the dtype
     with torch.device("meta"):
-        model: PreTrainedModel = auto.from_config(config, dtype=dtype, trust_remote_code=request.trust_remote_code)
+        model: PreTrainedModel = from_config(
+            plan.task, config, dtype=dtype, trust_remote_code=request.trust_remote_code
+        )
     torch.nn.Module.train(model, False)
     fingerprint = structure_fingerprint(model)
     return LoadedModel(model, model.config, plan.task, source_of(plan, request, dtype), fingerprint)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 import transformers
@@ -30,9 +30,9 @@ from thunder_core.workflow.models.loading.weight_checks import Allowed, check_we
 from thunder_core.workflow.models.request.device import parse_device
 from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.models.request.names import is_generation, spelled_task
+from thunder_core.workflow.models.request.names import OTHER_TASK, is_generation, spelled_task
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
-from thunder_core.workflow.models.request.task import auto_class, require_task, task_named
+from thunder_core.workflow.models.request.task import from_config, loading_class, require_task, task_named
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -169,18 +169,19 @@ def build(plan: LoadingPlan, request: ModelRequest) -> Built:
 def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
     """The model with random weights, in the dtype that was asked for, the config's own, or float32."""
     dtype = plan.dtype or plan.config.dtype or torch.float32
-    auto: Any = auto_class(plan.task)
     with loading_errors(what, "cannot be built from its config"):
-        model: PreTrainedModel = auto.from_config(plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code)
+        model: PreTrainedModel = from_config(
+            plan.task, plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code
+        )
     enlarge_queries_and_keys(model)
     return model
 
 
 def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Built:
     """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
-    auto: Any = auto_class(plan.task)
+    kind = loading_class(plan.task, plan.config)
     with loading_errors(folder, "cannot be loaded"):
-        model, report = auto.from_pretrained(
+        model, report = kind.from_pretrained(
             folder,
             config=plan.config,
             dtype="auto" if plan.dtype is None else plan.dtype,
@@ -188,7 +189,7 @@ def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> Buil
             local_files_only=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
-            trust_remote_code=request.trust_remote_code,
+            **({} if plan.task == OTHER_TASK else {"trust_remote_code": request.trust_remote_code}),
         )
         unpacked = unpack(model)
     allowed = Allowed(request.allow_random_weights, request.allow_unused_weights, other_head=plan.names_task)

@@ -23,6 +23,7 @@ ALIASES: dict[str, str] = {
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 BASE_TASK = "feature-extraction"
+OTHER_TASK = "other"  # of a class that a config names and that no table of the transformers library lists
 # Each task with the Auto class of the transformers library that loads it, and that library's table of its classes by
 # family. An architecture that is listed under several tasks belongs to the first of them here.
 TASKS: dict[str, tuple[str, str]] = {
@@ -43,6 +44,38 @@ TASKS: dict[str, tuple[str, str]] = {
     ),
     "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES"),
     "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"),
+    "video-classification": ("AutoModelForVideoClassification", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES"),
+    "audio-xvector": ("AutoModelForAudioXVector", "MODEL_FOR_AUDIO_XVECTOR_MAPPING_NAMES"),
+    "audio-frame-classification": (
+        "AutoModelForAudioFrameClassification",
+        "MODEL_FOR_AUDIO_FRAME_CLASSIFICATION_MAPPING_NAMES",
+    ),
+    "object-detection": ("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES"),
+    "zero-shot-object-detection": (
+        "AutoModelForZeroShotObjectDetection",
+        "MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES",
+    ),
+    "semantic-segmentation": ("AutoModelForSemanticSegmentation", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES"),
+    "universal-segmentation": ("AutoModelForUniversalSegmentation", "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES"),
+    "instance-segmentation": ("AutoModelForInstanceSegmentation", "MODEL_FOR_INSTANCE_SEGMENTATION_MAPPING_NAMES"),
+    "image-segmentation": ("AutoModelForImageSegmentation", "MODEL_FOR_IMAGE_SEGMENTATION_MAPPING_NAMES"),
+    "depth-estimation": ("AutoModelForDepthEstimation", "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES"),
+    "keypoint-detection": ("AutoModelForKeypointDetection", "MODEL_FOR_KEYPOINT_DETECTION_MAPPING_NAMES"),
+    "masked-image-modeling": ("AutoModelForMaskedImageModeling", "MODEL_FOR_MASKED_IMAGE_MODELING_MAPPING_NAMES"),
+    "image-to-image": ("AutoModelForImageToImage", "MODEL_FOR_IMAGE_TO_IMAGE_MAPPING_NAMES"),
+    "zero-shot-image-classification": (
+        "AutoModelForZeroShotImageClassification",
+        "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    ),
+    "visual-question-answering": (
+        "AutoModelForVisualQuestionAnswering",
+        "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
+    ),
+    "document-question-answering": (
+        "AutoModelForDocumentQuestionAnswering",
+        "MODEL_FOR_DOCUMENT_QUESTION_ANSWERING_MAPPING_NAMES",
+    ),
+    "time-series-prediction": ("AutoModelForTimeSeriesPrediction", "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING_NAMES"),
     "ctc": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),
     "speech-seq2seq": ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES"),
     BASE_TASK: ("AutoModel", "MODEL_MAPPING_NAMES"),
@@ -98,8 +131,8 @@ def is_generation(task: str | None) -> bool:
 def spelled_task(name: str) -> tuple[str, ...]:
     """The task of that name, or those that the hub's name may mean, the likeliest first; raises `UnknownName`."""
     short = name.strip().lower().replace("_", "-")
-    if short in TASKS:
+    if short in TASKS or short == OTHER_TASK:
         return (short,)
     if short not in HUB_TASKS:
-        raise unknown_name("task", name, (*TASKS, *HUB_TASKS))
+        raise unknown_name("task", name, (*TASKS, OTHER_TASK, *HUB_TASKS))
     return HUB_TASKS[short]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import transformers
 from transformers import PretrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
 from thunder_core.foundation.errors import BadOption, CannotGenerate
-from thunder_core.workflow.models.request.names import BASE_TASK, GENERATING, TASKS, is_generation, spelled_task
+from thunder_core.workflow.models.request.names import (
+    BASE_TASK,
+    GENERATING,
+    OTHER_TASK,
+    TASKS,
+    is_generation,
+    spelled_task,
+)
 
 # Tasks whose models give logits over a vocabulary for each position.
 LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
@@ -22,10 +31,33 @@ def auto_class(task: str) -> type:
     return found
 
 
+def loading_class(task: str, config: PretrainedConfig) -> Any:
+    """The class that loads a model for a task: an Auto class, or the class that the config names."""
+    return getattr(transformers, (config.architectures or [""])[0]) if task == OTHER_TASK else auto_class(task)
+
+
+def from_config(task: str, config: PretrainedConfig, **options: Any) -> Any:
+    """A model of a config for a task, with random weights; `options` are those of an Auto class's `from_config`."""
+    found = loading_class(task, config)
+    if task == OTHER_TASK:  # a class of its own has no remote code
+        return found._from_config(config, dtype=options["dtype"])
+    return found.from_config(config, **options)
+
+
 def classes_of(task: str) -> Classes:
-    """The classes that the transformers library has for a task, by their families."""
-    found: Classes = getattr(auto, TASKS[task][1])
+    """The classes that the transformers library has for a task, by their families; none for the task `other`."""
+    found: Classes = {} if task == OTHER_TASK else getattr(auto, TASKS[task][1])
     return found
+
+
+def is_unlisted_class(name: str, config: PretrainedConfig) -> bool:
+    """Whether the transformers library has a model class of that name in the config's family, which no task lists.
+
+    Nothing is imported.
+    """
+    folder, _, module = vars(transformers).get("_class_to_module", {}).get(name, "").rpartition(".")
+    is_of_family = module.startswith("modeling_") and f".{folder}." in type(config).__module__
+    return is_of_family and not any(_names(value, name) for task in TASKS for value in classes_of(task).values())
 
 
 def tasks_of(model_type: str) -> list[str]:
@@ -48,6 +80,8 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     task = next(own, None) or next(anywhere, None)
     if task is not None:
         return task, None
+    if is_unlisted_class(named[0], config):
+        return OTHER_TASK, f"{named[0]} has no task that Thunder knows, so it is optimized as it is, for no task"
     return BASE_TASK, f"{named[0]} has no known task, so its base model is loaded, for {BASE_TASK}"
 
 
@@ -88,6 +122,14 @@ def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
 def require_task(task: str, config: PretrainedConfig) -> None:
     """Raise `BadOption` where the transformers library has no class of this family for the task."""
     known = tasks_of(config.model_type)
+    if task == OTHER_TASK:
+        named = (config.architectures or [""])[0]
+        if is_unlisted_class(named, config):
+            return
+        raise BadOption(
+            f"the task {OTHER_TASK!r} is for classes that no other task lists, and the config names {named or 'none'}",
+            fix=f"leave out --task, or use one of: {', '.join(known)}",
+        )
     if task not in known and config.model_type in classes_of(BASE_TASK):
         raise BadOption(
             f"there is no model of the family {config.model_type!r} for the task {task!r}",

@@ -37,6 +37,7 @@ from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.estimate import require_memory
 from thunder_core.workflow.pipeline.session.evaluate import evaluate, require_judgeable
+from thunder_core.workflow.pipeline.session.model_errors import refuse_models_error
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
 from thunder_core.workflow.pipeline.session.rebuild import loaded_from
@@ -111,8 +112,15 @@ class Session:
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
-        """Call the compiled model once, which traces inputs of a new kind."""
-        return self.call_of(self.compiled)(**inputs)
+        """Call the compiled model once, which traces inputs of a new kind.
+
+        Raises `ModelRaises` where the call raises the same error in eager PyTorch.
+        """
+        try:
+            return self.call_of(self.compiled)(**inputs)
+        except Exception as error:
+            refuse_models_error(type(self.model).__name__, lambda: self.call_of(self.model)(**inputs), error)
+            raise
 
     def inputs(self, size: InputSize, number: int = 0, seed: int | None = None) -> Inputs:
         """Return the inputs of that number; `optimize` traces number 0."""

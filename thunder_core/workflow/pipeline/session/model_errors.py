@@ -1,0 +1,34 @@
+"""Errors of the model itself: what it raises in eager PyTorch too is no bug of Thunder's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from thunder_core.backend.runtime.tracers import LIBRARIES
+from thunder_core.foundation.errors import ModelRaises, SourceLine, ThunderError
+from thunder_core.foundation.errors.tree import message_line
+from thunder_core.tracing.extension.authorship import frames_of
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
+
+
+def refuse_models_error(name: str, eager: Callable[[], object], error: Exception) -> None:
+    """Raise `ModelRaises` for an error of a compiled call that the eager call raises too; return for any other."""
+    if isinstance(error, ThunderError) or is_out_of_memory(error):
+        return
+    try:
+        eager()
+    except Exception as own:
+        if type(own) is type(error) and str(own) == str(error):
+            raise ModelRaises(
+                f"{name} raises {type(own).__name__} in eager PyTorch too: {message_line(own)}",
+                fix="change what the message names: the sizes, the inputs, the task, or --train",
+                where=_models_line(own),
+            ) from own
+
+
+def _models_line(error: Exception) -> SourceLine | None:
+    """The innermost line of the call that is neither PyTorch's nor Thunder's."""
+    lines = [
+        SourceLine(frame.f_code.co_filename, number, frame.f_code.co_qualname) for frame, number in frames_of(error)
+    ]
+    return next((line for line in reversed(lines) if not line.filename.startswith(LIBRARIES)), None)
