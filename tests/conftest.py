@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,11 @@ os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers")
 if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Tests that take 2.5 CPU seconds and longer: a run of all tests takes one part of them.
+LONG = Path(__file__).resolve().parent / "long.txt"
+PARTS = 3
+PART = "THUNDER_TEST_PART"  # the variable by which the workers of pytest-xdist know the part
+
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)
 settings.load_profile("default")
@@ -42,11 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a model without a device of its own goes where there is a GPU
     else:
         os.environ.pop("TRITON_INTERPRET", None)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ[PART] = part_of_long_tests(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--all-cases` runs every case of tests that are marked `sample`."""
-    parser.addoption("--all-cases", action="store_true", help="run every case of tests marked `sample(count)`")
+    """`--all-cases` runs every case of tests that are marked `sample`, and every long test."""
+    parser.addoption("--all-cases", action="store_true", help="run every case of tests marked `sample`, and long tests")
+    parser.addoption("--part", type=int, choices=range(PARTS), help="the part of the tests in tests/long.txt to run")
 
 
 def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -62,6 +71,35 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 
+def pytest_report_header() -> str:
+    """The part of the long tests that runs."""
+    part = os.environ[PART]
+    words = f"part {part} of 0 to {PARTS - 1}" if part else "all"
+    return f"long tests: {words} (--part N chooses, --all-cases runs all, and a path all that are below it)"
+
+
+def part_of_long_tests(config: pytest.Config) -> str:
+    """The part that was asked for, or one that the commit decides, so that each runs every few commits; "" for all."""
+    if config.getoption("--all-cases") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return ""
+    asked: int | None = config.getoption("--part")
+    if asked is not None:
+        return str(asked)
+    git = ["git", "-C", str(LONG.parent), "rev-parse", "HEAD"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):  # sources without their history
+        return "0"
+    return str(int(commit, 16) % PARTS)
+
+
+def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The items to run, and the others: every third of the tests that take seconds."""
+    chosen = {name: number % PARTS == part for number, name in enumerate(LONG.read_text().splitlines())}
+    left_out = {item for item in items if not chosen.get(item.nodeid, True)}
+    return [item for item in items if item not in left_out], [item for item in items if item in left_out]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none; the interpreter's tests run without torch, and first.
 
@@ -72,6 +110,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--all-cases") and not any("[" in name for name in config.args):
         items[:], left_out = sampled(items)
         config.hook.pytest_deselected(items=left_out)
+        if part := os.environ[PART]:
+            items[:], left_out = rotated(items, int(part))
+            config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: "interpreter" not in item.path.parts)  # the order is else as it was
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_items:
