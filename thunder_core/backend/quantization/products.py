@@ -23,6 +23,7 @@ from thunder_core.backend.quantization.integers import BLOCK, packed, rotated, r
 from thunder_core.backend.quantization.normal_float import weight_of_normal
 
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
+WHOLE_VECTORS = 32  # columns that every processor reads as whole vectors of bfloat16
 FEW = 16  # rows, at which both ways take equally long on a Xeon with AMX (docs/quantization.md)
 FEW_ON_GPU = 17  # rows that `torch._int_mm` wants there, at least
 WIDENED = 1 << 20  # elements of a block, at least
@@ -110,8 +111,12 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
 
 @operation(lambda _, codes, scales: codes.shape[0])
 def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
-    """Rows by a weight in 8 bits: codes (rows, columns) and bfloat16 scales (rows,)."""
-    if is_for_kernel(x):
+    """Rows by a weight in 8 bits: codes (rows, columns) and bfloat16 scales (rows,).
+
+    PyTorch's kernel for the CPU reads whole vectors, also behind the last column, and ends the process or gives random
+    numbers where columns are left over (PyTorch 2.13).
+    """
+    if is_for_kernel(x) and codes.shape[1] % WHOLE_VECTORS == 0:
         return torch._weight_int8pack_mm(x, codes, scales)
     dtype = computing_dtype(x.device.type, x.dtype)
     rows, columns = codes.shape
