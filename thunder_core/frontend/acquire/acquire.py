@@ -38,6 +38,7 @@ from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.library.collection import collection_paused
 
 
+@collection_paused()
 def acquire(
     subject: Callable[..., Any],
     args: tuple[Any, ...],
