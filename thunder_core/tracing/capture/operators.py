@@ -70,8 +70,6 @@ class AtenOperations:
         """Run one aten operation on fakes and note it under the torch function that issued it."""
         if self._view is not None and operator is ALIAS:
             return self._view
-        if self._view is not None and operator in QUERIES:
-            return self._view.device
         if not self._without_device:
             return self._dispatch(operator, args, kwargs)
         if operator in QUERIES:

@@ -43,10 +43,6 @@ GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 class FaithfulMode(FakeTensorMode):
     """A mode in which operations compute metadata alone, with the strides that kernels give to their results."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.attributes_of_fakes: dict[torch.device, dict[str, Any]] = {}  # of fakes on a device, as they are made
-
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on tensors without data."""
         output = self._dispatched(func, types, args, kwargs or {})

@@ -17,8 +17,6 @@ from thunder_core.tracing.capture.torch_facts.autograd_nodes import followed_fro
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrapper
 from thunder_core.tracing.ir.proxy import TensorProxy
 
-make_subclass: Callable[..., Any] = torch.Tensor._make_subclass
-
 
 def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
     """A mode in which operations compute metadata alone, and constants are propagated.
@@ -29,26 +27,6 @@ def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
     mode = FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
     mode.cache_enabled = mode.cache_enabled and environment is None
     return mode
-
-
-def fake_from(meta: torch.Tensor, mode: FakeTensorMode, device: torch.device) -> torch.Tensor:
-    """A fake tensor on a device, of a tensor without data; whoever calls this has switched off the modes.
-
-    The constructor of fakes gives all fakes of a mode on a device equal attributes, one by one in Python. Here they are
-    copied from the first one.
-    """
-    known: dict[torch.device, dict[str, Any]] = mode.attributes_of_fakes  # type: ignore[attr-defined]
-    attributes = known.get(device)
-    if attributes is None:
-        first = FakeTensor(mode, meta, device)
-        known[device] = vars(first).copy()
-        return first
-    fake: torch.Tensor = make_subclass(
-        FakeTensor, meta, meta.requires_grad, dispatch_device=True, device_for_backend_keys=attributes["_fake_device"]
-    )
-    torch._C._set_throw_on_mutable_data_ptr(fake)
-    vars(fake).update(attributes)
-    return fake
 
 
 def empty(proxy: TensorProxy) -> torch.Tensor:
@@ -160,7 +138,8 @@ def fake_of(
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
             meta = strided_at(int(tensor.storage_offset()), *layout, tensor.dtype)
-        fake = marked(fake_from(meta, mode, device or tensor.device), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+        unmarked = FakeTensor(mode, meta, device or tensor.device)
+        fake = marked(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if tensor.requires_grad:
             fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
         if not (tensor.is_inference() or fake.is_inference()):  # which have no versions
@@ -181,4 +160,4 @@ def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
     """A fake tensor with a proxy's metadata, in memory of its own; autograd does not follow it."""
     with _disable_current_modes():
         meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-        return marked(fake_from(meta, mode, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)

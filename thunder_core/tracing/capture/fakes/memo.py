@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
-from thunder_core.tracing.capture.fakes.fake import fake_from, marked
+from thunder_core.tracing.capture.fakes.fake import marked
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.ir.tree import SEQUENCES, leaves
+from thunder_core.tracing.ir.tree import leaves
 
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-CONSTANT_KINDS = frozenset({*CONSTANTS, type(Ellipsis)})
 Metadata = tuple[Hashable, ...]
 Described = tuple[Metadata, int]  # and the identity of a tensor's memory
 
@@ -54,7 +52,7 @@ class CachedCall:
     intermediates: tuple[TensorProxy, ...]
     result: Any
 
-    @cached_property
+    @property
     def fresh(self) -> list[torch.Tensor]:
         """The tensors of the result that the call made, in the order of `made`."""
         ids_read = {id(tensor) for tensor, _ in self.read}
@@ -91,10 +89,7 @@ def _append(
             return False
         parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
         return True
-    if kind in CONSTANT_KINDS:
-        parts.append((kind, repr(tree) if kind is float or kind is complex else tree))
-        return True
-    if issubclass(kind, SEQUENCES) and not getattr(tree, "__dict__", None):
+    if isinstance(tree, tuple | list) and not getattr(tree, "__dict__", None):
         parts.append((kind, len(tree)))
         return all(_append(item, parts, seen, describe) for item in tree)
     if kind is dict:
@@ -105,6 +100,9 @@ def _append(
         return _append((tree.start, tree.stop, tree.step), parts, seen, describe)
     if isinstance(tree, torch.SymInt):
         parts.append((torch.SymInt, tree.node._expr))
+        return True
+    if kind in CONSTANTS or tree is Ellipsis:
+        parts.append((kind, repr(tree) if kind is float or kind is complex else tree))
         return True
     return False
 
@@ -159,7 +157,7 @@ def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> 
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
             meta.set_(storage, 0, (0,), (1,))  # given symbolic sizes, `set_` would ask whether they are contiguous
             meta.as_strided_(proxy.shape, proxy.stride, output.offset)
-        return marked(fake_from(meta, mode, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
