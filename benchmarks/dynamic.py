@@ -6,7 +6,7 @@ compiles for all sizes when it meets the second one, and with `dynamic=True`. Th
 for all sizes beside the one for the sizes of the call, called in turn in one process and one thread; so are their
 prologues.
 
-Usage: python -m benchmarks.dynamic [--layers 8] [--lengths 20] [--rounds 60] [--out FILE]
+Usage: python -m benchmarks.dynamic [--layers 8] [--lengths 20] [--rows 2] [--rounds 60] [--out FILE]
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ COMPILERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def inputs(count: int) -> Iterator[Any]:
-    """Tokens of so many lengths, with two rows each."""
+def inputs(count: int, rows: int) -> Iterator[Any]:
+    """Tokens of so many lengths, with so many rows each."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
     for length in range(STEP, STEP * (count + 1), STEP):
-        yield torch.randint(0, 1000, (2, length), generator=generator)
+        yield torch.randint(0, 1000, (rows, length), generator=generator)
 
 
-def compilation(who: str, layers: int, lengths: int) -> dict[str, float]:
+def compilation(who: str, layers: int, lengths: int, rows: int) -> dict[str, float]:
     """The CPU seconds that a model takes to be compiled for so many lengths, and the programs that come of it."""
     import torch
 
@@ -71,10 +71,10 @@ def compilation(who: str, layers: int, lengths: int) -> dict[str, float]:
     compiled = COMPILERS[who](model)
     seconds = []
     with torch.no_grad():
-        expected = [model(tokens, use_cache=False).logits for tokens in inputs(lengths)]
+        expected = [model(tokens, use_cache=False).logits for tokens in inputs(lengths, rows)]
         for _ in range(2):
             start = cpu_seconds()
-            found = [compiled(tokens, use_cache=False).logits for tokens in inputs(lengths)]
+            found = [compiled(tokens, use_cache=False).logits for tokens in inputs(lengths, rows)]
             seconds.append(cpu_seconds() - start)
     torch.testing.assert_close(found, expected)
     return {"seconds": seconds[0] - seconds[1], "programs": programs(who, compiled)}
@@ -126,7 +126,7 @@ def _prologue(program: Any, model: Any, tokens: Any) -> Callable[[], None]:
     return prepare
 
 
-def measured(layers: int, lengths: int, runs: int) -> dict[str, Any]:
+def measured(layers: int, lengths: int, rows: int, runs: int) -> dict[str, Any]:
     """The compilation by each compiler: medians of processes in turn, and the ratio to the better one of the others."""
     seconds: dict[str, list[float]] = {who: [] for who in COMPILERS}
     counts: dict[str, int] = {}
@@ -134,12 +134,19 @@ def measured(layers: int, lengths: int, runs: int) -> dict[str, Any]:
         for who, found in seconds.items():
             with tempfile.TemporaryDirectory() as folder:
                 places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-                one = asked(MODULE, "compilation", who, str(layers), str(lengths), **places)
+                one = asked(MODULE, "compilation", who, str(layers), str(lengths), str(rows), **places)
             found.append(one["seconds"])
             counts[who] = one["programs"]
     medians = {who: statistics.median(found) for who, found in seconds.items()}
     ours, *theirs = medians.values()
-    return {"layers": layers, "lengths": lengths, "seconds": medians, "programs": counts, "ratio": ours / min(theirs)}
+    return {
+        "layers": layers,
+        "lengths": lengths,
+        "rows": rows,
+        "seconds": medians,
+        "programs": counts,
+        "ratio": ours / min(theirs),
+    }
 
 
 def main() -> None:
@@ -149,15 +156,16 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, default=20)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--one", nargs=4, metavar=("WHAT", "WHO", "LAYERS", "COUNT"))
+    parser.add_argument("--rows", type=int, default=2)
+    parser.add_argument("--one", nargs="+", metavar="WHAT, WHO, LAYERS, COUNT, ROWS")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one:
-        what, who, layers, count = options.one
-        one = compilation(who, int(layers), int(count)) if what == "compilation" else steady(int(layers), int(count))
+        what, who, *numbers = options.one
+        one = compilation(who, *map(int, numbers)) if what == "compilation" else steady(*map(int, numbers))
         print(json.dumps(one))
         return
-    row = measured(options.layers, options.lengths, options.runs)
+    row = measured(options.layers, options.lengths, options.rows, options.runs)
     for who, value in row["seconds"].items():
         print(f"{who:<28}{value:>8.1f} s  {row['programs'][who]} programs")
     print(f"thunder / the better one    {row['ratio']:>8.2f}", flush=True)

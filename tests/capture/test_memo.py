@@ -126,3 +126,32 @@ def test_what_a_tensor_comes_from_is_its_own() -> None:
 
     recorded(program, torch.ones(3), torch.ones(3, requires_grad=True))
     assert seen == [True, False, True, False]
+
+
+def test_calls_with_constants_without_elements_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    run = recorder.Recorder.run
+
+    def counting(self: Any, function: Any, *rest: Any) -> Any:
+        ran.append(function.__name__)
+        return run(self, function, *rest)
+
+    def grown(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.cat([torch.tensor([]), x + number], dim=-1) for number in range(3))
+
+    monkeypatch.setattr(recorder.Recorder, "run", counting)
+    trace, _ = recorded(grown, torch.ones(3))
+    assert [bsym.symbol.short_name for bsym in trace.bound_symbols].count("cat") == 3
+    assert ran.count("cat") == 1
+
+
+def test_value_of_empty_sum_is_known_after_equal_call_on_unknown_values() -> None:
+    known: list[float] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        (x[:0] + 0).sum()
+        known.append(torch.tensor([]).sum().item())
+        return x
+
+    recorded(program, torch.ones(3))
+    assert known == [0.0]

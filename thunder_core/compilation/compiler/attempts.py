@@ -11,6 +11,7 @@ from thunder_core.foundation.errors import SymbolicAttemptWarning
 from thunder_core.frontend.acquire.numbers import NeedsValues
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.passes.autodiff.tape import first_line
+from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall
 from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import GuardFailed
@@ -76,7 +77,7 @@ class TracingAttempts:
         self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
-    def _at_another_call(self, tried: Symbolic, error: NotForThisCall) -> bool:
+    def _at_another_call(self, tried: Symbolic, error: NotForThisCall | DecidesAgainstCall) -> bool:
         """Keep the call's own sizes as hints where other hints made a program that serves other calls."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         if error.violated - tried.real_hints_for:
@@ -119,6 +120,7 @@ REACTIONS: Mapping[type[BaseException], Callable[[TracingAttempts, Symbolic, Any
     GuardFailed: TracingAttempts._at_guard,
     AsksStrides: TracingAttempts._at_strides,
     NotForThisCall: TracingAttempts._at_another_call,
+    DecidesAgainstCall: TracingAttempts._at_another_call,
     NeedsValues: TracingAttempts._at_values,
     Exception: TracingAttempts._at_error,
 }

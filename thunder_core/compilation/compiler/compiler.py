@@ -52,7 +52,7 @@ from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.control_flow import transformed
 from thunder_core.tracing.analysis.copies import tells_copies_from_views
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
-from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall, SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
 from thunder_core.tracing.extension.leaving_out import remaining
@@ -126,7 +126,7 @@ class Compiler:
                 program = self._compiled(subject, args, kwargs, symbolic, reason, observed.lines_that_raised)
                 if symbolic.sizes:
                     require_taken(program, subject, args, kwargs)
-            except (Exception, IsSymbolic, NeedsValues) as error:
+            except (Exception, DecidesAgainstCall, IsSymbolic, NeedsValues) as error:
                 if not attempts.react(symbolic, error):
                     raise
             else:
@@ -198,13 +198,15 @@ class Compiler:
         with without_saved_tensors_hooks(), oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
             acquired, trace = self._acquired(subject, args, kwargs, symbolic, log, lines_that_raised)
             derivative, why_recorded, underivable = self._differentiated(trace, sink)
+            if acquired.sizes is not None:
+                require_for_this_call(acquired.sizes)  # before anything is compiled
             forward = self._claimed(trace, derivative, underivable, log)
             if symbolic.sizes and not symbolic.is_asked:
                 require_all_kernels(log.stages)
             if derivative and (body := derivative.take(forward.inputs)) is not None:
                 log.note(body)
-        if acquired.sizes is not None and (violated := acquired.sizes.violated()):
-            raise NotForThisCall(violated)
+        if acquired.sizes is not None:
+            require_for_this_call(acquired.sizes)
         acquired = constrained(acquired, forward.inputs)
         if acquired.sizes is not None:
             acquired.sizes.environment.close()
@@ -242,6 +244,7 @@ class Compiler:
             log.add(acquired.epilogue)
             trace = acquired.computation
             if acquired.sizes is not None:
+                require_for_this_call(acquired.sizes)
                 require_layouts_of_eager(trace, acquired.sizes, symbolic)
             for transform in self.transforms:
                 changed = transformed(trace, transform)
@@ -360,6 +363,12 @@ def name_for_pickle(executor: Executor) -> str:
             fix="register the executor under a unique name with register_executor, or pickle the original module",
         )
     return executor.name
+
+
+def require_for_this_call(sizes: SymbolicSizes) -> None:
+    """Raise `NotForThisCall` where what was decided by sizes does not hold for the call."""
+    if violated := sizes.violated():
+        raise NotForThisCall(violated)
 
 
 def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:

@@ -31,6 +31,7 @@ from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, IsSymbolic,
 from thunder_core.frontend.acquire.run import Run, process_state
 from thunder_core.frontend.acquire.texts import NeedsTexts
 from thunder_core.frontend.interpreter import interpret
+from thunder_core.tracing.capture.symbolic.sizes import DecidesAgainstCall
 from thunder_core.tracing.capture.symbolic_probe import HiddenNumbers
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.extension.lookaside import Lookaside
@@ -38,6 +39,7 @@ from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.library.collection import collection_paused
 
 
+@collection_paused()
 def acquire(
     subject: Callable[..., Any],
     args: tuple[Any, ...],
@@ -149,7 +151,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
             output = interpret(run.subject, observer=run)(*args, **kwargs)
             finish_works(run, output)
             return output
-    except (HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
+    except (DecidesAgainstCall, HiddenNumbers, IsSymbolic, NeedsDrawingFunction, NeedsTexts, NeedsValues, ThunderError):
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:  # the user's, not the program's

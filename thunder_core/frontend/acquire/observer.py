@@ -350,9 +350,10 @@ class Acquisition(ObservedWrites):
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)
-        finders = (*REPLACEMENT_FINDERS, self.context_variables.method)
-        replacements = (find(self, function) for find in finders)
-        if (replacement := next(filter(None, replacements), None)) is not None:
+        for find in REPLACEMENT_FINDERS:
+            if (replacement := find(self, function)) is not None:
+                return replacement
+        if (replacement := self.context_variables.method(self, function)) is not None:
             return replacement
         if (applied := applied_in_c(function)) is not None:
             return call_from_c(self, function, applied, args, kwargs)

@@ -109,9 +109,14 @@ def may_raise(bsym: BoundSymbol) -> bool:
 
 
 def _may_raise(operation: BoundSymbol) -> bool:
-    target = operation.symbol.target
+    raises = _raises_of(operation.symbol.target)
+    return raises if isinstance(raises, bool) else raises(operation)
+
+
+@cache
+def _raises_of(target: object) -> bool | Callable[[BoundSymbol], bool]:
+    """Whether calls of a target may raise by values, or the function that tells it of a call."""
     if not isinstance(target, torch._ops.OpOverload):
         return False
     name = target._schema.name.removesuffix("_")
-    by_arguments = RAISE_BY_ARGUMENTS.get(name)
-    return name in RAISE_BY_VALUES or is_check(target) or (by_arguments is not None and by_arguments(operation))
+    return name in RAISE_BY_VALUES or is_check(target) or RAISE_BY_ARGUMENTS.get(name, False)

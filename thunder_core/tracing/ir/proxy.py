@@ -74,7 +74,9 @@ class TensorProxy(Proxy):
 
     def named(self, name: str) -> TensorProxy:
         """A proxy with this one's metadata and another name."""
-        return replace(self, name=name)
+        proxy = object.__new__(type(self))
+        vars(proxy).update(vars(self), name=name)  # a tenth of the time of `replace`
+        return proxy
 
     @property
     def bytes(self) -> int:

@@ -56,6 +56,7 @@ class NativeReads:
         self._decimal_settings = decimal_settings()
         self._numpy_settings = numpy_settings()
         self._telling: dict[int, type] = {}
+        self._of_numpy: dict[type, bool] = {}
 
     def before(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A function of C is about to be called."""
@@ -71,7 +72,10 @@ class NativeReads:
     def _numpy(self, operands: Iterable[Any]) -> None:
         """Guard NumPy's settings where C code sees an object of NumPy's; an array of Python objects is a loud edge."""
         for operand in operands:
-            if not is_of_numpy(type(operand)):
+            kind = type(operand)
+            if (of_numpy := self._of_numpy.get(kind)) is None:
+                of_numpy = self._of_numpy[kind] = is_of_numpy(kind)
+            if not of_numpy:
                 continue
             self._guard_numpy_settings()
             holds_objects = getattr(getattr(operand, "dtype", None), "hasobject", False)

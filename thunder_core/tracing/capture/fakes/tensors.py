@@ -212,12 +212,16 @@ class Tensors:
     def describe(self, fake: torch.Tensor) -> Described | None:
         """A key of what decides of a fake what operations do with it, and its memory; None if its value decides too.
 
-        A write may have made a tensor require a gradient that did not when it got its proxy.
+        A write may have made a tensor require a gradient that did not when it got its proxy. A constant without
+        elements, such as `torch.tensor([])`, has no values.
         """
         known = self._proxies.get(id(fake))
-        if known is None or getattr(fake, "constant", None) is not None or fake.layout is not torch.strided:
+        if known is None or fake.layout is not torch.strided:
             return None
-        return (*known[2], fake.requires_grad), known[3]
+        constant = getattr(fake, "constant", None)
+        if constant is not None and constant.numel():
+            return None
+        return (*known[2], fake.requires_grad, constant is None), known[3]
 
     def to_fake(self, tree: Any) -> Any:
         """Nested arguments with fakes in place of real tensors."""
@@ -226,6 +230,8 @@ class Tensors:
             return tree
         if kind is tuple:
             return tuple([self.to_fake(item) for item in tree])
+        if kind in PLAIN_CLASSES:
+            return self.fake(tree)
         if kind is dict:
             return {key: self.to_fake(item) for key, item in tree.items()}
         return replace_leaves(tree, lambda leaf: self.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)

@@ -49,15 +49,20 @@ class ConstraintAfterPrologue(Bug):
 
 
 class Guards(list[ShapeGuard]):
-    """The guards of an environment; one that comes after these are checked raises `ConstraintAfterPrologue`."""
+    """The guards of an environment; one that comes after these are checked raises `ConstraintAfterPrologue`.
+
+    `require` is called with the condition of each guard, and may raise.
+    """
 
     closed = False
+    require: Callable[[sympy.Basic], None] = staticmethod(lambda condition: None)
 
     def append(self, guard: ShapeGuard) -> None:
         """Add a guard."""
         if self.closed:
             raise ConstraintAfterPrologue(guard.expr)
         super().append(guard)
+        self.require(guard.expr)
 
 
 class TraceShapeEnv(ShapeEnv):
@@ -83,6 +88,10 @@ class TraceShapeEnv(ShapeEnv):
             allow_dynamic_output_shape_ops=False,
         )
         self.guards: list[ShapeGuard] = Guards()
+
+    def call_with_conditions(self, require: Callable[[sympy.Basic], None]) -> None:
+        """Call a function with each condition that is decided from now on."""
+        self.guards.require = require  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Let no guard come from now on, for the prologue has been made; raises `ConstraintAfterPrologue` for one."""

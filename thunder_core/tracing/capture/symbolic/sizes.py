@@ -83,6 +83,14 @@ def is_quotient(size: Any) -> bool:
     return isinstance(size, torch.SymInt) and isinstance(size.node.expr, FloorDiv)
 
 
+class DecidesAgainstCall(BaseException):
+    """A program has decided by the hint of a size what does not hold for the size of the call: `violated` names it."""
+
+    def __init__(self, violated: frozenset[str]) -> None:
+        super().__init__(f"{', '.join(sorted(violated))}: the program decides otherwise in this call")
+        self.violated = violated
+
+
 class SymbolicSizes:
     """The symbols of one recording, and the numbers that are expressions in them.
 
@@ -124,6 +132,8 @@ class SymbolicSizes:
         self._ranges: dict[sympy.Symbol, Bounds] = {}
         self._symbols: dict[Any, Any] = {}
         self._computed: dict[sympy.Basic, Any] = {}
+        if avoid_one_hints:
+            self.environment.call_with_conditions(self._require_for_call)
 
     # ---- symbols --------------------------------------------------------------------------------------------
 
@@ -249,6 +259,15 @@ class SymbolicSizes:
         alone = [condition for condition in failing if len(condition.free_symbols) == 1]
         return frozenset(str(self.sources[symbol]) for one in alone or failing for symbol in one.free_symbols)
 
+    def _require_for_call(self, condition: sympy.Basic) -> None:
+        """Raise `DecidesAgainstCall` for a condition on one size that does not hold for the call.
+
+        A recording that goes on would be made, and perhaps compiled, in vain.
+        """
+        symbols = condition.free_symbols
+        if len(symbols) == 1 and symbols <= self.values.keys() and self._value_of(condition) == sympy.false:
+            raise DecidesAgainstCall(frozenset(str(self.sources[symbol]) for symbol in symbols))
+
     def _value_of(self, expression: sympy.Basic) -> sympy.Basic | None:
         """The value of an expression in the call; None where it has none, which Python says of a division by zero."""
         try:
@@ -270,6 +289,7 @@ class SymbolicSizes:
     def leave_program(self) -> None:
         """The program has been run through: what is decided from now on is decided by passes of the compiler."""
         self.environment.where = lambda: None
+        self.environment.call_with_conditions(lambda condition: None)
 
     # ---- what the program sees ------------------------------------------------------------------------------
 

@@ -20,11 +20,12 @@ def autocast_devices(*, elsewhere: bool = False) -> tuple[str, ...]:
 
 
 DEVICES = autocast_devices()
+is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
 
 
 def autocast_state() -> State:
     """Whether autocast is on and in which dtype, for each kind of device."""
-    return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in DEVICES)
+    return tuple([(is_enabled(kind), dtype_of(kind)) for kind in DEVICES])
 
 
 def changes(before: State, after: State) -> Iterator[BoundSymbol]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
@@ -30,6 +32,8 @@ C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # no part of a build o
 CLASSES: tuple[type, ...] = ()  # whose methods are recorded, asked again or refused
 if dist.is_available():
     CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
+# The usual classes of what functions are bound to, which are told apart faster than by `isinstance`.
+NEVER_COMMUNICATE = frozenset({type(None), ModuleType, torch.Tensor, torch.nn.Parameter, FakeTensor, dict, list, str})
 # Methods that give an object which is there already.
 GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
 OPTIONS = ("reduceOp", "rootRank", "rootTensor", "device", "device_ids")  # what options of methods say
@@ -50,6 +54,8 @@ REFUSED_FUNCTIONS = {getattr(dist, name): name for name in REFUSED if hasattr(di
 def collective_call(acquisition: TracedRun, function: Any) -> Callable[..., Any] | None:
     """The stand-in of a method of a process group, a backend or a work; None for all others."""
     owner = getattr(function, "__self__", None)
+    if type(owner) in NEVER_COMMUNICATE:
+        return None
     if not isinstance(owner, CLASSES) or isinstance(owner, TracedWork):
         return None
     name = getattr(function, "__name__", "")
