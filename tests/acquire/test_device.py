@@ -75,7 +75,7 @@ def test_its_guards_want_the_gpu() -> None:
     with torch.no_grad():
         program = replace(cache.compiler, device=CUDA)(model, (x,), {})
         assert 'torch.is_autocast_enabled("cuda") is False' in str(program.last("prologue"))
-        assert any("f32[2, 3] cuda:0" in guard for guard in program.guards)
+        assert any("f32[2, 3] cuda:0" in guard.words for guard in program.guards)
         with pytest.raises(GuardFailed):
             program.prepare(model, (x,), {})
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend
 
 import thunder_core as thunder
-from thunder_core.frontend.acquire.outside.guards import CONDITIONS
+from thunder_core.frontend.acquire.outside.guards import Apart, Guard, SameAs, Truth, Values
+from thunder_core.frontend.acquire.outside.object_guards import HasFact, Misses, NoHooks, NoOtherHooks, NotStored
 from thunder_core.tracing.library.capturing_hooks import LIBRARY
 
 X = torch.tensor([1.0, -2.0, 3.0])
@@ -518,14 +519,12 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * 2.0)
 
 
-@pytest.mark.parametrize(
-    "kind", ["same as", "no hooks", "no hooks but the library's", "truth", "values", "misses", "not stored"]
-)
-def test_kinds_that_need_a_scene_of_their_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored])
+def test_kinds_that_need_a_scene_of_their_own(kind: type[Guard], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard nothing goes unnoticed; without it, something does."""
     for broken in (False, True):
         if broken:
-            monkeypatch.setitem(CONDITIONS, kind, lambda subject, expected, scope: "True")
+            monkeypatch.setattr(kind, "condition", lambda guard, subject, scope: "True")
         assert SCENES[kind]() is not broken
 
 
@@ -645,16 +644,23 @@ def test_globals_of_a_class_of_their_own(stored: dict[str, float], monkeypatch: 
     assert torch.equal(compiled(X), X * 6 + 1)
 
 
-SCENES = {
-    "not stored": builtin_hidden,
-    "misses": cache_cleared,
-    "same as": aliases_parted,
-    "apart": others_made_one,
-    "fact": offset_changed,
-    "no hooks": hook_added,
-    "no hooks but the library's": hook_added_to_the_librarys,
-    "truth": global_hook_added,
-    "values": default_changed,
+def kinds_of(kind: type[Guard]) -> list[type[Guard]]:
+    """The kinds of guards that programs have: those without others below them, and those with a condition."""
+    below = [one for subclass in kind.__subclasses__() for one in kinds_of(subclass)]
+    return [kind, *below] if "condition" in vars(kind) and kind is not Guard else below
+
+
+KINDS = kinds_of(Guard)
+SCENES: dict[type[Guard], Callable[[], bool]] = {
+    NotStored: builtin_hidden,
+    Misses: cache_cleared,
+    SameAs: aliases_parted,
+    Apart: others_made_one,
+    HasFact: offset_changed,
+    NoHooks: hook_added,
+    NoOtherHooks: hook_added_to_the_librarys,
+    Truth: global_hook_added,
+    Values: default_changed,
 }
 
 

@@ -241,6 +241,56 @@ def test_what_it_reads_is_guarded() -> None:
     assert thunder.recompile_reasons(outer)[0].endswith("was False, is True")
 
 
+MEMBERS = {1}
+HOLDER = nn.Module()
+
+
+def asks_for_members(x: Tensor) -> Tensor:
+    return x * 2 if 1 in MEMBERS and 2 in MEMBERS else x
+
+
+def asks_for_attributes(x: Tensor) -> Tensor:
+    return x * 2 if hasattr(HOLDER, "first") or hasattr(HOLDER, "second") else x
+
+
+def hold_member() -> None:
+    MEMBERS.add(2)
+
+
+def hold_attribute() -> None:
+    HOLDER.second = 1  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("asks", "change"), [(asks_for_members, hold_member), (asks_for_attributes, hold_attribute)])
+def test_every_question_about_one_object_is_guarded(asks: Callable[..., Tensor], change: Callable[[], None]) -> None:
+    inner = sines(asks)
+    compiled = thunder.jit(lambda x: inner(x) + 1)
+    x = torch.ones(2)
+    assert torch.equal(compiled(x), x + 1)
+    change()
+    assert torch.equal(compiled(x), asks(x) + 1) and torch.equal(asks(x), x * 2)
+
+
+CONTAINERS: dict[str, tuple[Callable[..., Tensor], Any, Any]] = {
+    "a key of a dict": (lambda x, given: x * 2 if "b" in given else x, {"a": 1}, {"a": 1, "b": 2}),
+    "a dict that is empty": (lambda x, given: x * 2 if given else x, {}, {"a": 1}),
+    "the length of a list": (lambda x, given: x * len(given), [1], [1, 2]),
+    "the length of a list in a dict": (lambda x, given: x * len(given["a"]), {"a": [1]}, {"a": [1, 2]}),
+    "the length of a list in a tuple": (lambda x, given: x * len(given[0]), ([1],), ([1, 1],)),
+    "an item of a list in a list": (lambda x, given: x * given[0][0], [[1]], [[2]]),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_containers_that_it_is_given_are_guarded(name: str) -> None:
+    asks, first, second = CONTAINERS[name]
+    inner = sines(asks)
+    compiled = thunder.jit(lambda x, given: inner(x, given) + 1)
+    for given in (first, second, first):
+        assert torch.equal(compiled(X, given), asks(X, given) + 1)
+    assert not torch.equal(asks(X, first), asks(X, second))
+
+
 def test_what_it_writes_is_written_once_a_call() -> None:
     log: list[int] = []
 

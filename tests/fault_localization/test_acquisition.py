@@ -52,7 +52,7 @@ def acquired_wrongly(program: Program, number: int) -> tuple[Program, str, str]:
     what, name, trace = list(changed(program.traces("computation")[0]))[number]
     wrong = with_transformed(program, trace)
     stages = [stage for stage in wrong.stages if stage.trace is not program.traces("computation")[0]]
-    return type(program)(tuple(stages), program.guards, places=program.places), what, name
+    return type(program)(tuple(stages), program.guards), what, name
 
 
 @pytest.mark.parametrize("subject", [two_calls, *DRAWING])

@@ -34,7 +34,7 @@ def program_and_model():
 @pytest.mark.parametrize("guard", GUARDS)
 def test_a_guard_that_is_left_out_is_named(guard):
     program, model = program_and_model()
-    number = program.guards.index(guard)
+    number = [*map(str, program.guards)].index(guard)
     wrong = with_trace(program, "prologue", lambda prologue: without_guard(prologue, number))
     with torch.no_grad():
         faults = examine(wrong, model, (), {"x": numbers()}).faults
@@ -48,7 +48,9 @@ def test_a_guard_that_is_left_out_is_named(guard):
 def test_guard_that_is_left_out_is_named_where_the_model_draws_random_numbers(guard):
     model = Layers().train()
     program = program_of(model, x=numbers())
-    wrong = with_trace(program, "prologue", lambda prologue: without_guard(prologue, program.guards.index(guard)))
+    wrong = with_trace(
+        program, "prologue", lambda prologue: without_guard(prologue, [*map(str, program.guards)].index(guard))
+    )
     faults = examine(wrong, model, (), {"x": numbers()}).faults
     assert [fault.line for fault in faults] == [f"guard {guard}"]
 

@@ -19,7 +19,6 @@ import thunder_recipes
 from tests.pipeline.conftest import quick
 from tests.processes import run_python
 from thunder_core.backend.claiming.executor import OperatorExecutor
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.compilation.compiler import cache_misses
 from thunder_core.foundation.errors import (
     BadOption,
@@ -34,6 +33,7 @@ from thunder_core.foundation.errors import (
     WrongInputs,
 )
 from thunder_core.passes.recipe import Tolerance
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.artifact.loading import load
 from thunder_core.workflow.benchmark.report import size_in_words

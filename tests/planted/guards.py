@@ -14,8 +14,8 @@ import torch
 from tests.planted.plant import Plant
 from tests.planted.programs import with_trace
 from tests.planted.subject import Subject, state_put_back, subject
-from tests.planted.unpacking import text_of
 from thunder_core.backend.runtime.program import Program
+from thunder_core.tracing.ir.guard import check_of
 from thunder_core.tracing.library.objects import GuardFailed
 from thunder_core.workflow.validation.inside import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
@@ -103,7 +103,8 @@ def guard_plant(own: Subject, call: OtherCall) -> Plant:
 
 def without_guard(prologue: Any, number: int) -> Any:
     """The prologue without a guard."""
-    kept = [bsym for bsym in prologue.bound_symbols if f": refuse({number}, " not in text_of(bsym)]
+    checks = {bsym: check_of(bsym) for bsym in prologue.bound_symbols}
+    kept = [bsym for bsym, check in checks.items() if check is None or check.number != number]
     return prologue.having(kept, made_by=prologue.made_by)
 
 

@@ -18,6 +18,7 @@ from thunder_core.backend.fusion.fuse import Fused, Refusal
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.compilation.compiler import last_program
+from thunder_core.tracing.ir.guard import check_of
 from thunder_core.tracing.library.objects import EXPECTATIONS, UnexpectedValue
 
 LIMIT = 8  # elements up to which the executors below are right
@@ -117,7 +118,8 @@ def without_check(program: Program, number: int) -> Program:
     """The program without the check of that number in its prologue."""
     stages = []
     for stage in program.stages:
-        kept = [bsym for bsym in stage.trace.bound_symbols if f"refuse({number}, " not in str(bsym.args[:1])]
+        checks = {bsym: check_of(bsym) for bsym in stage.trace.bound_symbols}
+        kept = [bsym for bsym, check in checks.items() if check is None or check.number != number]
         is_prologue = stage.trace.name == "prologue"
         stages.append(Stage(stage.trace.having(kept, made_by="drop a check"), 0.0) if is_prologue else stage)
     return replace(program, stages=tuple(stages))

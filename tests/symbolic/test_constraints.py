@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.
 def refuses_by_its_check(example: Example) -> bool:
     """Whether the check of an example refuses the other call, and nothing else does."""
     program = example.program()
-    told = [guard.partition(", needed")[0] for guard in program.guards]
+    told = [str(guard).partition(", needed")[0] for guard in program.guards]
     if example.text not in told or example.is_served_wrongly(program) is not None:
         return False
     return bool(example.is_served_wrongly(without_check(program, told.index(example.text))))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from thunder_core.backend.runtime.keys import key_of
-from thunder_core.backend.runtime.program import Place, Program
+from thunder_core.backend.runtime.program import Program
+from thunder_core.tracing.ir.requirement import Place
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 Refusal = tuple[Program, Exception]
@@ -66,8 +67,9 @@ class Route:
         if isinstance(error, GuardFailed):
             feature = place_of(program, error), key_of(error.found)
             self.features.append(feature)
-            if error.number in program.places:
-                self.places.append(program.places[error.number])
+            guard = program.guard_of(error)
+            if guard is not None and guard.place is not None:
+                self.places.append(guard.place)
             likely = dict(self._index.programs_with(feature))  # as other threads may add to it
             common = {one: None for one in likely if one in self._likely} if self._likely else likely
             self._likely = common or likely
@@ -91,5 +93,5 @@ def place_of(program: Program, error: GuardFailed) -> str:
     """The guard, or the user's line, at which a program refused a call, without its values."""
     if isinstance(error, UnexpectedValue):
         return f"line {program.line_of(error)}"
-    places = program.guarded
-    return places[error.number] if error.number < len(places) else ""
+    guard = program.guard_of(error)
+    return "" if guard is None else guard.path

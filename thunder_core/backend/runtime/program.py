@@ -11,7 +11,6 @@ import torch
 
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature
 from thunder_core.backend.runtime.blame import leave_inference_modes, tell_line, user_line
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.backend.runtime.generate import executable, executable_trace
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.backend.runtime.retracing import draws, lines_caught
@@ -22,11 +21,10 @@ from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_of
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.printer import Source, print_trace
+from thunder_core.tracing.ir.requirement import Requirement, StatedConstraint
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.library.objects import CaughtError, UnexpectedValue
+from thunder_core.tracing.library.objects import CaughtError, GuardFailed, UnexpectedValue
 
-Step = tuple[str, Any]
-Place = tuple[Step, ...]  # a root, and the items of Python's own containers and entries of `__dict__` that lead on
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 
 
@@ -75,25 +73,21 @@ class Program:
     then autograd records what it does if it is to be differentiated.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `GuardFailed`, or what a path raises. A program that expects values of tensors may find,
-    while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
-    the number of the guard; `observed` has by their paths the numbers and sizes that it was traced with. `places` are
-    the ways to what guards look at, for those that a selector may follow. Where sizes were to be symbolic and are not,
-    that is `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls`
-    say of which of those that were named not all values are served. At `caught_lines` an operation may raise an error
-    by values that the program catches: it was traced for values for which none is raised.
+    epilogue need, or raises `GuardFailed`, or what a path raises; `guards[n]` is what its check number n requires. A
+    program that expects values of tensors may find, while it runs, that they are others. `observed` has by their paths
+    the numbers and sizes that it was traced with. Where sizes were to be symbolic and are not, that is
+    `constant_because` of something; `shortfalls` say of which of those that were named not all values are served. At
+    `caught_lines` an operation may raise an error by values that the program catches: it was traced for values for
+    which none is raised.
     """
 
     stages: tuple[Stage, ...]
-    guards: tuple[str, ...] = ()
+    guards: tuple[Requirement, ...] = ()
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
     recorded: str = ""
-    numbers: Mapping[int, str] = field(default_factory=dict)
-    places: Mapping[int, Place] = field(default_factory=dict)
     observed: Mapping[str, int | float] = field(default_factory=dict)
     constant_because: str = ""
-    constraints: tuple[StatedConstraint, ...] = ()
     shortfalls: tuple[Any, ...] = ()
     caught_lines: frozenset[SourceLine] = frozenset()
     _written: tuple[int, ...] | None = field(init=False)
@@ -126,9 +120,14 @@ class Program:
         return written_before_last(self.last("computation"))
 
     @cached_property
-    def guarded(self) -> tuple[str, ...]:
-        """The subject of each guard, a path or a question about the process, without what was found there."""
-        return tuple(guard.partition(": ")[0] for guard in self.guards)
+    def constraints(self) -> tuple[StatedConstraint, ...]:
+        """The guards that are on symbols."""
+        return tuple(guard for guard in self.guards if isinstance(guard, StatedConstraint))
+
+    def guard_of(self, error: Exception) -> Requirement | None:
+        """The guard that refused a call with this error; None for another error."""
+        number = error.number if isinstance(error, GuardFailed) else -1
+        return self.guards[number] if 0 <= number < len(self.guards) else None
 
     def source(self, name: str) -> Source:
         """The text that runs."""

@@ -11,6 +11,7 @@ from thunder_core.backend.runtime.dispatch import Refusal
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.tracing.ir.proxy import tensor_proxy
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 MOST_KEYS = 12  # of a dict that are named in a message
@@ -20,7 +21,8 @@ MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
 
 def number_refused(program: Program, error: Exception) -> str | None:
     """Return the path of the number whose guard refused a call; None if it was refused for another reason."""
-    return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
+    guard = program.guard_of(error)
+    return guard.path if guard is not None and guard.is_of_number else None
 
 
 def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
@@ -30,9 +32,9 @@ def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
     """
     if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
         return
-    place = error.number - (len(program.guards) - len(program.constraints))
-    if place >= 0:
-        refused = program.constraints[place].number
+    constraint = program.guard_of(error)
+    if isinstance(constraint, StatedConstraint):
+        refused = constraint.number
         yield refused
         pairs = ((constraint.number, constraint.equals) for constraint in program.constraints if constraint.equals)
         yield from (path for pair in pairs if refused in pair for path in pair)
@@ -66,8 +68,8 @@ def refusal_reason(program: Program, error: Exception) -> str:
         return f"a value that the program reads from a tensor{place}: was {error.wanted}, is {error.found}"
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
-    guard = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
-    return f"{guard}, is {describe_value(error.found)}"
+    guard = program.guard_of(error)
+    return f"{guard or f'guard {error.number}'}, is {describe_value(error.found)}"
 
 
 def describe_value(value: Any) -> str:

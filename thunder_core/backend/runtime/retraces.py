@@ -17,6 +17,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.tracers import LIBRARIES
 from thunder_core.foundation.errors import RecompileWarning
 from thunder_core.foundation.printable import printable
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -77,10 +78,9 @@ def subject_name(subject: Callable[..., Any]) -> str:
 
 def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exception) -> str:
     """The advice where a program refused a call by what it had decided by a number or a size; empty elsewhere."""
-    first = len(program.guards) - len(program.constraints)
-    if not isinstance(error, GuardFailed) or isinstance(error, UnexpectedValue) or error.number < first:
+    constraint = program.guard_of(error)
+    if not isinstance(error, GuardFailed) or not isinstance(constraint, StatedConstraint):
         return ""
-    constraint = program.constraints[error.number - first]
     name, is_asked = name_of(subject, constraint.number), "==" in constraint.condition
     what = f"its value (`{constraint.condition}`)" if is_asked else f"`{constraint.condition}`"
     fix = f"leave the code that needs {what} uncompiled, or use torch.where"

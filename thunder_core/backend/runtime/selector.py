@@ -8,8 +8,9 @@ from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.keys import key_of, quick_key_of
-from thunder_core.backend.runtime.program import Place, Program
+from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.printer import Source
+from thunder_core.tracing.ir.requirement import Place
 
 Key = Callable[[Any, tuple[Any, ...], dict[str, Any]], Hashable]
 ValueKey = Callable[[Any], Hashable]
@@ -63,7 +64,8 @@ class Selector:
     def compiled(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record what a new program was compiled for."""
         roots = {"args": args, "kwargs": kwargs}
-        places = [place for place in set(program.places.values()) if place[0][0] == "root" and place[0][1] in roots]
+        guarded = {guard.place for guard in program.guards if guard.place is not None}
+        places = [place for place in guarded if place[0][0] == "root" and place[0][1] in roots]
         values = {place: found_at(place, roots[place[0][1]]) for place in places}
         self._compiled_for[program] = {place: (quick_key_of(value), key_of(value)) for place, value in values.items()}
 

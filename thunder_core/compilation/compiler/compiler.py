@@ -294,11 +294,8 @@ def program_of(
         sharp_edges=acquired.sharp_edges,
         derivative=derivative,
         recorded=why_recorded,
-        numbers=acquired.numbers,
-        places=acquired.places,
         observed=acquired.observed,
         constant_because=constant_because,
-        constraints=acquired.constraints,
         caught_lines=acquired.caught_lines,
         shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
     )

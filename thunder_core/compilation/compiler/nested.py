@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.acquire import traced
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.lookasides.replaced import Replacements
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
+from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
 from thunder_core.frontend.acquire.outside.outside import TOGETHER
 from thunder_core.frontend.acquire.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -40,6 +40,7 @@ from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.capture.values import Unknowable
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.literal import valid_name
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.raised import ProgramRaised
@@ -95,6 +96,7 @@ class CallsByLine:
         """Record the call of a compiled function as one bound symbol, and return its result."""
         try:
             with without_our_functions():
+                guard_containers(acquisition, (args, kwargs))
                 call = NestedCall(acquisition, self.settings, compiled, *concrete((args, kwargs)))
                 try:
                     return call.recorded()
@@ -104,6 +106,17 @@ class CallsByLine:
             error.where = error.where or acquisition.place().source
             acquisition.recorder.failure = error
             raise
+
+
+def guard_containers(acquisition: TracedRun, arguments: Any) -> None:
+    """Guard the items of outside containers among arguments, which the bound symbol takes apart and copies."""
+    pending, seen = [arguments], set[int]()
+    while pending:
+        held = pending.pop()
+        if issubclass(type(held), NESTING) and id(held) not in seen:
+            seen.add(id(held))
+            acquisition.outside.expand(held)
+            pending += dict.values(held) if issubclass(type(held), dict) else items_of(held)
 
 
 def without_device(settings: Any) -> Any:

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.gradients import expose_intermediates, without_autograd
 from thunder_core.frontend.acquire.observed import observed_values
-from thunder_core.frontend.acquire.outside.guards import Guard
+from thunder_core.frontend.acquire.outside.guards import Guard, OfType, SparseTensorMetadata, TensorMetadata
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.run import Run
@@ -27,7 +26,9 @@ from thunder_core.frontend.acquire.written.epilogue import Epilogue
 from thunder_core.frontend.acquire.written.prologue import Prologue
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.ir.guard import requirements_of
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.requirement import Requirement
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.overlap import overlaps
@@ -35,27 +36,26 @@ from thunder_core.tracing.library.overlap import overlaps
 
 @dataclass(frozen=True)
 class Acquired:
-    """The three traces of a program; `guards[n]` describes in words what check number n of the prologue requires.
+    """The three traces of a program.
 
-    By the number of a check, `numbers` has the path of a number that must stay equal, and `places` the steps to a value
-    that can be looked up without running the user's code. `observed` has the numbers and sizes from outside in this
-    call by their paths, symbolic ones among them. `sizes` are the symbols, if there are any, and `constraints` what is
-    checked of them. The last `number_counting` statements of the prologue compute those that are counts. At
-    `caught_lines` operations may raise by values, which the program may catch.
+    `observed` has the numbers and sizes from outside in this call by their paths, symbolic ones among them. `sizes` are
+    the symbols, if there are any. The last `number_counting` statements of the prologue compute those that are counts.
+    At `caught_lines` operations may raise by values, which the program may catch.
     """
 
     prologue: Trace
     computation: Trace
     epilogue: Trace
-    guards: tuple[str, ...]
     sharp_edges: tuple[SharpEdge, ...]
-    numbers: Mapping[int, str]
-    places: Mapping[int, tuple[tuple[str, Any], ...]]
     observed: Mapping[str, int | float]
     sizes: SymbolicSizes | None = None
     number_counting: int = 0
-    constraints: tuple[StatedConstraint, ...] = ()
     caught_lines: frozenset[SourceLine] = frozenset()
+
+    @property
+    def guards(self) -> tuple[Requirement, ...]:
+        """The guards and constraints that the prologue checks: `guards[n]` is what check number n requires."""
+        return requirements_of(self.prologue.bound_symbols)
 
 
 def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
@@ -84,16 +84,13 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     symbols = paths_of_symbols(sizes)
     names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
     prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols, run.draws.paths)
-    prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)), run.roots)
+    prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)))
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
         prologue_trace,
         computation,
         epilogue_trace,
-        guards=tuple(prologue.descriptions),
         sharp_edges=edges,
-        numbers={number: str(path) for number, path in prologue.numbers.items()},
-        places=prologue.places,
         observed=run.counts.observed | observed_values(lasting_guards(run), run.outside.symbolic),
         sizes=sizes if symbols else None,
         number_counting=prologue.number_counting,
@@ -140,10 +137,7 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     if acquired.sizes is None:
         return acquired
     prologue = with_number_outputs(acquired.prologue, inputs[len(acquired.computation.inputs) :])
-    numbers = len(acquired.guards), acquired.number_counting
-    prologue, constraints = with_constraint_checks(prologue, *numbers, acquired.sizes)
-    guards = (*acquired.guards, *map(str, constraints))
-    return replace(acquired, prologue=prologue, guards=guards, constraints=constraints)
+    return replace(acquired, prologue=with_constraint_checks(prologue, acquired.number_counting, acquired.sizes))
 
 
 def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
@@ -152,9 +146,8 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
     run.classes.guard_special()
     sizes = run.recorder.sizes
     prologue = Prologue(run.roots, state, {}, symbols=paths_of_symbols(sizes), draws=run.draws.paths)
-    trace = prologue.trace(list(lasting_guards(run)), ((), ()), run.roots)
-    numbers = len(prologue.descriptions), prologue.number_counting
-    return trace if sizes is None else with_constraint_checks(trace, *numbers, sizes)[0]
+    trace = prologue.trace(list(lasting_guards(run)), ((), ()))
+    return trace if sizes is None else with_constraint_checks(trace, prologue.number_counting, sizes)
 
 
 def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
@@ -231,8 +224,8 @@ def guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path |
     used: Mapping[int, Any] = run.recorder.inputs
     for tensor, proxy, path in inputs:
         if path is not None:
-            kind = "tensor" if tensor.layout is torch.strided else "sparse tensor"
-            run.outside.guard(kind, path, (type(tensor), proxy, tensor.layout))
+            guard = TensorMetadata if tensor.layout is torch.strided else SparseTensorMetadata
+            run.outside.guard(guard(path, type(tensor), proxy, tensor.layout))
     for path in list(run.outside.paths.values()):
         if issubclass(type(path.value), torch.Tensor) and id(path.value) not in used:
-            run.outside.guard("type", path, type(path.value))
+            run.outside.guard(OfType(path, type(path.value)))

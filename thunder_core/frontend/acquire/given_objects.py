@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
 from thunder_core.frontend.acquire.written.rebuilding import attributes_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import like
 
 PLAIN = (tuple, list, dict, slice, torch.Size)  # whose tensors and numbers are leaves of the arguments

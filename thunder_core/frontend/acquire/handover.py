@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, OF_TWO_PATHS, is_constant
+from thunder_core.frontend.acquire.outside.guards import Guard, OfConstant, OfTwoPaths, TensorMetadata
+from thunder_core.frontend.acquire.outside.object_guards import Absent
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
-
-READS = ("is", "equal")  # guards of constants, which have no paths of their own
-ABSENCES = ("absent", "not stored")  # guards on several names at once
-TENSORS = ("tensor", "sparse tensor")  # the program that calls has guards of its own for these
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 
 class Handover:
@@ -86,27 +85,34 @@ class Handover:
                 self.outer.paths.setdefault(id(path.value), translated)
                 self._tell(translated)
         for guard in list(self.inner.guards.values()):
-            if guard.kind in TENSORS or isinstance(guard.path.value, torch.Tensor):
+            if isinstance(guard, TensorMetadata) or isinstance(guard.path.value, torch.Tensor):
+                continue  # the program that calls has guards of its own for these
+            outer_guard = self._translated_guard(guard)
+            if outer_guard is None:
                 continue
-            translated = self._translated(guard.path)
-            expected = self._translated(guard.expected) if guard.kind in OF_TWO_PATHS else guard.expected
-            if translated is None or (expected is None and guard.expected is not None):
-                continue
-            if guard.kind in READS:
-                self._tell(translated)
-            self._add(guard.kind, translated, expected)
+            if isinstance(guard, OfConstant):  # a constant has no path of its own
+                self._tell(outer_guard.path)
+            self._add(outer_guard)
 
     def _tell(self, path: Path) -> None:
         """Note what is read by a path as a surprise to a functional program, unless it is code."""
         if self.outer.surprises is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.surprises.note(path)
 
-    def _add(self, kind: str, path: Path, expected: Any) -> None:
-        if kind in ABSENCES:
-            for name in expected:
-                self.outer.absent(path, name)
+    def _add(self, guard: Guard) -> None:
+        if isinstance(guard, Absent):
+            for name in guard.names:
+                self.outer.absent(guard.path, name)
         else:
-            self.outer.guard(kind, path, expected)
+            self.outer.guard(guard)
+
+    def _translated_guard(self, guard: Guard) -> Guard | None:
+        """The guard on the outer program's paths; None where the outer program gives what lies at one of them."""
+        path = self._translated(guard.path)
+        if path is None or not isinstance(guard, OfTwoPaths):
+            return None if path is None else replace(guard, path=path)
+        other = self._translated(guard.other)
+        return None if other is None else replace(guard, path=path, other=other)
 
     def _translated(self, path: Path) -> Path | None:
         """The outer program's way to what lies at a path; None where the outer program gives it."""

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.containers import container_base
+from thunder_core.frontend.acquire.outside.guards import OfType
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
-from thunder_core.frontend.acquire.written.prologue import path_name
+from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.frontend.interpreter.calls import hands_on
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
@@ -88,13 +89,13 @@ class OutsideNumbers:
     def at(self, path: Path) -> SymbolicNumber:
         """The number at a path: an input of the program."""
         if path not in self._numbers:
-            self.acquisition.outside.guard("type", path, type(path.value))
+            self.acquisition.outside.guard(OfType(path, type(path.value)))
             self._numbers[path] = self.acquisition.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
 
     def drawn(self, path: Path) -> SymbolicNumber:
         """The number at a path that the prologue draws: no expression in symbols, even where sizes are."""
-        self.acquisition.outside.guard("type", path, type(path.value))
+        self.acquisition.outside.guard(OfType(path, type(path.value)))
         return self.acquisition.recorder.numbers.at_source(path, path.value, drawn=True)
 
     def values(self, tree: Any) -> Any:
@@ -111,7 +112,7 @@ class OutsideNumbers:
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
         if function is operator.pow:  # which may give another kind of number for others
-            self.acquisition.outside.guard("type", path, type(value))
+            self.acquisition.outside.guard(OfType(path, type(value)))
         return path
 
     def guard(self, source: Path) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from thunder_core.backend.runtime.observed_values import Number, unambiguous
-from thunder_core.frontend.acquire.outside.guards import Guard
-from thunder_core.frontend.acquire.outside.outside import NUMBERS
+from thunder_core.frontend.acquire.outside.guards import NUMBERS, Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_parameter
 from thunder_core.tracing.ir.sizes import wider_places
 
@@ -24,12 +23,13 @@ def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Nu
 def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
     """Yield the path and the expected value of each number and each size of a tensor that a guard wants unchanged."""
     for guard in guards:
-        if guard.kind == "equal" and type(guard.expected) in NUMBERS:
-            yield str(guard.path), guard.expected
-        elif guard.kind in ("equal", "values") and type(guard.expected) in (torch.Size, tuple):
-            numbers = ((place, one) for place, one in enumerate(guard.expected) if type(one) in NUMBERS)
+        if isinstance(guard, Equal) and guard.is_of_number:
+            yield str(guard.path), guard.value
+        elif isinstance(guard, Values) or (isinstance(guard, Equal) and isinstance(guard.value, torch.Size)):
+            values = guard.values if isinstance(guard, Values) else guard.value
+            numbers = ((place, one) for place, one in enumerate(values) if type(one) in NUMBERS)
             yield from ((f"{guard.path}[{place}]", one) for place, one in numbers)
-        elif guard.kind == "tensor" and not is_parameter(guard.path):
+        elif type(guard) is TensorMetadata and not is_parameter(guard.path):
             yield from sizes_and_strides(str(guard.path), guard.path.value)
 
 

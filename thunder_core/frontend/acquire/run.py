@@ -12,10 +12,13 @@ from torch.autograd import forward_ad
 
 from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes
 from thunder_core.frontend.acquire.observer import Acquisition
+from thunder_core.frontend.acquire.outside.guards import OfType
+from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, is_parameter
-from thunder_core.frontend.acquire.written.prologue import RESERVED, path_name
+from thunder_core.frontend.acquire.written.prologue import RESERVED
+from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_devices
 from thunder_core.tracing.capture.torch_facts.settings import device_contexts
 from thunder_core.tracing.ir.literal import unique_name
@@ -112,8 +115,8 @@ class Run(Acquisition):
         value = path.value
         if type(value) not in TUPLES:
             return self.numbers.at(path)
-        self.outside.guard("type", path, type(value))
-        self.outside.guard("length", path, len(value))
+        self.outside.guard(OfType(path, type(value)))
+        self.outside.guard(Length(path, len(value)))
         items = [path.item(place, item) for place, item in enumerate(value)]
         symbolic = [self._holds_symbols(item) or self.outside.symbolic.is_new(item) for item in items]
         for item, holds in zip(items, symbolic, strict=True):

@@ -12,10 +12,11 @@ import torch
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
-from thunder_core.frontend.acquire.outside.guards import is_constant
+from thunder_core.frontend.acquire.outside.guards import Identical
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.literal import dotted_name
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.saved_tensors_hooks import set_saved_tensors_hooks, unset_saved_tensors_hooks
@@ -72,7 +73,7 @@ class SavedTensorsHooks:
         path = outside.path_of(held)
         if path is not None:
             if path.parent is not None:  # else it is what was compiled
-                outside.guard("identity", path, held)
+                outside.guard(Identical(path, held))
             return
         if is_constant(held) or isinstance(held, type | CodeType) or dotted_name(held) is not None:
             return

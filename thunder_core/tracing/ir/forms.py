@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.tracing.ir.listing import CODE, DELETE, LIST
+from thunder_core.tracing.ir.listing import CHECK, CODE, DELETE, LIST
 from thunder_core.tracing.ir.literal import Scope, followed, importable, literal
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -121,6 +121,7 @@ EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
     DELETE: _delete,
     CODE: _statement,
     LIST: _statement,
+    CHECK: lambda bsym, scope: str(bsym.args[0]),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # The names of symbols whose statements are not the program's: see `backend/claiming/free.py`.
-DELETE, LIST, CODE = "python.del", "python.list", "python.code"
+DELETE, LIST, CODE, CHECK = "python.del", "python.list", "python.code", "python.check"
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
     """A program as plain data."""
     return ProgramFacts(
         stages=tuple(stages),
-        guards=program.guards,
+        guards=tuple(map(str, program.guards)),
         constraints=program.constraints,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
@@ -270,7 +270,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         recorded=program.recorded,
         written=program.written_before_last(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
-        numbers=tuple(program.numbers.items()),
+        numbers=tuple((place, guard.path) for place, guard in enumerate(program.guards) if guard.is_of_number),
     )
 
 

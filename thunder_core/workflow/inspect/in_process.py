@@ -79,7 +79,7 @@ def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapp
         source,
         drawn=drawn,
         tensors=literals_of(keeper.tensors),
-        grad=GRAD in program.guards,
+        grad=GRAD in map(str, program.guards),
         recorded=program.recorded,
         constraints=program.constraints,
     )

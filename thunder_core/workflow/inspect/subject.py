@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.foundation.errors import NoSuchTrace
 from thunder_core.tracing.ir.listing import Listing
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, StageFacts, in_words
 from thunder_core.workflow.artifact.format.read import Artifact
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate, BenchmarkReport, size_in_words
 from thunder_core.workflow.report.contents import ConstraintFacts, Report
 from thunder_core.workflow.validation.report import PointReport

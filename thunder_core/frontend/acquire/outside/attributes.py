@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import torch
 
-from thunder_core.frontend.acquire.outside.guards import is_constant
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of, python_method, type_lookup
+from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.objects import is_native
 
 MISSING = object()

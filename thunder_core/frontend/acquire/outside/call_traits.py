@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
 SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
 KEEPING = ("append", "extend", "setdefault")

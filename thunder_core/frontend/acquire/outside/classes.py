@@ -8,6 +8,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from thunder_core.frontend.acquire.outside.guards import Is, OfType
+from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.frontend.interpreter.special import special_methods
@@ -63,13 +65,15 @@ class Classes:
         Where a class lacks one, Python does something of its own: what comes to it later, or goes, is noticed so.
         """
         for guard in list(self._outside.guards.values()):
-            if guard.kind == "type" or (guard.kind == "is" and isinstance(guard.expected, type)):
-                self.met(guard.expected if guard.kind == "type" else type(guard.expected))
+            if isinstance(guard, OfType):
+                self.met(guard.kind)
+            elif isinstance(guard, Is) and isinstance(guard.value, type):
+                self.met(type(guard.value))
         bases = {id(base): base for kind in self._met.values() for base in self._bases(kind)}
         for base in bases.values():
             if not self._outside.effects.has_written_any(base):
                 root = self._outside.root("class", base.__name__, base)
-                self._outside.guard("special methods", root, special_methods(base))
+                self._outside.guard(SpecialMethods(root, special_methods(base)))
 
     def called(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
         """Guard the entry by which a function was reached, where the class of its first argument holds it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import is_constant
+from thunder_core.tracing.ir.constants import is_constant
 
 WRITING = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "YIELD_VALUE", "SEND"})
 PYTORCH = "torch"

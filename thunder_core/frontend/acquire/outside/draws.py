@@ -8,18 +8,20 @@ import random
 import sys
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
-from thunder_core.frontend.acquire.outside.drawing import Draw, Kept
 from thunder_core.frontend.acquire.outside.drawing_functions import NeedsDrawingFunction, outermost_drawing
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import is_of
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
+from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.draws import Fresh, fresh_value, restore_of
 
 PYTHON = "random._inst"
@@ -27,6 +29,43 @@ NUMPY = "numpy.random.mtrand._rand"
 STATES = frozenset({"getstate", "get_state"})  # methods whose results are given back, and not computed with
 CONTAINERS = (tuple, list, dict)
 ARRAYS = ("numpy.ndarray", "numpy.generic")
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A call that draws: of a method of a generator, which is the `owner`, or of a function.
+
+    The owner is a path, or the name of a generator of the process; arguments are paths, constants and containers.
+    """
+
+    owner: Path | str | None
+    how: str
+    called: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    number: int
+
+    def __str__(self) -> str:
+        return f"draw {self.number} ({self.name})"
+
+    @property
+    def name(self) -> str:
+        """The name of what is called."""
+        called = self.called.value if isinstance(self.called, Kept) else self.called
+        return called if isinstance(called, str) else str(getattr(called, "__name__", "draw"))
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """The paths that the call takes."""
+        operands = leaves((self.owner, self.args, dict(self.kwargs)))
+        return tuple(operand for operand in operands if isinstance(operand, Path))
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A constant of a prologue: an argument that the program made of nothing that differs from call to call."""
+
+    value: Any
 
 
 class NotReplayedError(Exception):
@@ -178,7 +217,7 @@ class ProgramDraws:
         if type(value) in (int, float):
             return self._acquisition.numbers.drawn(path)
         if type(value) in (list, tuple):
-            self._acquisition.outside.guard("length", path, len(value))
+            self._acquisition.outside.guard(Length(path, len(value)))
             return type(value)([self._program_value(path.item(place, item), item) for place, item in enumerate(value)])
         self._acquisition.outside.read(path, value)
         if any(is_of(type(value), kind) for kind in ARRAYS):

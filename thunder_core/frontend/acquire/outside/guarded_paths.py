@@ -5,16 +5,17 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, Guard
+from thunder_core.frontend.acquire.outside.guards import Apart, Guard
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
+from thunder_core.frontend.acquire.outside.object_guards import Absent, HasFact, Misses, NotStored
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.tracing.ir.constants import BY_IDENTITY
 
 
 class GuardedPaths:
     """Outside objects by identity, each with its path, and the guards on what lies at these paths.
 
-    `paths` has objects by their numbers (`id`), and `guards` each guard by its kind, its path and what tells it from
-    others of that kind there.
+    `paths` has objects by their numbers (`id`), and `guards` each guard by its key.
     """
 
     def __init__(self) -> None:
@@ -49,9 +50,9 @@ class GuardedPaths:
         module = is_loaded_module(name, namespace)
         return self.root("globals", name if module and isinstance(name, str) else "?", namespace)
 
-    def guard(self, kind: str, path: Path, expected: Any = None) -> None:
-        """Require the same of what lies at the path when the traces are used again."""
-        self.guards.setdefault((kind, path), Guard(kind, path, expected))
+    def guard(self, guard: Guard) -> None:
+        """Require the same of what lies at the guard's path when the traces are used again."""
+        self.guards.setdefault(guard.key, guard)
 
     def register_cells(self, path: Path, function: Any) -> None:
         """Remember the way to the closure's cells of an outside function."""
@@ -71,7 +72,7 @@ class GuardedPaths:
         path, beside = self.paths.get(id(one)), self.paths.get(id(other))
         if path is None or beside is None or path is beside or isinstance(one, BY_IDENTITY):
             return
-        self.guards.setdefault(("apart", path, beside), Guard("apart", path, beside))
+        self.guard(Apart(path, beside))
 
     def identified(self, value: Any) -> None:
         """The program took the identity of an object, and may compare it with that of any other."""
@@ -83,14 +84,15 @@ class GuardedPaths:
         """The program asked an outside tensor, or generator, for what is no part of its metadata."""
         path = self.paths.get(id(value))
         if path is not None:
-            self.guards.setdefault(("fact", path, query), Guard("fact", path, (query, answer)))
+            self.guard(HasFact(path, query, answer))
 
     def absent(self, path: Path, name: Any) -> None:
         """The program relied on a namespace not having a name; all such names of one namespace are one guard."""
         names = self._absent.setdefault(path, {})
         names[name] = None
         plain = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
-        self.guards[("absent", path)] = Guard("absent" if plain else "not stored", path, tuple(names))
+        guard = (Absent if plain else NotStored)(path, tuple(names))
+        self.guards[guard.key] = guard
 
     def cached(self, function: Any) -> None:
         """The program got a value from the cache of `functools.lru_cache`: eager does as long as the cache is the same.
@@ -100,4 +102,5 @@ class GuardedPaths:
         """
         path = self.paths.get(id(function))
         if path is not None:
-            self.guards["misses", path] = Guard("misses", path, function.cache_info().misses)
+            guard = Misses(path, function.cache_info().misses)
+            self.guards[guard.key] = guard

@@ -6,8 +6,8 @@ import sys
 from collections import deque
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import is_constant
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.tracing.ir.constants import is_constant
 
 NESTING = (dict, list, tuple, set, frozenset, deque)
 

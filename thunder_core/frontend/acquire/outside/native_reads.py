@@ -12,11 +12,11 @@ from typing import Any
 
 from thunder_core.frontend.acquire.outside.attributes import runs_python
 from thunder_core.frontend.acquire.outside.containers import UNBOUND
-from thunder_core.frontend.acquire.outside.guards import is_constant
 from thunder_core.frontend.acquire.outside.native_functions import is_function_of_pybind11
 from thunder_core.frontend.acquire.outside.native_kinds import HOLDING, NativeAnswer, answer_of, name_of, only_asks
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.states import decimal_settings, numpy_settings
 
 # Methods of C that give all that an object holds, and functions that go on with what that holds.

@@ -22,15 +22,37 @@ from thunder_core.frontend.acquire.outside.containers import (
 )
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
+from thunder_core.frontend.acquire.outside.guards import (
+    NUMBERS,
+    Identical,
+    Is,
+    LacksKey,
+    NumberInC,
+    OfType,
+    SameAs,
+    TensorMetadata,
+    Values,
+    constant_guard,
+)
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of, is_number_in_c
+from thunder_core.frontend.acquire.outside.object_guards import (
+    HasFact,
+    HasMember,
+    HasState,
+    Keys,
+    Lacks,
+    Length,
+    Members,
+    MembersThemselves,
+)
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import viewed
 from thunder_core.frontend.acquire.outside.sharp import Surprises
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT
 from thunder_core.frontend.interpreter.native import is_proxy, proxied
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.library.states import has_state, state_of
 
@@ -42,7 +64,6 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
     functools._lru_cache_wrapper: ("__wrapped__",),
 }
 
-NUMBERS = (float, int)  # classes of numbers that may change from call to call
 TOGETHER = (
     "compile both functions with the same settings, so that one program contains them, or call one outside the other"
 )
@@ -99,25 +120,25 @@ class Outside(GuardedPaths):
         if self.surprises is not None and not isinstance(value, BY_IDENTITY):
             self.surprises.note(path)
         if is_constant(value):
-            self.guards.setdefault(("constant", path), constant_guard(path, value))
+            self.guard(constant_guard(path, value))
             return
         known = self.paths.get(id(value))
         if known not in (None, path) and (known.parent is not None or known.step == "root"):
-            self.guard("same as", path, known)
+            self.guard(SameAs(path, known))
             return
         if known is path:
             return
         self.paths[id(value)] = path
         if is_proxy(value):
-            self.guard("type", path, type(value))
+            self.guard(OfType(path, type(value)))
             self.read(path.child("proxied", "", proxied(value)), proxied(value))
         elif is_number_in_c(type(value)):
-            self.guard("number", path, value)
+            self.guard(NumberInC(path, value))
         elif isinstance(value, BY_IDENTITY):
-            self.guard("is", path, value)
+            self.guard(Is(path, value))
             self.register_cells(path, value)
         elif not isinstance(value, torch.Tensor):
-            self.guard("type", path, type(value))
+            self.guard(OfType(path, type(value)))
             for name in WRAPPERS.get(type(value), ()):
                 part = getattr(value, name)
                 self.read(path.attribute(name, part), part)
@@ -163,7 +184,7 @@ class Outside(GuardedPaths):
         self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None and not self.effects.has_written(owner, name):
-            self.guards.setdefault(("lacks", path, name), Guard("lacks", path, name))
+            self.guard(Lacks(path, name))
 
     def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program read a global."""
@@ -191,7 +212,7 @@ class Outside(GuardedPaths):
         if self.is_own(owner, key) is not False if is_item else self.effects.has_written(owner, key):
             return None
         if is_item and isinstance(owner, list | tuple) and type(key) is int and key < 0:
-            self.guard("length", path, len(owner))
+            self.guard(Length(path, len(owner)))
             key %= len(owner)
         number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
@@ -235,7 +256,7 @@ class Outside(GuardedPaths):
             self.read(self._item_path(path, key, value), value)
         elif isinstance(container, list | tuple) and type(key) is int:
             if key < 0:
-                self.guard("length", path, len(container))
+                self.guard(Length(path, len(container)))
             self.read(self._item_path(path, key % len(container), value), value)
         else:
             self.expand(container)
@@ -256,7 +277,7 @@ class Outside(GuardedPaths):
         elif dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
         elif way is not None:
-            self.guards["lacks key", path, way] = Guard("lacks key", path, way)
+            self.guard(LacksKey(path, way))
         else:
             self.absent(path, key)
 
@@ -269,7 +290,7 @@ class Outside(GuardedPaths):
         if id(container) in self.effects.originals:
             self.expand(container)
         else:
-            self.guards.setdefault(("member", path, key), Guard("member", path, (key, key in container)))
+            self.guard(HasMember(path, key, key in container))
 
     def expand_keys(self, container: Any) -> None:
         """Guard which keys or members an outside container has, whatever it has for them."""
@@ -282,7 +303,7 @@ class Outside(GuardedPaths):
             return
         base = mapping_base(container)
         keys = tuple(base.keys(container))
-        self.guard("keys", path, (base, keys, type(container)))
+        self.guard(Keys(path, base, keys, type(container)))
         self._read_keys(path, base, keys)
 
     def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
@@ -301,20 +322,20 @@ class Outside(GuardedPaths):
         held = self.effects.held(container)
         if issubclass(kind, dict):
             base = mapping_base(held)
-            self.guard("keys", path, (base, tuple(base.keys(held)), kind))
+            self.guard(Keys(path, base, tuple(base.keys(held)), kind))
             self._read_keys(path, base, tuple(base.keys(held)))
             for key, item in list(base.items(held)):
                 if key not in leaving:
                     self._read_item(container, path, key, item)
         elif issubclass(kind, list | tuple | deque):
-            self.guard("length", path, len(held))
+            self.guard(Length(path, len(held)))
             for index, item in enumerate(held):
                 if index not in leaving:
                     self._read_item(container, path, index, item)
         elif issubclass(kind, set | frozenset):
             self._read_members(path, tuple(items_of(held)))
         elif issubclass(kind, types.MappingProxyType):
-            self.guard("keys", path, (dict, tuple(held), dict))
+            self.guard(Keys(path, dict, tuple(held), dict))
             for key, item in held.items():
                 self.read(path.item(key, item), item)
         elif kind in VIEWS:
@@ -353,9 +374,9 @@ class Outside(GuardedPaths):
         """Guard which members a set has; those that are objects are known by themselves from then on."""
         others = [member for member in members if not is_plain(member)]
         if all(map(is_known_by_identity, others)):
-            self.guard("members", path, frozenset(members))
+            self.guard(Members(path, frozenset(members)))
         else:
-            self.guard("members themselves", path, members)
+            self.guard(MembersThemselves(path, members))
         for member in others:
             self.paths.setdefault(id(member), path.child("member", id(member), member))
             self.register_cells(self.paths[id(member)], member)
@@ -363,13 +384,13 @@ class Outside(GuardedPaths):
     def wrapper(self, tensor: Any) -> None:
         """A wrapper subclass of Tensor was met: guard what it is, and know the way to the tensors that it holds."""
         path = self.paths.get(id(tensor))
-        if path is None or ("tensor", path) in self.guards:
+        if path is None or (TensorMetadata, path) in self.guards:
             return
         with torch._C.DisableTorchFunction(), _disable_current_modes():
-            self.guard("tensor", path, (type(tensor), tensor_proxy("", tensor), tensor.layout))
+            self.guard(TensorMetadata(path, type(tensor), tensor_proxy("", tensor), tensor.layout))
             context = tensor.__tensor_flatten__()[1]
         if context is not None:
-            self.guard("fact", path, ("__tensor_flatten__()[1]", context))
+            self.guard(HasFact(path, "__tensor_flatten__()[1]", context))
         for name, held in parts_of_wrapper(tensor):
             self.read(path.attribute(name, held), held)
             if is_wrapper(held):
@@ -380,13 +401,13 @@ class Outside(GuardedPaths):
         path = self.paths.get(id(value))
         if path is None:
             return
-        if has_state(value) and ("state", path) not in self.guards:
+        if has_state(value) and (HasState, path) not in self.guards:
             if leads_from_draw(path):
                 self.draw_looked_into(path)
-            self.guard("state", path, state_of(value))
+            self.guard(HasState(path, state_of(value)))
             self.effects.keep_state(path)
         elif answer_of(type(value)) is NativeAnswer.SAME:
-            self.guard("identity", path, value)
+            self.guard(Identical(path, value))
 
     def called(self, owner: Any, method: str, args: tuple[Any, ...], value: Any) -> None:
         """The program called a method of C that only asks: the same is asked at each call."""
@@ -412,7 +433,7 @@ class Outside(GuardedPaths):
                 function.__defaults__ = symbols
                 self.effects.undo_by(functools.partial(setattr, function, name, held))
             elif type(held) is tuple and all(map(is_constant, held)):
-                self.guard("values", path.attribute(name, held), held)
+                self.guard(Values(path.attribute(name, held), held))
             elif held:
                 self.read(path.attribute(name, held), held)
                 self.expand(held)

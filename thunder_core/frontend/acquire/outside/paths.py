@@ -125,6 +125,11 @@ def operands_of(path: Path) -> tuple[Path, ...]:
     return ()
 
 
+def namespace(path: Path) -> Path:
+    """The path to the `__dict__` of the value at a path."""
+    return path.attribute("__dict__", None)
+
+
 def leads_from_draw(path: Path) -> bool:
     """Whether a path leads on from a draw, or from what is computed of one."""
     return any(step.step == "draw" or any(map(leads_from_draw, operands_of(step))) for step in path.lineage())

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from thunder_core.frontend.acquire.outside.containers import container_base
-from thunder_core.frontend.acquire.outside.guards import is_plain
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, items_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeAnswer, answer_of
+from thunder_core.frontend.acquire.outside.object_guards import Keys
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import namespace_of
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
+from thunder_core.tracing.ir.constants import is_plain
 
 # Attributes in C that lead to where an exception was raised; its text and its copies do not tell of them.
 LEFT_OUT = frozenset({"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"})
@@ -92,7 +93,7 @@ class WholeReads(Outside):
                 self._keys(root.attribute("__dict__", dict_of(kind)), dict_of(kind))
 
     def _keys(self, path: Path, mapping: Any) -> None:
-        self.guard("keys", path, (dict, tuple(mapping), dict))
+        self.guard(Keys(path, dict, tuple(mapping), dict))
 
 
 def members_of(kind: type) -> Iterator[str]:

@@ -13,14 +13,14 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.solve import mirror_rel_op
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.written.prologue import statement
 from thunder_core.tracing.capture.symbolic.shape_env import Origin
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
+from thunder_core.tracing.ir.guard import GuardCheck, check_statement, requirements_of
 from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.ir.sizes import symbols_of, text_of
 from thunder_core.tracing.ir.trace import Trace, with_number_inputs
 
@@ -241,24 +241,22 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
 
 
-def with_constraint_checks(
-    prologue: Trace, number: int, number_counting: int, sizes: SymbolicSizes
-) -> tuple[Trace, tuple[StatedConstraint, ...]]:
-    """The prologue, which has that `number` of checks, with a check of each constraint, and these in words.
+def with_constraint_checks(prologue: Trace, number_counting: int, sizes: SymbolicSizes) -> Trace:
+    """The prologue with a check of each constraint.
 
     The last `number_counting` statements compute counts, which they do for what has passed all other checks.
     """
     end = len(prologue.bound_symbols) - number_counting
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
-    stated: list[StatedConstraint] = []
-    for text, symbols, where in simplified_constraints(sizes):
+    constraints = simplified_constraints(sizes)
+    first = len(requirements_of(prologue.bound_symbols))
+    for number, (text, symbols, where) in enumerate(constraints, first):
         found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
         counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
-        check = statement(f"if not ({text}): refuse({number + len(stated)}, {found})")
-        (counting if counts else bsyms).append(check)
-        stated.append(stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
-    imports = prologue.imports | imports_of(one.condition for one in stated)
-    return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports), tuple(stated)
+        stated = stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where)
+        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, text, found)))
+    imports = prologue.imports | imports_of(text for text, _, _ in constraints)
+    return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports)
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:

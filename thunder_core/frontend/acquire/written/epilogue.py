@@ -9,7 +9,7 @@ from typing import Any
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.effects import Effect
 from thunder_core.frontend.acquire.written.expressions import Expressions
-from thunder_core.frontend.acquire.written.prologue import statement
+from thunder_core.frontend.acquire.written.variables import statement
 from thunder_core.tracing.ir.literal import literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.trace import Trace

@@ -14,7 +14,6 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from thunder_core.foundation.errors import CannotReplay
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, PARTS, is_constant
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import (
     Frozen,
@@ -24,7 +23,6 @@ from thunder_core.frontend.acquire.outside.reductions import (
     reduction_of,
     root_of_array,
 )
-from thunder_core.frontend.acquire.written.prologue import path_name, statement
 from thunder_core.frontend.acquire.written.rebuilding import (
     attributes_of,
     attributes_of_tensor,
@@ -32,6 +30,7 @@ from thunder_core.frontend.acquire.written.rebuilding import (
     name_of_method,
     parts_of,
 )
+from thunder_core.frontend.acquire.written.variables import path_name, statement
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import place_of_node
@@ -39,6 +38,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.capture.transform_levels import is_wrapped
+from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
 from thunder_core.tracing.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, PARTS
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.frontend.interpreter.lookup import dict_of, mro_of
 from thunder_core.tracing.capture.fakes.fake import new_mode
+from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
 from thunder_core.tracing.ir.literal import dotted_name
 from thunder_core.tracing.library.objects import is_native
 

@@ -14,10 +14,10 @@ from thunder_core.backend.runtime.autograd_signature import (
     DimensionOrder,
     Strides,
 )
-from thunder_core.backend.runtime.constraint import StatedConstraint
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
+from thunder_core.tracing.ir.requirement import StatedConstraint
 
 SCHEMA_VERSION: Literal[1] = 1
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it

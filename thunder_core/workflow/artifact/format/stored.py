@@ -12,6 +12,7 @@ from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import RUNS, Program, Stage
 from thunder_core.tracing.ir.printer import Source
+from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.backward import StoredDerivative
 from thunder_core.workflow.artifact.format.constants import ConstantFinder
@@ -105,17 +106,24 @@ def stored_program(
     sources = {name: stored_source(artifact, stages[name], finder) for name in RUNS.values()}
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
-        guards=facts.guards,
-        constraints=facts.constraints,
+        guards=stated_guards(facts),
         sharp_edges=facts.sharp_edges,
         derivative=stored_derivative(artifact, facts, finder, strict=strict),
         recorded=facts.recorded,
-        numbers=dict(facts.numbers),
         observed=facts.observed,
         sources=sources,
         written=facts.written,
         cubins=cubins,
     )
+
+
+def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
+    """The guards of a stored program: those in words, then its constraints, which are kept with their parts."""
+    numbers = dict(facts.numbers)
+    in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
+    guards = (guard.partition(": ") for guard in in_words)
+    stated = (StatedGuard(path, words, is_of_number=n in numbers) for n, (path, _, words) in enumerate(guards))
+    return (*stated, *facts.constraints)
 
 
 def stored_derivative(

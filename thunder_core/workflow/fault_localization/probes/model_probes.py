@@ -38,7 +38,7 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
 
 def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
     """The names that guards have for modules."""
-    found = ((program.guarded[number], held_at(place, call)) for number, place in program.places.items())
+    found = ((guard.path, held_at(guard.place, call)) for guard in program.guards if guard.place is not None)
     names = {id(value): path for path, value in found if isinstance(value, torch.nn.Module)}
     return {**names, id(call.subject): "module"}
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from thunder_core.backend.runtime.program import Place, Program
+from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.selector import found_at
+from thunder_core.tracing.ir.requirement import Place
 from thunder_core.workflow.fault_localization.probes.argument_probes import others_of
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.probe import Probe
@@ -32,17 +33,16 @@ def run_another(*args: object, **kwargs: object) -> Any:
 
 def place_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
     """Each value that a guard looks at, where it can be changed, with another value; `functions` are values, too."""
-    for number, path in enumerate(program.guarded):
-        place = program.places.get(number)
-        entry = entry_of_path(path, call) if place is None else entry_at(place, call)
+    for guard in program.guards:
+        entry = entry_of_path(guard.path, call) if guard.place is None else entry_at(guard.place, call)
         if entry is None:
             continue
         entries, key = entry
         if not functions and isinstance(entries[key], FunctionType | BuiltinFunctionType):
             continue
         for what, other in other_values(entries[key]):
-            told = program.guards[number].removeprefix(path)
-            yield Probe(f"{path} {what}", call.own_arguments, changed_entry(entries, key, other), path, told)
+            changed = changed_entry(entries, key, other)
+            yield Probe(f"{guard.path} {what}", call.own_arguments, changed, guard.path, guard.words)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:

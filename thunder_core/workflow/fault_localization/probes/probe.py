@@ -26,6 +26,6 @@ class Probe:
 
     def guard(self, program: Program) -> str:
         """The guard of a program that is to refuse it, or what guards should look at where there is none."""
-        fitting = [guard for guard, path in zip(program.guards, program.guarded, strict=True) if path == self.path]
-        told = next((guard for guard in fitting if self.told in guard), fitting[0] if fitting else "")
-        return f"guard {told}" if told else f"a call with {self.what}"
+        fitting = [guard for guard in program.guards if guard.path == self.path]
+        told = next((guard for guard in fitting if self.told in guard.words), fitting[0] if fitting else None)
+        return f"a call with {self.what}" if told is None else f"guard {told}"

@@ -10,6 +10,8 @@ from torch.nn import Module
 
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.guards import Truth
+from thunder_core.frontend.acquire.outside.object_guards import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.capturing_hooks import HOOKS, is_capturing
@@ -64,10 +66,10 @@ def note_absence_of_hooks(acquisition: TracedRun, module: Module) -> None:
     path = outside.path_of(module)
     if path is not None:
         captures = id(module) in acquisition.capturing_hooks or module._forward_hooks
-        outside.guard("no hooks but the library's" if captures else "no hooks", path)
+        outside.guard((NoOtherHooks if captures else NoHooks)(path))
         root = outside.globals_root(vars(nn_module))
         for name in GLOBAL_HOOKS:
-            outside.guard("truth", root.item(name, getattr(nn_module, name)), False)
+            outside.guard(Truth(root.item(name, getattr(nn_module, name)), is_true=False))
 
 
 @lookaside(Module.__getattr__)

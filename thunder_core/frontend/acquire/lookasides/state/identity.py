@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.guards import Identical
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
@@ -23,5 +24,5 @@ def identify(
         return function
     path = acquisition.outside.path_of(args[0]) if len(args) == 1 else None
     if path is not None and path.parent is not None:
-        acquisition.outside.guard("identity", path, args[0])
+        acquisition.outside.guard(Identical(path, args[0]))
     return function

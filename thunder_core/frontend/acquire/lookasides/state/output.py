@@ -15,12 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.containers import container_base
-from thunder_core.frontend.acquire.outside.guards import BY_IDENTITY, is_constant
 from thunder_core.frontend.acquire.outside.reductions import Dressed
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.written.rebuilding import attributes_of, is_rebuildable
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
+from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.tree import of_class
 from thunder_core.tracing.library.objects import fill, is_native, new
 from thunder_core.tracing.library.output import log, log_once

@@ -1,0 +1,232 @@
+"""Guards on the contents of containers, and on attributes, hooks and states of objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
+from thunder_core.frontend.acquire.outside.paths import Path, namespace
+from thunder_core.tracing.ir.constants import bound
+from thunder_core.tracing.ir.literal import literal
+from thunder_core.tracing.library.capturing_hooks import HOOKS
+
+SPECIAL_METHODS = "thunder_core.frontend.interpreter.special:special_methods"
+STATE_OF = "thunder_core.tracing.library.states:state_of"
+NO_OTHER_HOOKS = "thunder_core.tracing.library.capturing_hooks:no_others"
+
+
+@dataclass(frozen=True, eq=False)
+class Length(Guard):
+    """Requires a container of this length."""
+
+    length: int
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"len({subject}) == {self.length}"
+
+    @property
+    def words(self) -> str:
+        return f"had {self.length} items"
+
+
+@dataclass(frozen=True, eq=False)
+class Keys(Guard):
+    """Requires a mapping of class `kind` with these keys, as its builtin class `base` lists them."""
+
+    base: type
+    keys: tuple[Any, ...]
+    kind: type
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        if self.kind is dict:
+            return f"tuple({subject}) == {literal(self.keys, scope)}" if self.keys else f"not {subject}"
+        return f"tuple({bound(self.base, scope)}.keys({subject})) == {literal(self.keys, scope)}"
+
+    @property
+    def words(self) -> str:
+        return f"had the keys {list(self.keys)!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Absent(Guard):
+    """Requires a namespace without these names."""
+
+    names: tuple[Any, ...]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return " and ".join(f"{literal(name, scope)} not in {subject}" for name in self.names)
+
+    @property
+    def words(self) -> str:
+        return f"had none of the keys {', '.join(map(repr, self.names))}"
+
+
+@dataclass(frozen=True, eq=False)
+class NotStored(Absent):
+    """Requires a dict, of a class with its own `in`, that does not store these names."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return " and ".join(f"not dict.__contains__({subject}, {literal(name, scope)})" for name in self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Members(Guard):
+    """Requires a set with equal members."""
+
+    members: frozenset[Any]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{subject} == {literal(set(self.members), scope)}"
+
+    @property
+    def words(self) -> str:
+        return f"was {{{', '.join(sorted(map(repr, self.members)))}}}" if self.members else "was set()"
+
+
+@dataclass(frozen=True, eq=False)
+class MembersThemselves(Guard):
+    """Requires a set with the very same members."""
+
+    members: tuple[Any, ...]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{{*map(id, {subject})}} == {{*map(id, {scope.constant(self.members, 'members')})}}"
+
+    @property
+    def words(self) -> str:
+        return f"had certain {len(self.members)} members"
+
+
+@dataclass(frozen=True, eq=False)
+class HasMember(Guard):
+    """Requires a set that holds a member, or does not."""
+
+    member: Any
+    is_held: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (HasMember, self.path, self.member)
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{bound(self.member, scope)} {'in' if self.is_held else 'not in'} {subject}"
+
+    @property
+    def words(self) -> str:
+        return f"{'held' if self.is_held else 'did not hold'} {self.member!r:.60}"
+
+
+@dataclass(frozen=True, eq=False)
+class Lacks(Guard):
+    """Requires an object without an attribute of this name."""
+
+    name: str
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (Lacks, self.path, self.name)
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"not hasattr({subject}, {self.name!r})"
+
+    @property
+    def words(self) -> str:
+        return f"had no attribute {self.name!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class SpecialMethods(Guard):
+    """Requires a class that defines these special methods itself."""
+
+    names: tuple[str, ...]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        scope.imports.add(SPECIAL_METHODS)
+        return f"special_methods({subject}) == {literal(self.names, scope)}"
+
+    @property
+    def words(self) -> str:
+        return f"had the special methods {', '.join(self.names) or 'of its bases alone'}"
+
+
+@dataclass(frozen=True, eq=False)
+class Misses(Guard):
+    """Requires a function of `functools.lru_cache` that has computed this number of values."""
+
+    count: int
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{subject}.cache_info()[1] == {self.count}"
+
+    @property
+    def words(self) -> str:
+        return f"had computed {self.count} values"
+
+
+@dataclass(frozen=True, eq=False)
+class HasState(Guard):
+    """Requires an object of C in this state."""
+
+    state: Any
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        scope.imports.add(STATE_OF)
+        return f"state_of({subject}) == {literal(self.state, scope)}"
+
+    @property
+    def words(self) -> str:
+        return f"had the state {self.state!r:.60}"
+
+
+@dataclass(frozen=True, eq=False)
+class HasFact(Guard):
+    """Requires an answer to a query, such as `storage_offset()`, that is no part of a tensor's metadata."""
+
+    query: str
+    answer: object
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (HasFact, self.path, self.query)
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{subject}.{self.query} == {literal(self.answer, scope)}"
+
+    @property
+    def words(self) -> str:
+        return f"{self.query} was {self.answer}"
+
+
+@dataclass(frozen=True, eq=False)
+class OfNamespace(Guard):
+    """Requires something of the `__dict__` of the object at the path."""
+
+    @property
+    def subject(self) -> Path:
+        return namespace(self.path)
+
+
+@dataclass(frozen=True, eq=False)
+class NoHooks(OfNamespace):
+    """Requires a module without hooks."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return "not (" + " or ".join(f"{subject}[{name!r}]" for name in HOOKS) + ")"
+
+    @property
+    def words(self) -> str:
+        return "had no hooks"
+
+
+@dataclass(frozen=True, eq=False)
+class NoOtherHooks(OfNamespace):
+    """Requires a module without hooks but those by which transformers collects outputs."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        scope.imports.add(NO_OTHER_HOOKS)
+        return f"no_others({subject})"
+
+    @property
+    def words(self) -> str:
+        return "had only hooks that collect outputs"

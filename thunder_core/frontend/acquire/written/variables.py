@@ -1,0 +1,216 @@
+"""Variables of a prologue: statements that read what lies at paths, each path once, owners before what they own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from thunder_core.frontend.acquire.outside.guards import GuardScope
+from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
+from thunder_core.tracing.ir.constants import bound
+from thunder_core.tracing.ir.literal import Code, Scope, literal, unique_name
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.sizes import text_of
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
+
+PYTHON = Symbol("python.code", exec)
+PROXIED = "thunder_core.frontend.interpreter.native:proxied"
+
+
+def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
+    """Return a statement of plain Python as a bound symbol; its value is assigned to the output's name."""
+    return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
+
+
+class Variables:
+    """The variables that hold what lies at paths, and the `statements` that assign them.
+
+    `roots` are the parameters of the prologue. `names` has the names that certain paths have to have, and `taken` those
+    that no other variable may have.
+    """
+
+    def __init__(self, roots: Sequence[Path], names: Mapping[Path, str], taken: Collection[str]) -> None:
+        self._taken: set[str] = {*taken, *(str(root.key) for root in roots), *names.values()}
+        self.statements: list[BoundSymbol] = []
+        self._names = names
+        self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
+        self.scope = GuardScope({"torch"}, taken=self._taken, variables=self._expressions)
+        self._uses: dict[Path, int] = {}
+
+    def count_use(self, path: Path) -> None:
+        """Count one more use of a path; a path that is used again is held by a variable."""
+        count_use(path, self._uses)
+
+    def _expression(self, path: Path) -> str:
+        """Return the expression that reads the value at a path from the variable that holds its parent."""
+        if path in self._expressions:
+            return self._expressions[path]
+        if path.parent is None:
+            self._expressions[path] = self._root(path)
+            return self._expressions[path]
+        if path.step == "computed":
+            return self._computed(path)
+        if path.step == "count":
+            self.statements += path.key.bsyms_with(self.variable)
+            return str(path.key.expression(self.variable))
+        if path.step == "expression":
+            expression, sources = path.key
+            text = text_of(expression, {symbol: self.variable(source) for symbol, source in sources.items()})
+            self.scope.imports.update({"math"} if "math." in text else ())
+            return text
+        if path.step == "entry":
+            return f"{self.operand(namespace(path.parent))}[{literal(path.key, self.scope)}]"
+        if path.step == "member":
+            return bound(path.value, self.scope)
+        if path.step == "keyed item":
+            return f"{self.variable(path.parent)}[{self.variable(path.key)}]"
+        return STEPS[path.step](path, self.variable(path.parent), self.scope)
+
+    def _computed(self, path: Path) -> str:
+        """Return a call of the function that computes a number, on variables and constants."""
+        function, operands = path.key
+        arguments = [
+            self.variable(operand) if isinstance(operand, Path) else literal(operand, self.scope)
+            for operand in operands
+        ]
+        module = "operator" if function.__module__ == "_operator" else function.__module__
+        name = function.__name__
+        called = name if module == "builtins" else self.scope.importing(f"{module}.{name}", module)
+        return f"{called}({', '.join(arguments)})"
+
+    def operand(self, path: Path) -> str:
+        """Return the text that refers to the value at a path: a variable if it is used again, else its expression."""
+        return self.variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
+
+    def _root(self, path: Path) -> str:
+        """Return the expression of a root other than the arguments: a class, a module, or the globals of a module."""
+        if path.step != "globals":
+            return bound(path.value, self.scope)
+        if path.key == "?":
+            return self.scope.constant(path.value, "globals")
+        name = self.new_name(f"{path.key.rpartition('.')[2]}_globals")
+        self.scope.imports.add(f"{path.key}:__dict__ as {name}")
+        return name
+
+    def variable(self, path: Path) -> str:
+        """Return the name of the variable that holds the value at a path, assigned on first use."""
+        if path in self._expressions:
+            return self._expressions[path]
+        expression = self._expression(path)
+        if path in self._expressions:
+            return self._expressions[path]
+        return self.assign_to(path, expression)
+
+    def assign_to(self, path: Path, expression: str) -> str:
+        """Append a statement that assigns the value at a path to its variable, and return the variable's name."""
+        name = self._names.get(path) or self.new_name(path_name(path))
+        self._expressions[path] = self.assign(name, expression)
+        return self._expressions[path]
+
+    def new_name(self, text: str) -> str:
+        """Return a name like the text that nothing else has."""
+        name = unique_name(text, self._taken)
+        self._taken.add(name)
+        return name
+
+    def assign(self, name: str, expression: str) -> str:
+        """Append a statement that assigns an expression's value to a name, and return the name."""
+        self.statements.append(statement(expression, Proxy(name)))
+        return name
+
+
+def _item(path: Path, owner: str, scope: Scope) -> str:
+    return f"{owner}[{literal(path.key, scope)}]"
+
+
+def _referent(path: Path, owner: str, scope: Scope) -> str:
+    """A call of a weak reference, past a `__call__` of its class."""
+    if path.parent is not None and type(path.parent.value) is weakref.ref:
+        return f"{owner}()"
+    return f"{scope.importing('weakref.ref', 'weakref')}.__call__({owner})"
+
+
+def _reference(path: Path, owner: str, scope: Scope) -> str:
+    return f"{scope.importing('weakref.ref', 'weakref')}({owner})"
+
+
+def _proxied(path: Path, owner: str, scope: Scope) -> str:
+    scope.imports.add(PROXIED)
+    return f"proxied({owner})"
+
+
+def _called(path: Path, owner: str, scope: Scope) -> str:
+    method, arguments = path.key
+    return f"{owner}.{method}({', '.join(literal(argument, scope) for argument in arguments)})"
+
+
+def _keys(path: Path, owner: str, scope: Scope) -> str:
+    plain = path.parent is not None and type(path.parent.value) is path.key
+    return f"tuple({owner})" if plain else f"tuple({bound(path.key, scope)}.keys({owner}))"
+
+
+def _stored_item(path: Path, owner: str, scope: Scope) -> str:
+    return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, scope)})"
+
+
+# For each kind of step, the expression that takes it from a variable that holds the step's parent.
+STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
+    "item": _item,
+    "stored item": _stored_item,
+    "attribute": lambda path, owner, scope: f"{owner}.{path.key}",
+    "size": lambda path, owner, scope: f"{owner}.size({path.key})",
+    "stride": lambda path, owner, scope: f"{owner}.stride({path.key})",
+    "closure": lambda path, owner, scope: f"{owner}.__closure__[{path.key[0]}]",
+    "tensor": lambda path, owner, scope: f"torch.from_numpy({owner})",
+    "referent": _referent,
+    "reference": _reference,
+    "proxied": _proxied,
+    "keys": _keys,
+    "called": _called,
+}
+
+
+def stored_base(path: Path) -> str:
+    """Return the name of the builtin class whose storage holds an item: that of its container, or a base of it."""
+    container = path.parent.value if path.parent else None
+    return next(base.__name__ for base in (dict, list, tuple) if isinstance(container, base))
+
+
+def holder(path: Path) -> Path | None:
+    """Return the path that a path is read from: its parent, or for an entry its parent's `__dict__`."""
+    return namespace(path.parent) if path.parent is not None and path.step == "entry" else path.parent
+
+
+def count_use(path: Path, uses: dict[Path, int]) -> None:
+    """Count one more use of a path; a path that is used for the first time uses what it is read from."""
+    step: Path | None = path
+    while step is not None:
+        uses[step] = uses.get(step, 0) + 1
+        for operand in operands_of(step) if uses[step] == 1 else ():
+            count_use(operand, uses)
+        step = holder(step) if uses[step] == 1 else None
+
+
+NAME_IN_KEY = {"closure": 1, "called": 0}  # where the name stands in the key of a step
+
+
+def path_name(path: Path) -> str:
+    """Return a short readable name: the keys of the path without its root and without a module's tables."""
+    parts: list[str] = []
+    for step in path.lineage():
+        if step.alias:
+            parts = [step.alias]
+        elif (
+            step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents"
+        ):
+            parts.append(step_name(step))
+    return "_".join(parts) or str(path.key)
+
+
+def step_name(step: Path) -> str:
+    """The key of a step as a part of a name; what is computed of several paths has the name of its kind."""
+    if step.step in COMPUTED:
+        return step.step
+    key = step.key[NAME_IN_KEY[step.step]] if step.step in NAME_IN_KEY else step.key
+    key = path_name(key) if isinstance(key, Path) else key
+    return "state" if key == "__dict__" else str(key)
