@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,7 @@ from tests.distributed.training import (
     llama_loss,
     loss_of,
 )
-from thunder_core.foundation.errors import OperationFailed, RecipeMismatch, WrongInputs
+from thunder_core.foundation.errors import CannotReplay, OperationFailed, RecipeMismatch, WrongInputs
 from thunder_core.tracing.analysis.collectives import Collective, Waits, collectives_of
 
 
@@ -172,5 +174,10 @@ def refusals() -> None:
         compiled.double()
     with pytest.raises(WrongInputs, match="cannot be replaced"):
         compiled.weight = torch.nn.Parameter(torch.ones(2, 2))
+    with pytest.raises(WrongInputs, match="cannot be copied"):
+        copy.deepcopy(thunder.compile(torch.nn.Sequential(torch.nn.Linear(2, 2)), "fsdp", without=EAGER))
+    compiled(torch.ones(1, 2))
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(CannotReplay, match=r"recipe fsdp .* cannot be saved"):
+        thunder.save(compiled, folder)
     with pytest.raises(OperationFailed, match="writes to a parameter"):
         thunder.compile(Clipping(), "fsdp", without=EAGER)(torch.ones(3)).sum().backward()

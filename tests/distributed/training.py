@@ -153,7 +153,7 @@ def ddp_with_activation_checkpoints() -> None:
 
 
 def ddp_with_inductor() -> None:
-    compiled = thunder.compile(Normalized(seed=dist.get_rank()), "ddp", bucket_cap_mb=0.0001)
+    compiled = thunder.compile(Normalized(seed=dist.get_rank()), "ddp", bucket_cap_mb=0.00005)
     twin = DistributedDataParallel(Normalized())
     for model in (compiled, twin):
         signal_loss(model, 0).backward()

@@ -79,6 +79,7 @@ class Sharding:
         """The subclass of a module's class that gathers each parameter where it is read."""
         names: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         names |= {"_apply": refuse_conversion, "register_parameter": refuse_parameter}
+        names |= dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy)
         group_name, reshard = self.group.group_name, self.reshard_after_forward
         names |= {name: gathering(name, count, group_name, reshard) for name, count in rows.items()}
         made: type[torch.nn.Module] = type(kind)(kind.__name__, (kind,), names)
@@ -101,6 +102,14 @@ def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:
     raise WrongInputs(
         f"the parameters of this {type(self).__name__} are sharded by the recipe fsdp and cannot be converted",
         fix="convert the model before you compile it",
+    )
+
+
+def refuse_copy(self: Any, *args: Any) -> Any:
+    """Refuse a copy or a pickle, which would have other tensors in its programs than in its parameters."""
+    raise WrongInputs(
+        f"the parameters of this {type(self).__name__} are sharded by the recipe fsdp and cannot be copied or pickled",
+        fix="copy the model before you compile it, or save its state dict with `torch.distributed.checkpoint`",
     )
 
 
