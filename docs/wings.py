@@ -29,7 +29,7 @@ WINGS = {
         ("capture",),
     ),
     "backend": (
-        ("cache", "quantization"),
+        ("cache", "parallel", "quantization"),
         ("patterns", "runtime", "functionalization"),
         ("claiming",),
         ("fusion",),

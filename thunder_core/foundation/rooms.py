@@ -19,7 +19,7 @@ PACKAGE = "thunder_core"
 ROOMS_OF = {
     "foundation": ("errors", "options", "package", "plugins", "printable", "storage"),
     "tracing": ("analysis", "capture", "extension", "ir"),
-    "backend": ("cache", "claiming", "functionalization", "fusion", "patterns", "quantization", "runtime"),
+    "backend": ("cache", "claiming", "functionalization", "fusion", "parallel", "patterns", "quantization", "runtime"),
     "passes": ("autodiff", "recipe", "transforms"),
     "frontend": ("acquire", "interpreter"),
     "compilation": ("compiler", "dynamo", "memory"),

@@ -257,12 +257,22 @@ class Compiler:
     ) -> Trace:
         """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
         if derivative is None:
+            trace = self._rewritten(trace, log)
             return with_number_inputs(log.note(with_rules(claim(trace, self.claimants), underivable)))
         for step in derivative.steps:
             log.note(check_trace(step))
         if derivative.tail:
             log.sink.write(derivative.tail)
-        return with_number_inputs(log.note(claimed_forward(derivative)))
+        forward = self._rewritten(derivative.differentiated.forward, log)
+        return with_number_inputs(log.note(claimed_forward(derivative, forward)))
+
+    def _rewritten(self, trace: Trace, log: StageLog) -> Trace:
+        """Return a trace as the transforms rewrite it right before executors claim it."""
+        for transform in self.transforms:
+            changed = transform.before_claiming(trace)
+            if changed is not trace:
+                trace = log.note(checked_trace(transform, changed))
+        return trace
 
     def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """Return the derivative of a trace, or why it has none and which bound symbol lacks a derivative formula."""
@@ -274,7 +284,8 @@ class Compiler:
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
             budget, cleanup = self.options.memory_budget, remaining(CLEANUP_TRANSFORMS, self.options.without)
-            return differentiate_program(trace, self.claimants, cleanup, budget, sink), "", None
+            derivative = differentiate_program(trace, self.claimants, cleanup, budget, sink, self.transforms)
+            return derivative, "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
 

@@ -43,6 +43,15 @@ class PythonNotSupported(MissingRequirement):
     code = "TH0305"
 
 
+class OutsideProcessGroup(MissingRequirement):
+    """A recipe for parallel training was used in a process without a process group of `torch.distributed`.
+
+    Start one process for each rank with `torchrun`, and call `torch.distributed.init_process_group`.
+    """
+
+    code = "TH0307"
+
+
 class TorchNotTested(MissingRequirement):
     """The tests of Thunder were never run on the installed release of PyTorch.
 

@@ -32,7 +32,7 @@ from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.control_flow import transformed
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
 from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
-from thunder_core.tracing.extension.transform import Transform
+from thunder_core.tracing.extension.transform import Transform, rewritten_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import NoSink, Sink
 from thunder_core.tracing.ir.literal import Code
@@ -51,7 +51,7 @@ class ProgramDerivative:
     """A differentiated computation: its `body`, the forward and backward of it, and the `tail` that makes views.
 
     `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for, and its stages
-    go to the `sink` then.
+    go to the `sink` then. The `schedulers` rewrite it right before executors claim it.
     """
 
     body: Trace
@@ -62,6 +62,7 @@ class ProgramDerivative:
     transforms: Sequence[Transform]
     beneath_autocast: bool = False
     sink: Sink = field(default_factory=NoSink)
+    schedulers: Sequence[Transform] = ()
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
     _parts: dict[int | tuple[bool, ...], Backward | None] = field(default_factory=dict)
@@ -213,6 +214,8 @@ class ProgramDerivative:
             trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
         for transform in self.transforms:
             trace = note(check_trace(transformed(trace, transform)))
+        rewritten = rewritten_before_claiming(trace, self.schedulers)
+        trace = trace if rewritten is trace else note(check_trace(rewritten))
         with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
@@ -228,11 +231,13 @@ def differentiate_program(
     transforms: Sequence[Transform],
     budget: float = 1.0,
     sink: Sink = NoSink(),  # noqa: B008 - it has no state
+    schedulers: Sequence[Transform] = (),
 ) -> ProgramDerivative:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
 
     Under autocast it is the trace of the operations that autocast makes; where bound symbols write to what autograd
     follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
+    `schedulers` rewrite each backward right before executors claim it.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a random number generator")
@@ -251,7 +256,7 @@ def differentiate_program(
         parts = differentiate(early, recompute=fuses, budget=budget)
         new_steps = [after for after, before in ((body, computation), (early, body)) if after is not before]
         forwards = (*steps, *new_steps, parts.forward)
-        return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink)
+        return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
 
     try:
         return divided(trace)
@@ -282,10 +287,10 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
     return replace(body, inputs=inputs), tail
 
 
-def claimed_forward(derivative: ProgramDerivative) -> Trace:
+def claimed_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
     """The forward with an executor named on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
-        return claim(derivative.differentiated.forward, derivative.executors, derivative.body)
+        return claim(forward, derivative.executors, derivative.body)
 
 
 def unpacking(trace: Trace) -> Trace:

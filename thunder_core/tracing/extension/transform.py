@@ -47,6 +47,7 @@ class Transform(Traits, ABC):
             "restructure",
             "methods",
             "of_function",
+            "before_claiming",
         )
         vet_class(cls, Transform, read, but=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
@@ -97,6 +98,21 @@ class Transform(Traits, ABC):
         By default it is transformed like any trace.
         """
         return self(function)
+
+    def before_claiming(self, trace: Trace) -> Trace:
+        """The new trace of a computation, a forward or a backward, right before executors claim it.
+
+        By default the trace stays as it is. A transform that schedules operations needs this method, since a backward
+        is derived after `__call__`.
+        """
+        return trace
+
+
+def rewritten_before_claiming(trace: Trace, transforms: Iterable[Transform]) -> Trace:
+    """The trace as the transforms rewrite it right before executors claim it."""
+    for transform in transforms:
+        trace = transform.before_claiming(trace)
+    return trace
 
 
 def prepared_model(model: Model, transforms: Iterable[Transform]) -> Model:

@@ -17,11 +17,13 @@ from thunder_core.backend.fusion.machine_code import machine
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
-from thunder_core.foundation.errors import WrongInputs
+from thunder_core.foundation.errors import CannotReplay, WrongInputs
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.manifest import MANIFEST, files_of
 from thunder_core.passes.autodiff.rules import names_with_rules
+from thunder_core.passes.transforms.ddp import AverageGradients
+from thunder_core.passes.transforms.fsdp import ShardParameters
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.code import code_of
@@ -236,8 +238,20 @@ def write_content(folder: Path, content: ArtifactContent) -> None:
     write_files(folder, content.files)
 
 
+def require_one_process(specializations: Specializations) -> None:
+    """Raise `CannotReplay` for programs of parallel training: an artifact would load without its process group."""
+    parallel = (AverageGradients, ShardParameters)
+    found = next((one for one in specializations.compiler.settings.transforms if isinstance(one, parallel)), None)
+    if found is not None:
+        raise CannotReplay(
+            f"a program of the recipe {found.name} belongs to the ranks of a process group and cannot be saved",
+            fix="save the state dict of the module with `torch.distributed.checkpoint`, and compile it on each rank",
+        )
+
+
 def programs_of(specializations: Specializations) -> list[Program]:
     """The programs that were traced in this process, the latest first, each with a backward where it has any."""
+    require_one_process(specializations)
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(

@@ -60,7 +60,11 @@ INTERPRETED = frozenset(
     }
 )
 # Of these, modules that models are made of: what their layers read is guarded, and what they compute is traced.
-MODULES_OF_MODELS = ("thunder_core.backend.quantization",)
+MODULES_OF_MODELS = (
+    "thunder_core.backend.quantization",
+    "thunder_core.backend.parallel.replicas",
+    "thunder_core.backend.parallel.shards",
+)
 # Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.foundation import plugins
 from thunder_core.passes.autodiff.recomputation.recompute_units import Unit, Units, get_state, set_state, units_of
 from thunder_core.tracing.analysis.aliasing import is_view
@@ -97,9 +98,14 @@ def _tensors_to_save(
 
 
 def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
-    """Whether a unit may be recomputed: any in a block, and elsewhere with `cheap` those that cost little."""
+    """Whether a unit may be recomputed: any in a block, and elsewhere with `cheap` those that cost little.
+
+    A parameter that is resharded after the forward is gathered again in any case.
+    """
     if unit.not_recomputable:
         return False
+    if all(map(gathers_again, unit.bsyms)):
+        return True
     return unit.block >= 0 or (cheap and all(is_recomputable(bsym) for bsym in unit.bsyms))
 
 
@@ -132,6 +138,12 @@ def _units_to_run(units: Units, names: Iterable[str], available: set[str]) -> li
         units_by_place[unit.place] = unit
         waiting += unit.inputs
     return [units_by_place[place] for place in sorted(units_by_place)]
+
+
+def gathers_again(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol gathers a parameter that the backward gathers again, rather than have it saved."""
+    packet = OPERATORS.gather_parameter
+    return bsym.symbol.target in (packet, packet.default) and bool(bsym.args[3])
 
 
 def is_recomputable(bsym: BoundSymbol) -> bool:

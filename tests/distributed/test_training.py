@@ -1,0 +1,59 @@
+"""Recipes for parallel training: ten steps equal PyTorch's own, and the trace shows when collectives begin and end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.distributed.ranks import Ranks
+from thunder_core.foundation.errors import OutsideProcessGroup, RecipeConflict
+
+REPLICATED, SHARDED = "tests.distributed.training", "tests.distributed.sharded_training"
+CASES: dict[str, tuple[Any, ...]] = {
+    "ddp equals PyTorch with SGD in float64": (REPLICATED, "ddp_equals_pytorch", "float64", "sgd"),
+    "ddp equals PyTorch with AdamW in bfloat16": (REPLICATED, "ddp_equals_pytorch", "bfloat16", "adamw"),
+    "ddp accumulates gradients without synchronization": (REPLICATED, "ddp_accumulates_without_synchronization"),
+    "ddp gives buffers the values of the first rank": (REPLICATED, "ddp_broadcasts_buffers"),
+    "ddp reduces buckets early and waits late": (REPLICATED, "ddp_reduces_buckets_early_and_waits_late"),
+    "ddp without synchronization has no collective": (REPLICATED, "ddp_without_synchronization_has_no_collective"),
+    "ddp reduces in a group of its own": (REPLICATED, "ddp_reduces_in_a_group_of_its_own"),
+    "ddp with activation checkpoints": (REPLICATED, "ddp_with_activation_checkpoints"),
+    "ddp with regions of Inductor": (REPLICATED, "ddp_with_inductor"),
+    "ddp with a model of transformers": (REPLICATED, "ddp_with_llama"),
+    "ddp in a whole step is refused": (REPLICATED, "ddp_in_a_whole_step_is_refused"),
+    "ddp refuses writes to parameters": (REPLICATED, "ddp_refuses_writes_to_parameters"),
+    "fsdp equals PyTorch with SGD in float64": (SHARDED, "equals_pytorch", "float64", "sgd", True),
+    "fsdp equals PyTorch with AdamW in float64": (SHARDED, "equals_pytorch", "float64", "adamw", False),
+    "fsdp equals PyTorch with AdamW in bfloat16": (SHARDED, "equals_pytorch", "bfloat16", "adamw", True),
+    "fsdp clips and accumulates gradients": (SHARDED, "clips_and_accumulates"),
+    "fsdp with activation checkpoints": (SHARDED, "equals_pytorch_with_activation_checkpoints"),
+    "fsdp with a model of transformers": (SHARDED, "equals_pytorch_with_llama"),
+    "fsdp with regions of Inductor": (SHARDED, "equals_pytorch_with_inductor"),
+    "fsdp gathers again only if parameters are resharded": (SHARDED, "gathers_again_only_if_resharded"),
+    "fsdp gathers ahead and waits for reductions late": (
+        SHARDED,
+        "gathers_run_ahead_and_reductions_are_waited_for_late",
+    ),
+    "fsdp has the state of PyTorch": (SHARDED, "state_is_that_of_pytorch"),
+    "fsdp refuses what it cannot shard": (SHARDED, "refusals"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training(ranks: Ranks, case: str) -> None:
+    ranks.run(*CASES[case])
+
+
+@pytest.mark.parametrize("recipe", ["ddp", "fsdp"])
+def test_recipe_is_refused_outside_a_process_group(recipe: str) -> None:
+    with pytest.raises(OutsideProcessGroup, match=f"{recipe} .* no process group") as caught:
+        thunder.compile(torch.nn.Linear(2, 2), recipe)
+    assert "torchrun" in caught.value.fix
+
+
+def test_ddp_and_fsdp_exclude_each_other() -> None:
+    with pytest.raises(RecipeConflict, match="excludes"):
+        thunder.compile(torch.nn.Linear(2, 2), ["ddp", "fsdp"])

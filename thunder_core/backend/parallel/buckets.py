@@ -1,0 +1,81 @@
+"""Buckets: parameters and gradients that one collective gathers or reduces together, up to a number of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BACKWARD_OF, BoundSymbol
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class BucketSizes:
+    """The bytes from which on a bucket is full: those of the first bucket, and those of the others."""
+
+    first: float = MEBIBYTE
+    others: float = 25 * MEBIBYTE
+
+
+@dataclass
+class Bucket:
+    """Bound symbols with their places in a trace, in order; `bytes` are those of the whole tensors."""
+
+    members: list[tuple[int, BoundSymbol]] = field(default_factory=list)
+    bytes: int = 0
+
+    @property
+    def first(self) -> int:
+        """The place of the first member."""
+        return self.members[0][0]
+
+    @property
+    def last(self) -> int:
+        """The place of the last member."""
+        return self.members[-1][0]
+
+    @property
+    def bsyms(self) -> list[BoundSymbol]:
+        """The members without their places."""
+        return [bsym for _, bsym in self.members]
+
+
+def tensor_of(bsym: BoundSymbol) -> TensorProxy:
+    """The tensor that an operator of `thunder_parallel` is given."""
+    tensor = bsym.args[0]
+    assert isinstance(tensor, TensorProxy)
+    return tensor
+
+
+def result_of(bsym: BoundSymbol) -> TensorProxy:
+    """The result of an operator of `thunder_parallel`."""
+    assert isinstance(bsym.output, TensorProxy)
+    return bsym.output
+
+
+def layer_of(bsym: BoundSymbol) -> str:
+    """The outermost numbered module that a bound symbol belongs to (`layers.3`), or an empty text."""
+    parts = bsym.module.removeprefix(BACKWARD_OF).split(".")
+    number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    return "" if number is None else ".".join(parts[: number + 1])
+
+
+def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *, by_layer: bool) -> list[Bucket]:
+    """The buckets in the order in which they are full.
+
+    A bucket has tensors of one group, dtype and device, and with `by_layer` of one layer.
+    """
+    open_buckets: dict[Hashable, Bucket] = {}
+    full: list[Bucket] = []
+    for place, bsym in members:
+        tensor = tensor_of(bsym)
+        group = next(argument for argument in bsym.args if isinstance(argument, str))
+        bucket = open_buckets.setdefault((group, tensor.dtype, tensor.device, by_layer and layer_of(bsym)), Bucket())
+        bucket.members.append((place, bsym))
+        bucket.bytes += max(tensor.bytes, result_of(bsym).bytes)
+        if bucket.bytes >= (sizes.others if full else sizes.first):
+            full.append(bucket)
+            open_buckets = {key: one for key, one in open_buckets.items() if one is not bucket}
+    return sorted((*full, *open_buckets.values()), key=lambda bucket: bucket.last)

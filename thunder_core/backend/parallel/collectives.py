@@ -1,0 +1,229 @@
+"""The collectives of a trace: operators of `thunder_parallel` become functional collectives, in buckets.
+
+A bucket of gradients is reduced as soon as the last of them is there, and waited for late. A bucket of parameters is
+gathered while the bucket before it is in use.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import torch
+
+from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
+from thunder_core.backend.parallel.emitter import Emitter
+from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
+from thunder_core.tracing.library.collectives import group_of
+
+FUNCTIONAL: Any = torch.ops._c10d_functional
+ATEN: Any = torch.ops.aten
+
+
+def is_call(bsym: BoundSymbol, name: str) -> bool:
+    """Whether a bound symbol calls the operator of `thunder_parallel` with this name."""
+    packet = getattr(OPERATORS, name)
+    return bsym.symbol.target in (packet, packet.default)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When collectives begin and end: the sizes of buckets, and how many buckets of gradients are reduced at once."""
+
+    sizes: BucketSizes
+    most_reductions: int | None = None
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with functional collectives in place of the operators of `thunder_parallel`."""
+        plain = without_replicas(trace)
+        if not any(is_call(bsym, name) for bsym in plain.bound_symbols for name in KINDS):
+            return plain
+        return Scheduling(plain, self).result()
+
+
+def without_replicas(trace: Trace) -> Trace:
+    """The trace that reads parameters themselves, where it reads replicas, which are the same tensors."""
+    names: dict[str, Proxy] = {}
+    kept: list[BoundSymbol] = []
+    for bsym in trace.bound_symbols:
+        if is_call(bsym, "replicate"):
+            tensor = tensor_of(bsym)
+            names[result_of(bsym).name] = names.get(tensor.name, tensor)
+        else:
+            kept.append(bsym.renamed(names) if names else bsym)
+    if not names:
+        return trace
+    output = replace_leaves(trace.output, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
+    return trace.having(kept, made_by="read parameters", output=output)
+
+
+@dataclass
+class Scheduling:
+    """The bound symbols of one trace, and the collectives that come before them, the waits for reductions last."""
+
+    trace: Trace
+    schedule: Schedule
+    before: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
+    waits: defaultdict[int, list[BoundSymbol]] = field(default_factory=lambda: defaultdict(list))
+    emitter: Emitter = field(init=False)
+    makers: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emitter = Emitter(self.trace)
+        bsyms = enumerate(self.trace.bound_symbols)
+        self.makers = {proxy.name: place for place, bsym in bsyms for proxy in bsym.defines}
+
+    def result(self) -> Trace:
+        """The trace with its collectives."""
+        gathers = self._buckets("gather_parameter", by_layer=True)
+        for earlier, bucket in zip((None, *gathers), gathers, strict=False):
+            self._gather(bucket, earlier)
+        for kind, reduce in REDUCTIONS.items():
+            self._reduce_all(self._buckets(kind, by_layer=kind == "scatter_gradient"), reduce)
+        bsyms: list[BoundSymbol] = []
+        for place, bsym in enumerate(self.trace.bound_symbols):
+            bsyms += (*self.before[place], *self.waits[place])
+            bsyms += [] if any(is_call(bsym, kind) for kind in KINDS) else [bsym]
+        end = len(self.trace.bound_symbols)
+        bsyms += (*self.before[end], *self.waits[end])
+        return self.trace.having(bsyms, made_by="schedule collectives")
+
+    def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
+        """The buckets of a kind: of gradients by when they are there, of parameters by when they are read."""
+        members = [(place, bsym) for place, bsym in enumerate(self.trace.bound_symbols) if is_call(bsym, kind)]
+        if kind in REDUCTIONS:
+            members = sorted(((self._place_after([bsym]), bsym) for _, bsym in members), key=itemgetter(0))
+        buckets = buckets_of(members, self.schedule.sizes, by_layer=by_layer)
+        return sorted(buckets, key=lambda bucket: bucket.first) if kind == "gather_parameter" else buckets
+
+    def _place_after(self, bsyms: Sequence[BoundSymbol]) -> int:
+        """The place behind all that makes what bound symbols read."""
+        return max(
+            (self.makers[proxy.name] + 1 for bsym in bsyms for proxy in bsym.inputs if proxy.name in self.makers),
+            default=0,
+        )
+
+    def _gather(self, bucket: Bucket, earlier: Bucket | None) -> None:
+        """Gather a bucket from where the earlier one is waited for on, as far as the shards are there."""
+        start, results = gather(self.emitter, bucket.bsyms)
+        self.before[max(self._place_after(bucket.bsyms), 0 if earlier is None else earlier.first)] += start
+        self.before[bucket.first] += results
+
+    def _reduce_all(self, buckets: Sequence[Bucket], reduce: Any) -> None:
+        """Reduce buckets as soon as all of their gradients are there, and wait for them late."""
+        most = self.schedule.most_reductions
+        for number, bucket in enumerate(buckets):
+            start, results = reduce(self.emitter, bucket.bsyms)
+            self.before[bucket.last] += start
+            later = buckets[number + most].last if most and number + most < len(buckets) else None
+            self.waits[self._place_of_wait(bucket, later)] += results
+
+    def _place_of_wait(self, bucket: Bucket, later: int | None) -> int:
+        """The place before the first reader of a bucket's results, or `later`, or the end of the trace."""
+        names = {result_of(bsym).name for bsym in bucket.bsyms}
+        readers = (place for place, bsym in enumerate(self.trace.bound_symbols) if reads(bsym, names))
+        place: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
+        return place
+
+
+Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # what begins, and what waits and makes the results
+
+
+def reads(bsym: BoundSymbol, names: set[str]) -> bool:
+    """Whether a bound symbol reads one of these names."""
+    return any(proxy.name in names for proxy in bsym.inputs)
+
+
+def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
+    """Gather shards, each filled up to as many rows as the others, and drop what is beyond the rows of the whole."""
+    _, _, group_name, _ = bsyms[0].args
+    size = group_of(group_name).size()
+    pads = [with_rows(emitter, bsym, tensor_of(bsym), -(-bsym.args[1] // size)) for bsym in bsyms]
+    starts = [pad for pad in pads if isinstance(pad, BoundSymbol)]
+    tensors = [pad.output if isinstance(pad, BoundSymbol) else pad for pad in pads]
+    operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
+    begin = emitter.call(operator, tensors, size, group_name, at=bsyms[0])
+    ends: list[BoundSymbol] = []
+    for bsym, pending in zip(bsyms, begin.output, strict=True):
+        ends += waited_rows(emitter, bsym, pending, bsym.args[1])
+    return [*starts, begin], ends
+
+
+def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
+    """Sum gradients, of which each rank gets its rows, and divide these by the number of ranks."""
+    group_name = bsyms[0].args[1]
+    group = group_of(group_name)
+    pads = [with_rows(emitter, bsym, tensor_of(bsym), padded_rows(bsym, group.size())) for bsym in bsyms]
+    starts = [pad for pad in pads if isinstance(pad, BoundSymbol)]
+    tensors = [pad.output if isinstance(pad, BoundSymbol) else pad for pad in pads]
+    dense = {"memory_format": torch.contiguous_format}
+    strided = [tensor for tensor in tensors if is_strided(tensor)]
+    copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
+    contiguous = {copy.args[0].name: copy.output for copy in copies}
+    operator = FUNCTIONAL.reduce_scatter_tensor_coalesced.default
+    tensors = [contiguous.get(tensor.name, tensor) for tensor in tensors]
+    begin = emitter.call(operator, tensors, "sum", group.size(), group_name, at=bsyms[0])
+    ends: list[BoundSymbol] = []
+    for bsym, pending in zip(bsyms, begin.output, strict=True):
+        _, rows = rows_of_rank(tensor_of(bsym).shape[0], group.rank(), group.size())
+        wait = waited_rows(emitter, bsym, pending, rows, final=False)
+        scaled = emitter.call(ATEN.mul.Tensor, wait[-1].output, 1 / group.size(), at=bsym, output=bsym.output)
+        ends += [*wait, scaled]
+    return [*starts, *copies, begin], ends
+
+
+def average(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
+    """Divide gradients by the number of ranks, and sum them."""
+    group_name = bsyms[0].args[2]
+    parameters = [bsym.args[1] for bsym in bsyms]
+    factor = 1 / group_of(group_name).size()
+    taken = emitter.call(OPERATORS.take_gradients.default, list(map(tensor_of, bsyms)), parameters, factor, at=bsyms[0])
+    operator = FUNCTIONAL.all_reduce_coalesced.default
+    begin = emitter.call(operator, taken.output, "sum", group_name, at=bsyms[0])
+    pairs = zip(bsyms, begin.output, strict=True)
+    ends = [emitter.call(FUNCTIONAL.wait_tensor.default, one, at=bsym, output=bsym.output) for bsym, one in pairs]
+    return [taken, begin], ends
+
+
+REDUCTIONS = {"average_gradient": average, "scatter_gradient": scatter}
+KINDS = ("gather_parameter", *REDUCTIONS)
+
+
+def padded_rows(bsym: BoundSymbol, size: int) -> int:
+    """The number of rows of a gradient, filled up so that it can be divided by the number of ranks."""
+    rows: int = -(-tensor_of(bsym).shape[0] // size) * size
+    return rows
+
+
+def with_rows(emitter: Emitter, at: BoundSymbol, tensor: TensorProxy, rows: int) -> BoundSymbol | TensorProxy:
+    """The bound symbol that adds rows of zeros to a tensor, or the tensor itself where it has all rows."""
+    missing = rows - tensor.shape[0]
+    if not missing:
+        return tensor
+    pad = [0, 0] * (len(tensor.shape) - 1) + [0, missing]
+    return emitter.call(ATEN.constant_pad_nd.default, tensor, pad, at=at)
+
+
+def is_strided(tensor: TensorProxy) -> bool:
+    """Whether the elements of a tensor do not lie one after the other in memory."""
+    return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
+
+
+def waited_rows(
+    emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int, *, final: bool = True
+) -> list[BoundSymbol]:
+    """The wait for a tensor, of which the first rows are the result of a bound symbol if it is `final`."""
+    is_whole = pending.shape[0] == rows
+    output = at.output if final else None
+    wait = FUNCTIONAL.wait_tensor.default
+    waiting = emitter.call(wait, pending, at=at, output=output if is_whole else None)
+    if is_whole:
+        return [waiting]
+    return [waiting, emitter.call(ATEN.narrow_copy.default, waiting.output, 0, 0, rows, at=at, output=output)]

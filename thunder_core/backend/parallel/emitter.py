@@ -1,0 +1,62 @@
+"""Bound symbols of PyTorch's operators, with the metadata that the operators give."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import leaves, replace_leaves
+
+
+@dataclass
+class Emitter:
+    """Makes bound symbols for a trace, whose results have names that the trace does not use."""
+
+    trace: Trace
+    taken: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        proxies: Iterable[Proxy] = itertools.chain(
+            self.trace.inputs, *((*bsym.inputs, *bsym.outputs) for bsym in self.trace.bound_symbols)
+        )
+        self.taken = {proxy.name for proxy in proxies} | set(self.trace.constants)
+
+    def call(
+        self, operator: Callable[..., Any], *args: Any, at: BoundSymbol, output: Any = None, **kwargs: Any
+    ) -> BoundSymbol:
+        """The call of an operator in the place of a bound symbol; `output` names its result."""
+        device = next(leaf.device for leaf in leaves(args) if isinstance(leaf, TensorProxy))
+        result = output
+        if result is None:
+            made = operator(*replace_leaves(args, without_data), **kwargs)
+            result = replace_leaves(made, lambda leaf: tensor_proxy(self.next_name(at), leaf))
+            result = replace_leaves(result, lambda leaf: on_device(leaf, device))
+        source = at.source or (at.derives.source if at.derives else None)
+        return BoundSymbol(symbol_of(operator), args, kwargs, result, (), source, at.module, derives=at.derives)
+
+    def next_name(self, at: BoundSymbol) -> str:
+        """A name that begins with that of a result of a bound symbol."""
+        stem = at.outputs[0].name
+        name = next(name for number in itertools.count() if (name := f"{stem}_{number}") not in self.taken)
+        self.taken.add(name)
+        return name
+
+
+def without_data(leaf: Any) -> Any:
+    """A tensor without data that has the metadata of a proxy; any other leaf as it is."""
+    if not isinstance(leaf, TensorProxy):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride, dtype=leaf.dtype, device="meta")
+
+
+def on_device(proxy: TensorProxy, device: torch.device) -> TensorProxy:
+    """The proxy on another device."""
+    return TensorProxy(proxy.name, proxy.shape, proxy.stride, proxy.dtype, device)

@@ -1,0 +1,73 @@
+"""Replicas of a model, one on each rank: the same values at first, and the mean of all ranks' gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from thunder_core.backend.parallel.operators import OPERATORS
+
+SYNCHRONIZES = "require_backward_grad_sync"  # the attribute of DistributedDataParallel with this meaning
+IGNORED = "_ddp_params_and_buffers_to_ignore"  # the names that DistributedDataParallel leaves alone
+
+
+def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
+    """The model with the values of rank 0, whose calls say that their gradients are averaged.
+
+    It shares the state of the model. Its class is a subclass with the method `no_sync`.
+    """
+    if has_values:
+        broadcast_values([*model.parameters(), *model.buffers()], group)
+    kind: Any = type(model)
+    replica: Any = object.__new__(replica_class(kind, group.group_name, broadcast_buffers))
+    object.__setattr__(replica, "__dict__", model.__dict__)
+    replica.__dict__[SYNCHRONIZES] = True
+    return replica  # type: ignore[no-any-return]
+
+
+def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
+    """Give tensors the values that they have on the first rank of a group."""
+    source = dist.get_global_rank(group, 0)
+    for tensor in tensors:
+        dist.broadcast(tensor.detach(), source, group)
+
+
+@contextmanager
+def no_sync(self: Any) -> Iterator[None]:
+    """While this lasts, calls of the module do not average gradients, as in DistributedDataParallel."""
+    before = self.__dict__[SYNCHRONIZES]
+    self.__dict__[SYNCHRONIZES] = False
+    try:
+        yield
+    finally:
+        self.__dict__[SYNCHRONIZES] = before
+
+
+def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[torch.nn.Module]:
+    """The subclass of a model's class whose `forward` says that gradients are averaged."""
+
+    @functools.wraps(kind.forward)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.require_backward_grad_sync:
+            if broadcast_buffers:
+                broadcast_buffers_of(self, group_name)
+            OPERATORS.synchronize(group_name)
+        return kind.forward(self, *args, **kwargs)
+
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    made: type[torch.nn.Module] = type(kind)(kind.__name__, (kind,), {**names, "forward": forward, "no_sync": no_sync})
+    return made
+
+
+def broadcast_buffers_of(module: Any, group_name: str) -> None:
+    """Give the buffers of a module the values that they have on the first rank of a group."""
+    for buffer in module.buffers():
+        values = buffer.detach()
+        values.copy_(
+            torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.broadcast(values, 0, group_name))
+        )

@@ -1,0 +1,101 @@
+"""Data parallel training: gradients are averaged over the ranks of a process group, in buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes
+from thunder_core.backend.parallel.collectives import Schedule, is_call
+from thunder_core.backend.parallel.groups import required_group
+from thunder_core.backend.parallel.operators import OPERATORS
+from thunder_core.backend.parallel.replicas import replica_of
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
+
+FROM_MODULE = "module."
+
+
+@dataclass(frozen=True)
+class AverageGradients(Transform):
+    """Average the gradients of a module's parameters over the ranks, as `DistributedDataParallel` does.
+
+    `process_group` is the name of a process group, empty for the default one. A bucket of gradients is reduced when it
+    has `bucket_cap_mb` MiB, the first one when it has 1 MiB. With `broadcast_buffers`, each call gives the buffers the
+    values of the first rank.
+    """
+
+    process_group: str = ""
+    bucket_cap_mb: float = 25.0
+    broadcast_buffers: bool = True
+
+    before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
+    after: ClassVar[tuple[str, ...]] = ("quantize",)
+    excludes: ClassVar[tuple[str, ...]] = ("fsdp",)
+    operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
+
+    def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The model with the values of the first rank; raises `OutsideProcessGroup` where there is no group."""
+        group = required_group(self.process_group, "ddp")
+        return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=True)
+
+    def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The model without values, whose calls say that gradients are averaged."""
+        group = required_group(self.process_group, "ddp")
+        return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=False)
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace that reads replicas of the parameters, whose gradients are averaged."""
+        marks = [bsym for bsym in trace.bound_symbols if is_call(bsym, "synchronize")]
+        if not marks:
+            return trace
+        rest = [bsym for bsym in trace.bound_symbols if bsym not in marks]
+        parameters = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy) and is_parameter(proxy, trace)]
+        require_unwritten(parameters, trace)
+        names = {proxy.name: replica_name(proxy, trace) for proxy in parameters}
+        symbol = symbol_of(OPERATORS.replicate.default)
+        group_name = marks[0].args[0]
+        replicas = [BoundSymbol(symbol, (one, group_name), {}, names[one.name]) for one in parameters]
+        bsyms = (*replicas, *(bsym.renamed(names) for bsym in rest))
+        output = replace_leaves(
+            trace.output, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
+        )
+        return trace.having(bsyms, made_by="average gradients", output=output)
+
+    def before_claiming(self, trace: Trace) -> Trace:
+        """The trace with the collectives of its gradients."""
+        cap = self.bucket_cap_mb * MEBIBYTE
+        return Schedule(BucketSizes(first=min(MEBIBYTE, cap), others=cap))(trace)
+
+
+def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
+    """Whether an input of a trace is a tensor of the module that requires a gradient."""
+    return proxy.requires_grad and trace.origins.get(proxy.name, "").startswith(FROM_MODULE)
+
+
+def replica_name(proxy: TensorProxy, trace: Trace) -> TensorProxy:
+    """The proxy of the replica of a parameter, with a name that the trace does not use."""
+    taken = {one.name for bsym in trace.bound_symbols for one in bsym.outputs} | {one.name for one in trace.inputs}
+    name = f"{proxy.name}_replica"
+    while name in taken:
+        name += "_"
+    return replace(proxy, name=name, requires_grad=False)
+
+
+def require_unwritten(parameters: list[TensorProxy], trace: Trace) -> None:
+    """Raise `OperationFailed` for a program that writes to a parameter, which ranks would do differently."""
+    written = names_written_to(trace)
+    name = next((trace.origins[proxy.name] for proxy in parameters if proxy.name in written), None)
+    if name is not None:
+        raise OperationFailed(
+            f"the program writes to the parameter `{name}`, which the recipe ddp cannot do in a training step",
+            fix="write to the parameter outside of the compiled module",
+        )

@@ -1,0 +1,83 @@
+"""Fully sharded training: parameters are gathered where a program reads them, and gradients reduced to shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_of, tensor_of
+from thunder_core.backend.parallel.collectives import Schedule, is_call
+from thunder_core.backend.parallel.groups import required_group
+from thunder_core.backend.parallel.shards import sharding_in
+from thunder_core.foundation.errors import OperationFailed
+from thunder_core.passes.recipe import Transform
+from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.tree import replace_leaves
+
+
+@dataclass(frozen=True)
+class ShardParameters(Transform):
+    """Shard parameters over the ranks, as `torch.distributed.fsdp.fully_shard` does.
+
+    `process_group` is the name of a process group, empty for the default one. A bucket of parameters or gradients has
+    those of one layer, and at most about `bucket_cap_mb` MiB. With `reshard_after_forward` the backward gathers the
+    parameters again; otherwise the forward saves them.
+    """
+
+    process_group: str = ""
+    bucket_cap_mb: float = 25.0
+    reshard_after_forward: bool = True
+
+    before: ClassVar[tuple[str, ...]] = ("autocast", "cse", "dce")
+    after: ClassVar[tuple[str, ...]] = ("quantize",)
+    excludes: ClassVar[tuple[str, ...]] = ("ddp",)
+    operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.parallel.operators",)
+
+    def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
+        """The model with shards in the place of parameters; raises `OutsideProcessGroup` where there is no group."""
+        group = required_group(self.process_group, "fsdp")
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        return sharding_in(group, device, reshard_after_forward=self.reshard_after_forward).shard(model)
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace that gathers each parameter once, also if several modules share it; nothing may write to it."""
+        require_unwritten(trace)
+        first: dict[str, Proxy] = {}
+        names: dict[str, Proxy] = {}
+        kept: list[BoundSymbol] = []
+        for bsym in trace.bound_symbols:
+            renamed = bsym.renamed(names) if names else bsym
+            if is_call(bsym, "gather_parameter"):
+                result = result_of(renamed)
+                earlier = first.setdefault(tensor_of(renamed).name, result)
+                if earlier is not result:
+                    names[result.name] = earlier
+                    continue
+            kept.append(renamed)
+        output = replace_leaves(
+            trace.output, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
+        )
+        return trace.having(kept, made_by="share gathered parameters", output=output)
+
+    def before_claiming(self, trace: Trace) -> Trace:
+        """The trace with the collectives of its parameters and gradients."""
+        cap = self.bucket_cap_mb * MEBIBYTE
+        return Schedule(BucketSizes(first=cap, others=cap), most_reductions=1)(trace)
+
+
+def require_unwritten(trace: Trace) -> None:
+    """Raise `OperationFailed` for a program that writes to a gathered parameter, which the shard would not see."""
+    written = names_written_to(trace)
+    gathers = (bsym for bsym in trace.bound_symbols if is_call(bsym, "gather_parameter"))
+    writing = next((bsym for bsym in gathers if written & {result_of(bsym).name, tensor_of(bsym).name}), None)
+    if writing is not None:
+        raise OperationFailed(
+            "the program writes to a parameter that the recipe fsdp shards, and the shard would not change",
+            fix="write to the parameter outside of the compiled module",
+            where=writing.source,
+        )
