@@ -50,10 +50,11 @@ class Sharding:
         local = parameter.detach().narrow(0, start, rows).clone()
         distributed = self._distributed(local, parameter)
         shard = torch.nn.Parameter(distributed, requires_grad=parameter.requires_grad)
-        leaf = local_of(shard).requires_grad_(parameter.requires_grad)
-        if parameter.requires_grad:
+        leaf = local_of(shard)
+        if leaf.is_floating_point() or leaf.is_complex():
             hook = self._handing_over(weakref.ref(shard))
-            leaf.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+            leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+        leaf.requires_grad_(parameter.requires_grad)
         return shard
 
     def _distributed(self, local: torch.Tensor, like: torch.Tensor) -> DTensor:
@@ -95,6 +96,18 @@ def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool
         return result
 
     return property(gather)
+
+
+def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
+    """The function that gives the rows of each parameter its `requires_grad`, which may be set at any time."""
+    pairs = {id(shard): (shard, local_of(shard)) for shard in model.parameters() if isinstance(shard, DTensor)}
+
+    def follow() -> None:
+        for shard, local in pairs.values():
+            if local.requires_grad != shard.requires_grad:
+                local.requires_grad_(shard.requires_grad)
+
+    return follow
 
 
 def refuse_conversion(self: Any, *args: Any, **kwargs: Any) -> Any:

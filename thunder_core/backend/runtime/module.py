@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -49,6 +49,7 @@ def compiled_module(
     again: Rejit,
     methods: Mapping[str, Method] = NO_METHODS,
     compile_inner: Rejit | None = None,
+    before_call: Sequence[Callable[[], None]] = (),
 ) -> torch.nn.Module:
     """A module of a subclass of the subject's class that shares the subject's whole state.
 
@@ -57,7 +58,7 @@ def compiled_module(
     which holds it. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have a state of their
     own, for which no program is: they do what modules of the subject's class do. `methods` are those of the compiled
     module that stand in the place of the class's own. `compile_inner` compiles a model within the subject that
-    generates for it.
+    generates for it. The functions of `before_call` run before each call.
     """
     module: Any = call.subject
     kind = type(module)
@@ -65,7 +66,7 @@ def compiled_module(
     members = {
         **generating_method(call, compile_inner),
         **own_methods(kind, methods, module.__dict__),
-        **calling_methods(call, forward),
+        **calling_methods(call, forward, before_call),
         **copying_methods(module, again),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
@@ -86,7 +87,9 @@ def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]
     return {name: of_one_module(replacements[name], method, state) for name, method in class_methods.items()}
 
 
-def calling_methods(call: Specializations, forward: Specializations) -> dict[str, Any]:
+def calling_methods(
+    call: Specializations, forward: Specializations, before_call: Sequence[Callable[[], None]] = ()
+) -> dict[str, Any]:
     """The methods `__call__` and `forward`, which run programs for the subject's state, and the class's for others."""
     module: Any = call.subject
     kind, state = type(module), module.__dict__
@@ -100,9 +103,26 @@ def calling_methods(call: Specializations, forward: Specializations) -> dict[str
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call.call(args, kwargs) if self.__dict__ is state else kind.__call__(self, *args, **kwargs)
 
-    run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
-    run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
-    return {"__call__": run, "forward": run_forward}
+    methods: dict[str, Any] = {"__call__": run, "forward": run_forward}
+    if before_call:
+        methods = {name: preceded_by(before_call, method, state) for name, method in methods.items()}
+    methods["forward"]._thunder = Original(kind.forward, forward)
+    methods["__call__"]._thunder = Original(kind.__call__, call)
+    return methods
+
+
+def preceded_by(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:
+    """The method that runs functions first, for the module with this state."""
+
+    @left_alone_by_dynamo
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.__dict__ is state:
+            for function in before:
+                function()
+        return method(self, *args, **kwargs)
+
+    return run
 
 
 def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:

@@ -429,7 +429,8 @@ def compiled_by(compiler: Compiler | CompilerLackingExecutor, subject: Callable[
     forward = Specializations(subject.forward, compiler, compiler.options)
     methods = {name: one for transform in compiler.transforms for name, one in transform.methods(subject).items()}
     again = partial(compiled_by, compiler)
-    return compiled_module(call, forward, again, methods, again)
+    before_call = [one for transform in compiler.transforms if (one := transform.before_call(subject)) is not None]
+    return compiled_module(call, forward, again, methods, again, before_call)
 
 
 def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

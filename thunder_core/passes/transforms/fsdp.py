@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ import torch
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_of, tensor_of
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.groups import required_group
-from thunder_core.backend.parallel.shards import sharding_in
+from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
@@ -43,6 +44,10 @@ class ShardParameters(Transform):
         group = required_group(self.process_group, "fsdp")
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         return sharding_in(group, device, reshard_after_forward=self.reshard_after_forward).shard(model)
+
+    def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
+        """The function that has autograd treat the rows of each parameter by the parameter's `requires_grad`."""
+        return follow_requires_grad(model)
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace that gathers each parameter once, also if several modules share it; nothing may write to it."""

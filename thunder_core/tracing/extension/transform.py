@@ -87,6 +87,10 @@ class Transform(Traits, ABC):
         """
         return {}
 
+    def before_call(self, model: torch.nn.Module) -> Callable[[], None] | None:  # noqa: ARG002
+        """A function to run before each call of the compiled module, outside of its programs. By default none."""
+        return None
+
     @abstractmethod
     def __call__(self, trace: Trace) -> Trace:
         """The new trace; the given one stays as it is."""
