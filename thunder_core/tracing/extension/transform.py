@@ -48,6 +48,7 @@ class Transform(Traits, ABC):
             "methods",
             "of_function",
             "before_claiming",
+            "before_call",
         )
         vet_class(cls, Transform, read, but=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
