@@ -720,3 +720,18 @@ def test_attribute_that_comes_before_getattr_is_noticed(kind: Any, change: Any) 
         for one in made.__mro__:
             if "width" in vars(one):
                 del one.width
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(0.0, -0.0), (-0.0, 0.0), (1 + 0j, 1), (0j, 0.0), (complex(0.0, 1.0), complex(-0.0, 1.0))]
+)
+def test_equal_defaults_of_another_type_or_sign_are_others(first, second):
+    def scaled(x, by=first):
+        return x / by if by == 0 else x * by
+
+    compiled = thunder.jit(lambda x: scaled(x))
+    for value in (first, second, first):
+        scaled.__defaults__ = (value,)
+        found, expected = compiled(torch.ones(2)), scaled(torch.ones(2))
+        assert found.dtype == expected.dtype
+        assert str(found) == str(expected)

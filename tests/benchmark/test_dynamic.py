@@ -13,7 +13,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_program_is_compiled_for_all_lengths() -> None:
-    found = dynamic.compilation("thunder", 1, 3)
+    found = dynamic.compilation("thunder", 1, 3, 2)
     assert found["programs"] == 1
     assert found["seconds"] > 0
 
@@ -29,4 +29,4 @@ def test_the_ratio_is_to_the_better_one(monkeypatch: pytest.MonkeyPatch) -> None
     seconds = {"thunder": 4.0, "torch.compile": 20.0, "torch.compile(dynamic=True)": 16.0}
     answers = {who: {"seconds": value, "programs": 1} for who, value in seconds.items()}
     monkeypatch.setattr(dynamic, "asked", lambda module, what, who, *rest, **places: answers[who])
-    assert dynamic.measured(1, 2, runs=3)["ratio"] == 0.25
+    assert dynamic.measured(1, 2, 2, runs=3)["ratio"] == 0.25

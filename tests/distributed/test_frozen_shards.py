@@ -42,3 +42,14 @@ def test_parameters_follow_requires_grad(frozen_first: bool) -> None:
         assert (expected[0] is None) is frozen
         assert all(a is None if b is None else torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert thunder.cache_misses(compiled) == 2
+
+
+def test_writes_outside_of_a_program_reach_the_shards() -> None:
+    compiled = thunder.compile(torch.nn.Sequential(torch.nn.Linear(4, 2)), "fsdp", without=["inductor"])
+    with torch.no_grad():
+        compiled[0].weight.fill_(2.0)
+        compiled[0].bias.zero_()
+    assert compiled(torch.ones(1, 4)).tolist() == [[8, 8]]
+    compiled.requires_grad_(requires_grad=False)
+    compiled[0].weight.requires_grad_()
+    assert [one is not None for one in step(compiled)] == [True, False]

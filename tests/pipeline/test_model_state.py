@@ -28,7 +28,7 @@ class Keeping(torch.nn.Module):
         self.table: torch.Tensor | None = None
         self.tables, self.seen = {}, []
         self.is_hooked = False
-        self.positions = functools.lru_cache(maxsize=1)(torch.arange)
+        self.positions = functools.lru_cache(maxsize=1)(lambda length: torch.arange(length))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Add the positions, which are computed once."""

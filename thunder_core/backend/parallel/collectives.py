@@ -123,7 +123,7 @@ class Scheduling:
             start, results = reduce(self.emitter, bucket.bsyms)
             self.before[bucket.last] += start
             later = buckets[number + most].last if most and number + most < len(buckets) else None
-            self.waits[self._place_of_wait(bucket, later)] += results
+            self.waits[max(bucket.last, self._place_of_wait(bucket, later))] += results
 
     def _place_of_wait(self, bucket: Bucket, later: int | None) -> int:
         """The place before the first reader of a bucket's results, or `later`, or the end of the trace."""

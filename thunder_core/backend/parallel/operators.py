@@ -93,19 +93,28 @@ def replicate(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 
 @operator("(Tensor[] gradients, Tensor[] parameters, float factor) -> Tensor[]")
 def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor], factor: float) -> list[torch.Tensor]:
-    """The sums of gradients and those that their parameters have, multiplied by a factor; the parameters lose theirs.
+    """Add each parameter's `.grad` to its gradient, multiply by a factor, and set `.grad` to None.
 
-    What is accumulated without synchronization is averaged with the gradient of the call that synchronizes, as in
-    `DistributedDataParallel`.
+    So gradients that were accumulated without synchronization are averaged with that of the call that synchronizes, as
+    in `DistributedDataParallel`. A backward that does not accumulate, as that of `torch.autograd.grad`, leaves `.grad`.
     """
     if gradients[0].is_meta:
         return [torch.empty_like(one, memory_format=torch.contiguous_format) for one in gradients]
     sums = [gradient.contiguous() for gradient in gradients]
     for place, parameter in enumerate(parameters):
-        if parameter.grad is not None:
+        if parameter.grad is not None and is_accumulated(parameter):
             sums[place] = parameter.grad + sums[place]
             parameter.grad = None
     return list(torch._foreach_mul(sums, factor))
+
+
+def is_accumulated(parameter: torch.Tensor) -> bool:
+    """Whether the backward that runs now adds to `.grad` of a parameter."""
+    try:
+        node = torch.autograd.graph.get_gradient_edge(parameter).node
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # no backward runs, or `torch.autograd.grad` returns the gradient of the parameter
+        return False
 
 
 @operator("(Tensor gradient, Tensor parameter, str group_name) -> Tensor")

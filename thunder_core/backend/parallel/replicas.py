@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.operators import OPERATORS
+from thunder_core.foundation.errors import RecipeMismatch
 
 SYNCHRONIZES = "require_backward_grad_sync"  # the attribute of DistributedDataParallel with this meaning
-IGNORED = "_ddp_params_and_buffers_to_ignore"  # the names that DistributedDataParallel leaves alone
 
 
 def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
@@ -21,6 +21,13 @@ def replica_of(model: torch.nn.Module, group: Any, *, broadcast_buffers: bool, h
 
     It shares the state of the model. Its class is a subclass with the method `no_sync`.
     """
+    if "forward" in model.__dict__:
+        raise RecipeMismatch(
+            f"the {type(model).__name__} has a forward of its own instead of its class's, so the recipe ddp cannot say "
+            "in it that gradients are averaged",
+            fix="define `forward` in a subclass of the module, or compile the module without `ddp` and wrap it in "
+            "torch.nn.parallel.DistributedDataParallel",
+        )
     if has_values:
         broadcast_values([*model.parameters(), *model.buffers()], group)
     kind: Any = type(model)

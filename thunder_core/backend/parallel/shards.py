@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, Shard
 from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank
 from thunder_core.backend.parallel.replicas import broadcast_values
 from thunder_core.foundation.errors import RecipeMismatch, WrongInputs
+from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
 LEAVES = "_local_shards"  # the attribute with the tensors that programs read, by the names of the parameters
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
@@ -91,6 +92,9 @@ def gathering(name: str, rows: int, group_name: str, reshard_after_forward: bool
     """The property that gathers a parameter of a module."""
 
     def gather(self: Any) -> torch.Tensor:
+        if not is_recording():  # outside of a program it is the parameter itself, which can be written to
+            parameter: torch.Tensor = self._parameters[name]
+            return parameter
         local = self._local_shards[name]
         result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard_after_forward)
         return result

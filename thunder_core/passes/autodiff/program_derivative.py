@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.cache.built_for import built_for, model_of_new_entries
 from thunder_core.backend.claiming.claim import claim, claim_operations
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
@@ -63,6 +64,7 @@ class ProgramDerivative:
     beneath_autocast: bool = False
     sink: Sink = field(default_factory=NoSink)
     schedulers: Sequence[Transform] = ()
+    model: str = field(default_factory=model_of_new_entries)
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
     _parts: dict[int | tuple[bool, ...], Backward | None] = field(default_factory=dict)
@@ -216,7 +218,7 @@ class ProgramDerivative:
             trace = note(check_trace(transformed(trace, transform)))
         rewritten = rewritten_before_claiming(trace, self.schedulers)
         trace = trace if rewritten is trace else note(check_trace(rewritten))
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), torch._C._DisableAutocast(), built_for(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
             raise Underivable("its compiled form reads other sizes")

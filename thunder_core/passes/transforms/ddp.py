@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
 
-FROM_MODULE = "module."
+FROM_MODULE = ("module.", "module[")  # where tensors of a module, or of one with numbered modules, come from
 
 
 @dataclass(frozen=True)

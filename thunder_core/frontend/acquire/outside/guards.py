@@ -160,9 +160,11 @@ class Values(Guard):
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         same = f"{subject} == {literal(self.values, scope)}"
-        if not any(isinstance(value, int | float) for value in self.values):
+        if not any(isinstance(value, int | float | complex) for value in self.values):
             return same
-        return f"{same} and [*map(type, {subject})] == {literal([type(value) for value in self.values], scope)}"
+        typed = f"{same} and [*map(type, {subject})] == {literal([type(value) for value in self.values], scope)}"
+        signed = any(isinstance(value, complex) or (isinstance(value, float) and value == 0) for value in self.values)
+        return f"{typed} and repr({subject}) == {repr(self.values)!r}" if signed else typed
 
     @property
     def words(self) -> str:

@@ -106,7 +106,12 @@ def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tens
     """The boxes of the words of documents, and the patches that are hidden from a model that learns to restore them."""
     found: Tensors = {}
     if IDS in inputs and "bbox" in inspect.signature(type(loaded.model).forward).parameters:
-        corners = draw.integers(0, int(loaded.config.max_2d_position_embeddings), draw.batch, 2, draw.seq, 2)
+        if (largest := getattr(loaded.config, "max_2d_position_embeddings", None)) is None:
+            raise NoExampleInputs(
+                f"there are no example boxes of words for the family {loaded.config.model_type!r}",
+                fix="use a model whose config names `max_2d_position_embeddings`",
+            )
+        corners = draw.integers(0, int(largest), draw.batch, 2, draw.seq, 2)
         found["bbox"] = corners.sort(dim=1).values.transpose(1, 2).flatten(2)
     if loaded.task == "masked-image-modeling":
         height, width = inputs["pixel_values"].shape[-2:]

@@ -1,8 +1,10 @@
-"""Errors of the model itself: what it raises in eager PyTorch too is no bug of Thunder's."""
+"""Errors that the model also raises in eager PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import torch
 
 from thunder_core.backend.runtime.tracers import LIBRARIES
 from thunder_core.foundation.errors import ModelRaises, SourceLine, ThunderError
@@ -13,7 +15,7 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 def refuse_models_error(name: str, eager: Callable[[], object], error: Exception) -> None:
     """Raise `ModelRaises` for an error of a compiled call that the eager call raises too; return for any other."""
-    if isinstance(error, ThunderError) or is_out_of_memory(error):
+    if isinstance(error, ThunderError) or is_out_of_memory(error) or is_of_device(error):
         return
     try:
         eager()
@@ -24,6 +26,11 @@ def refuse_models_error(name: str, eager: Callable[[], object], error: Exception
                 fix="change what the message names: the sizes, the inputs, the task, or --train",
                 where=_models_line(own),
             ) from own
+
+
+def is_of_device(error: Exception) -> bool:
+    """Whether an error is a GPU's, after which all calls of the process fail."""
+    return isinstance(error, getattr(torch, "AcceleratorError", ())) or "CUDA error" in str(error)
 
 
 def _models_line(error: Exception) -> SourceLine | None:

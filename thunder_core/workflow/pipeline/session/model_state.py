@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -15,25 +15,28 @@ CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)  # of which Orde
 
 @contextmanager
 def caches_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Restore the attributes of all modules when the block ends, and clear each `lru_cache` that was filled in it.
+    """Restore the attributes of all modules when the block ends, and clear the caches of their code.
 
-    Otherwise, later calls would find the tensors of the block there. Clearing a cache makes the next call slower, and
-    changes nothing else.
+    Otherwise, later calls would find the tensors of the block there. The caches are the functions under `lru_cache` in
+    the Python modules that define the classes, if the block has filled them. Lists, dicts and sets of attributes are
+    restored; what objects of other classes hold is not.
     """
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     containers = [(value, value.copy()) for _, own in attributes for value in own.values() if type(value) in CONTAINERS]
-    misses = {id(cached): cached.cache_info().misses for cached in _caches()}
+    sources = {type(module).__module__ for module in model.modules()}
+    misses = {id(cached): cached.cache_info().misses for cached in _caches(sources)}
     try:
         yield
     finally:
         for now, before in (*attributes, *containers):
             now.clear()
             now.extend(before) if isinstance(now, list | deque) else now.update(before)
-        for cached in _caches():
+        for cached in _caches(sources):
             if cached.cache_info().misses != misses.get(id(cached), 0):
                 cached.cache_clear()
 
 
-def _caches() -> list[functools._lru_cache_wrapper[object]]:
-    """Every function under `functools.lru_cache` that the garbage collector knows, which `gc.freeze` hides."""
-    return [found for found in gc.get_objects() if type(found) is functools._lru_cache_wrapper]
+def _caches(sources: Container[str]) -> list[functools._lru_cache_wrapper[object]]:
+    """The functions under `functools.lru_cache` of these Python modules that `gc.freeze` does not hide."""
+    found = (one for one in gc.get_objects() if type(one) is functools._lru_cache_wrapper)
+    return [cached for cached in found if getattr(cached, "__module__", None) in sources]
