@@ -20,11 +20,11 @@ from thunder_core.foundation.storage.manifest import (
     files_of,
 )
 
-WRITTEN = (  # by the first version
-    b'{\n "schema_version": 1,\n "executor": "inductor",\n "fields": {\n  "region": "f00d"\n },\n'
-    b' "label": "layer 0",\n "created": "2026-01-01T00:00:00Z",\n "replaced": "",\n "files": {\n  "kernel.so": {\n'
+WRITTEN = (  # by the second version
+    b'{\n "schema_version": 2,\n "executor": "inductor",\n "fields": {\n  "region": "f00d"\n },\n'
+    b' "label": "layer 0",\n "model": "Net",\n "created": "2026-01-01T00:00:00Z",\n "replaced": "",\n "files": {\n  "kernel.so": {\n'
     b'   "size": 3,\n   "digest": "0000000000000000000000000000000000000000000000000000000000000000"\n  }\n },\n'
-    b' "digest": "e43fc36dc0d953828f4f0ec4be3adaf940dc44242b8534e18ed248cad5e41c3b"\n}\n'
+    b' "digest": "a32b0c10c253c71d9d8cb7bbf94cc0530eb138c2b00d94d36c90d79a692ac856"\n}\n'
 )
 
 
@@ -46,10 +46,11 @@ def small(folder: Path) -> Small:
 
 def test_a_cache_entrys_manifest_is_written_as_ever() -> None:
     manifest = EntryManifest(
-        schema_version=1,
+        schema_version=2,
         executor="inductor",
         fields={"region": "f00d"},
         label="layer 0",
+        model="Net",
         created=datetime(2026, 1, 1, tzinfo=UTC),
         files={"kernel.so": FileFacts(size=3, digest="0" * 64)},
     )

@@ -139,7 +139,7 @@ def clear(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Remove only the entries that were built for this model.",
+            help="Remove only the entries that were built for this model class; other models may share them.",
             autocompletion=complete_model,
         ),
     ] = None,

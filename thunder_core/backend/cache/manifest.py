@@ -21,7 +21,7 @@ class Damage(Exception):
 class EntryManifest(SealedManifest):
     """Everything about an entry that is not in one of its files; `digest` is that of the manifest without itself.
 
-    `model` names the model or function that it was built for, which others may share it with.
+    `model` names the model or function that it was built for; other models may use the entry, too.
     `replaced` says what was wrong with the entry that was here before, where one had to be dropped.
     """
 

@@ -13,7 +13,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class BucketSizes:
-    """The bytes from which on a bucket is full: those of the first bucket, and those of the others."""
+    """The sizes in bytes at which a bucket is full: the first bucket, and the others."""
 
     first: float = MEBIBYTE
     others: float = 25 * MEBIBYTE
@@ -63,7 +63,7 @@ def layer_of(bsym: BoundSymbol) -> str:
 
 
 def buckets_of(members: Iterable[tuple[int, BoundSymbol]], sizes: BucketSizes, *, by_layer: bool) -> list[Bucket]:
-    """The buckets in the order in which they are full.
+    """The buckets, ordered by their last member.
 
     A bucket has tensors of one group, dtype and device, and with `by_layer` of one layer.
     """

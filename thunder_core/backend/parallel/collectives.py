@@ -104,14 +104,14 @@ class Scheduling:
         return sorted(buckets, key=lambda bucket: bucket.first) if kind == "gather_parameter" else buckets
 
     def _place_after(self, bsyms: Sequence[BoundSymbol]) -> int:
-        """The place behind all that makes what bound symbols read."""
+        """The first place at which all inputs of the bound symbols are defined."""
         return max(
             (self.makers[proxy.name] + 1 for bsym in bsyms for proxy in bsym.inputs if proxy.name in self.makers),
             default=0,
         )
 
     def _gather(self, bucket: Bucket, earlier: Bucket | None) -> None:
-        """Gather a bucket from where the earlier one is waited for on, as far as the shards are there."""
+        """Start the gather where the earlier bucket is waited for, or once the shards exist."""
         start, results = gather(self.emitter, bucket.bsyms)
         self.before[max(self._place_after(bucket.bsyms), 0 if earlier is None else earlier.first)] += start
         self.before[bucket.first] += results

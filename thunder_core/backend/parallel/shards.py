@@ -1,4 +1,4 @@
-"""Shards of a model: each rank keeps some rows of each parameter, and gathers the whole where the program reads it."""
+"""Shards of a model: each rank keeps some rows of each parameter, and gathers the full one where it is read."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 class GuardCheck:
     """A statement of a prologue: it refuses a call, with the value of `subject`, unless the `condition` holds.
 
-    The condition and the subject are Python. A program has its requirements in the order of their numbers.
+    `condition` and `subject` are Python expressions. A program has its requirements in the order of their numbers.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The random numbers that a call draws: with others in its dropout a model cannot be compared with itself."""
+"""The random numbers that a call draws. Two calls can be compared only if their dropout draws the same numbers."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
 
 
-def no_more(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
+def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Nothing: the hidden patches, which are among the inputs, are what the model restores."""
     return {}
 
@@ -100,7 +100,7 @@ def depths(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def recorded_classes(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """A class for a whole sample of sound, of which the model's frames are the mean."""
+    """A class for each sound sample."""
     return {"labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch)}
 
 
@@ -142,5 +142,5 @@ MAKERS: dict[str, LabelMaker] = {
     "document-question-answering": spans,
     "ctc": spoken_tokens,
     "time-series-prediction": future_values,
-    "masked-image-modeling": no_more,
+    "masked-image-modeling": no_labels,
 }
