@@ -22,7 +22,8 @@ from thunder_core.foundation.storage.manifest import (
 
 WRITTEN = (  # by the second version
     b'{\n "schema_version": 2,\n "executor": "inductor",\n "fields": {\n  "region": "f00d"\n },\n'
-    b' "label": "layer 0",\n "model": "Net",\n "created": "2026-01-01T00:00:00Z",\n "replaced": "",\n "files": {\n  "kernel.so": {\n'
+    b' "label": "layer 0",\n "model": "Net",\n "created": "2026-01-01T00:00:00Z",\n "replaced": "",\n'
+    b' "files": {\n  "kernel.so": {\n'
     b'   "size": 3,\n   "digest": "0000000000000000000000000000000000000000000000000000000000000000"\n  }\n },\n'
     b' "digest": "a32b0c10c253c71d9d8cb7bbf94cc0530eb138c2b00d94d36c90d79a692ac856"\n}\n'
 )
