@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.claiming.device_code import DeviceCode, targeting
 from thunder_core.backend.runtime.compiled import COMPILING
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler.compiler import Compiler
 from thunder_core.compilation.compiler.last_call import specializations_of
 from thunder_core.foundation.errors import WrongInputs
@@ -26,11 +28,12 @@ def trace_for(
     if not isinstance(cache.compiler, Compiler):
         raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
     compiler = replace(cache.compiler, device=device)
-    with COMPILING, targeting(target):
-        program = compiler(cache.subject, args, kwargs)
-        cache.add(program)
-        cache.last = program
-        cache.misses += 1
-    claimed = program.last("computation")
-    kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
+    with built_for(subject_name(cache.subject)):
+        with COMPILING, targeting(target):
+            program = compiler(cache.subject, args, kwargs)
+            cache.add(program)
+            cache.last = program
+            cache.misses += 1
+        claimed = program.last("computation")
+        kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
     return program, tuple(kernels)
