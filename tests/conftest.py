@@ -79,7 +79,7 @@ def pytest_report_header() -> str:
 
 
 def part_of_long_tests(config: pytest.Config) -> str:
-    """The part that was asked for, or one that the commit decides, so that each runs every few commits; "" for all."""
+    """The part of `--part`, or a part that the commit decides, so that all run in time; "" for all."""
     if config.getoption("--all-cases") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return ""
     asked: int | None = config.getoption("--part")

@@ -57,6 +57,18 @@ class Normalized(nn.Module):
         return result
 
 
+class Clipping(nn.Module):
+    """A model that writes to its parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data.clamp_(max=0.5)
+        return x * self.weight
+
+
 def tokens(step: int, rank: int) -> Tensor:
     """The tokens of a step on a rank."""
     generator = torch.Generator().manual_seed(100 * step + rank)

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 import thunder_core as thunder
 from tests.distributed.comparison import assert_equal
-from tests.distributed.models import Layers
+from tests.distributed.models import Clipping, Layers
 from tests.distributed.training import (
     DTYPES,
     EAGER,
@@ -153,16 +153,6 @@ class Scaled(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(torch.tensor(2.0))
-
-
-class Clipping(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-
-    def forward(self, x):
-        self.weight.data.clamp_(max=0.5)
-        return x * self.weight
 
 
 def refusals() -> None:

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.distributed.comparison import assert_equal
-from tests.distributed.models import Layers, Normalized, tokens
+from tests.distributed.models import Clipping, Layers, Normalized, tokens
 from thunder_core.backend.parallel.collectives import FUNCTIONAL
 from thunder_core.foundation.errors import NotDifferentiable, OperationFailed
 from thunder_core.tracing.analysis.collectives import Collective, collectives_of
@@ -126,15 +126,6 @@ def ddp_reduces_in_a_group_of_its_own() -> None:
 
 
 def ddp_refuses_writes_to_parameters() -> None:
-    class Clipping(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(3))
-
-        def forward(self, x):
-            self.weight.data.clamp_(max=0.5)
-            return x * self.weight
-
     with pytest.raises(OperationFailed, match="writes to the parameter"):
         thunder.compile(Clipping(), "ddp", without=EAGER)(torch.ones(3)).sum().backward()
 

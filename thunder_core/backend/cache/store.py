@@ -102,7 +102,7 @@ class Store:
         return self._freed(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
     def clear(self, *, model: str | None = None, dry_run: bool = False) -> Freed:
-        """Remove every entry, or those that were built for a model, and what killed processes left.
+        """Remove all entries, or the entries that were built for a model, and what killed processes left.
 
         With `dry_run` nothing is removed.
         """

@@ -16,11 +16,10 @@ import torch
 
 from thunder_core.backend.parallel.buckets import Bucket, BucketSizes, buckets_of, result_of, tensor_of
 from thunder_core.backend.parallel.emitter import Emitter
-from thunder_core.backend.parallel.operators import OPERATORS, rows_of_rank
+from thunder_core.backend.parallel.operators import OPERATORS, row_padding, rows_of_rank, shard_rows
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.collectives import group_of
 
 FUNCTIONAL: Any = torch.ops._c10d_functional
@@ -60,8 +59,7 @@ def without_replicas(trace: Trace) -> Trace:
             kept.append(bsym.renamed(names) if names else bsym)
     if not names:
         return trace
-    output = replace_leaves(trace.output, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
-    return trace.having(kept, made_by="read parameters", output=output)
+    return trace.having(kept, made_by="read parameters", output=renamed_proxies(trace.output, names))
 
 
 @dataclass
@@ -145,9 +143,7 @@ def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     """Gather shards, each filled up to as many rows as the others, and drop what is beyond the rows of the whole."""
     _, _, group_name, _ = bsyms[0].args
     size = group_of(group_name).size()
-    pads = [with_rows(emitter, bsym, tensor_of(bsym), -(-bsym.args[1] // size)) for bsym in bsyms]
-    starts = [pad for pad in pads if isinstance(pad, BoundSymbol)]
-    tensors = [pad.output if isinstance(pad, BoundSymbol) else pad for pad in pads]
+    starts, tensors = filled_up(emitter, bsyms, [shard_rows(bsym.args[1], size) for bsym in bsyms])
     operator = FUNCTIONAL.all_gather_into_tensor_coalesced.default
     begin = emitter.call(operator, tensors, size, group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
@@ -160,9 +156,8 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     """Sum gradients, of which each rank gets its rows, and divide these by the number of ranks."""
     group_name = bsyms[0].args[1]
     group = group_of(group_name)
-    pads = [with_rows(emitter, bsym, tensor_of(bsym), padded_rows(bsym, group.size())) for bsym in bsyms]
-    starts = [pad for pad in pads if isinstance(pad, BoundSymbol)]
-    tensors = [pad.output if isinstance(pad, BoundSymbol) else pad for pad in pads]
+    rows = [shard_rows(tensor_of(bsym).shape[0], group.size()) * group.size() for bsym in bsyms]
+    starts, tensors = filled_up(emitter, bsyms, rows)
     dense = {"memory_format": torch.contiguous_format}
     strided = [tensor for tensor in tensors if is_strided(tensor)]
     copies = [emitter.call(ATEN.clone.default, tensor, at=bsyms[0], **dense) for tensor in strided]
@@ -172,8 +167,8 @@ def scatter(emitter: Emitter, bsyms: Sequence[BoundSymbol]) -> Collective:
     begin = emitter.call(operator, tensors, "sum", group.size(), group_name, at=bsyms[0])
     ends: list[BoundSymbol] = []
     for bsym, pending in zip(bsyms, begin.output, strict=True):
-        _, rows = rows_of_rank(tensor_of(bsym).shape[0], group.rank(), group.size())
-        wait = waited_rows(emitter, bsym, pending, rows, final=False)
+        _, own = rows_of_rank(tensor_of(bsym).shape[0], group.rank(), group.size())
+        wait = waited_rows(emitter, bsym, pending, own, final=False)
         scaled = emitter.call(ATEN.mul.Tensor, wait[-1].output, 1 / group.size(), at=bsym, output=bsym.output)
         ends += [*wait, scaled]
     return [*starts, *copies, begin], ends
@@ -196,19 +191,19 @@ REDUCTIONS = {"average_gradient": average, "scatter_gradient": scatter}
 KINDS = ("gather_parameter", *REDUCTIONS)
 
 
-def padded_rows(bsym: BoundSymbol, size: int) -> int:
-    """The number of rows of a gradient, filled up so that it can be divided by the number of ranks."""
-    rows: int = -(-tensor_of(bsym).shape[0] // size) * size
-    return rows
-
-
-def with_rows(emitter: Emitter, at: BoundSymbol, tensor: TensorProxy, rows: int) -> BoundSymbol | TensorProxy:
-    """The bound symbol that adds rows of zeros to a tensor, or the tensor itself where it has all rows."""
-    missing = rows - tensor.shape[0]
-    if not missing:
-        return tensor
-    pad = [0, 0] * (len(tensor.shape) - 1) + [0, missing]
-    return emitter.call(ATEN.constant_pad_nd.default, tensor, pad, at=at)
+def filled_up(
+    emitter: Emitter, bsyms: Sequence[BoundSymbol], rows: Sequence[int]
+) -> tuple[list[BoundSymbol], list[TensorProxy]]:
+    """The tensors that operators are given with so many rows, of which the last are zeros, and what adds these."""
+    pads: list[BoundSymbol] = []
+    tensors: list[TensorProxy] = []
+    for bsym, count in zip(bsyms, rows, strict=True):
+        tensor = tensor_of(bsym)
+        if padding := row_padding(len(tensor.shape), count - tensor.shape[0]):
+            pads.append(emitter.call(ATEN.constant_pad_nd.default, tensor, padding, at=bsym))
+            tensor = pads[-1].output
+        tensors.append(tensor)
+    return pads, tensors
 
 
 def is_strided(tensor: TensorProxy) -> bool:

@@ -33,17 +33,27 @@ def operator(signature: str, derivative: type[torch.autograd.Function] | None = 
     return define
 
 
+def shard_rows(rows: int, size: int) -> int:
+    """The number of rows of a full shard, as `torch.chunk` divides them; the last shards may have fewer."""
+    return -(-rows // size)
+
+
 def rows_of_rank(rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row of a rank's shard and its number of rows, as `torch.chunk` divides them; the last may be fewer."""
-    most = -(-rows // size)
+    """The first row of a rank's shard, and its number of rows."""
+    most = shard_rows(rows, size)
     start = min(rank * most, rows)
     return start, min(most, rows - start)
 
 
+def row_padding(dimensions: int, missing: int) -> list[int]:
+    """The padding that adds rows behind those of a tensor, as `torch.nn.functional.pad` takes it; empty for no rows."""
+    return [0, 0] * (dimensions - 1) + [0, missing] if missing else []
+
+
 def padded(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     """A tensor with zeros behind its rows, so that it has this number of rows."""
-    missing = rows - tensor.shape[0]
-    return torch.nn.functional.pad(tensor, [0, 0] * (tensor.dim() - 1) + [0, missing]) if missing else tensor
+    padding = row_padding(tensor.dim(), rows - tensor.shape[0])
+    return torch.nn.functional.pad(tensor, padding) if padding else tensor
 
 
 class Replicate(torch.autograd.Function):
@@ -119,7 +129,7 @@ def is_accumulated(parameter: torch.Tensor) -> bool:
 
 @operator("(Tensor gradient, Tensor parameter, str group_name) -> Tensor")
 def average_gradient(gradient: torch.Tensor, parameter: torch.Tensor, group_name: str) -> torch.Tensor:
-    """The average of the gradients of all ranks, with those that a parameter has."""
+    """The average of the gradients of all ranks, to which the `.grad` of the parameter is added first."""
     if gradient.is_meta:
         return torch.empty_like(gradient, memory_format=torch.contiguous_format)
     (scaled,) = take_gradients([gradient], [parameter], 1 / group_of(group_name).size())
@@ -138,7 +148,7 @@ def gather_parameter(
     if shard.is_meta:
         return shard.new_empty((rows, *shard.shape[1:]))
     size = group_of(group_name).size()
-    whole = FUNCTIONAL.all_gather_into_tensor(padded(shard, -(-rows // size)).contiguous(), size, group_name)
+    whole = FUNCTIONAL.all_gather_into_tensor(padded(shard, shard_rows(rows, size)).contiguous(), size, group_name)
     result: torch.Tensor = FUNCTIONAL.wait_tensor(whole)
     return result.narrow(0, 0, rows).clone() if result.shape[0] != rows else result
 
@@ -150,7 +160,7 @@ def scatter_gradient(gradient: torch.Tensor, group_name: str) -> torch.Tensor:
     _, own = rows_of_rank(rows, group.rank(), group.size())
     if gradient.is_meta:
         return gradient.new_empty((own, *gradient.shape[1:]))
-    whole = padded(gradient, -(-rows // group.size()) * group.size()).contiguous()
+    whole = padded(gradient, shard_rows(rows, group.size()) * group.size()).contiguous()
     shard = FUNCTIONAL.wait_tensor(FUNCTIONAL.reduce_scatter_tensor(whole, "sum", group.size(), group_name))
     result: torch.Tensor = shard.narrow(0, 0, own) * (1 / group.size())
     return result

@@ -170,7 +170,7 @@ def require_shardable(model: torch.nn.Module) -> None:
 
 
 def held_tensors(module: torch.nn.Module) -> Iterator[Any]:
-    """The attributes of a module that are no registered parameters, and the items of those that are containers."""
+    """The attributes of a module that are no registered parameters, and the items of containers among them."""
     for name, value in vars(module).items():
         if name in ("_parameters", "_modules"):
             continue

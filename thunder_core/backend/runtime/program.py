@@ -76,7 +76,7 @@ class Program:
     epilogue need, or raises `GuardFailed`, or what a path raises; `guards[n]` is what its check number n requires. A
     program that expects values of tensors may find, while it runs, that they are others. `observed` has by their paths
     the numbers and sizes that it was traced with. Where sizes were to be symbolic and are not, that is
-    `constant_because` of something; `shortfalls` say of which of those that were named not all values are served. At
+    `constant_because` of something; `shortfalls` name the sizes and numbers of which not all values are served. At
     `caught_lines` an operation may raise an error by values that the program catches: it was traced for values for
     which none is raised.
     """

@@ -57,6 +57,7 @@ from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED,
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
 from thunder_core.tracing.extension.leaving_out import remaining
 from thunder_core.tracing.extension.lookaside import Lookaside
+from thunder_core.tracing.extension.transform import rewritten_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import Dump, NoSink, Sink, asked_dump
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -268,11 +269,9 @@ class Compiler:
 
     def _rewritten(self, trace: Trace, log: StageLog) -> Trace:
         """Return a trace as the transforms rewrite it right before executors claim it."""
-        for transform in self.transforms:
-            changed = transform.before_claiming(trace)
-            if changed is not trace:
-                trace = log.note(checked_trace(transform, changed))
-        return trace
+        return rewritten_before_claiming(
+            trace, self.transforms, lambda transform, changed: log.note(checked_trace(transform, changed))
+        )
 
     def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """Return the derivative of a trace, or why it has none and which bound symbol lacks a derivative formula."""

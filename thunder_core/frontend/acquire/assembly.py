@@ -39,7 +39,7 @@ class Acquired:
     """The three traces of a program.
 
     `observed` has the numbers and sizes from outside in this call by their paths, symbolic ones among them. `sizes` are
-    the symbols, if there are any. The last `number_counting` statements of the prologue compute those that are counts.
+    the symbols, if there are any. The last `number_counting` statements of the prologue compute counts.
     At `caught_lines` operations may raise by values, which the program may catch.
     """
 

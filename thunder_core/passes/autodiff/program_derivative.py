@@ -216,8 +216,7 @@ class ProgramDerivative:
             trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
         for transform in self.transforms:
             trace = note(check_trace(transformed(trace, transform)))
-        rewritten = rewritten_before_claiming(trace, self.schedulers)
-        trace = trace if rewritten is trace else note(check_trace(rewritten))
+        trace = rewritten_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
         with torch.no_grad(), torch._C._DisableAutocast(), built_for(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):

@@ -16,10 +16,9 @@ from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
-from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.ir.tree import replace_leaves
 
 FROM_MODULE = ("module.", "module[")  # where tensors of a module, or of one with numbered modules, come from
 
@@ -60,15 +59,12 @@ class AverageGradients(Transform):
         rest = [bsym for bsym in trace.bound_symbols if bsym not in marks]
         parameters = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy) and is_parameter(proxy, trace)]
         require_unwritten(parameters, trace)
-        names = {proxy.name: replica_name(proxy, trace) for proxy in parameters}
+        names = replica_names(parameters, trace)
         symbol = symbol_of(OPERATORS.replicate.default)
         group_name = marks[0].args[0]
         replicas = [BoundSymbol(symbol, (one, group_name), {}, names[one.name]) for one in parameters]
         bsyms = (*replicas, *(bsym.renamed(names) for bsym in rest))
-        output = replace_leaves(
-            trace.output, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
-        )
-        return trace.having(bsyms, made_by="average gradients", output=output)
+        return trace.having(bsyms, made_by="average gradients", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
         """The trace with the collectives of its gradients."""
@@ -81,13 +77,17 @@ def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
     return proxy.requires_grad and trace.origins.get(proxy.name, "").startswith(FROM_MODULE)
 
 
-def replica_name(proxy: TensorProxy, trace: Trace) -> TensorProxy:
-    """The proxy of the replica of a parameter, with a name that the trace does not use."""
+def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, TensorProxy]:
+    """The proxies of the replicas of parameters, with names that the trace does not use, by the parameters' names."""
     taken = {one.name for bsym in trace.bound_symbols for one in bsym.outputs} | {one.name for one in trace.inputs}
-    name = f"{proxy.name}_replica"
-    while name in taken:
-        name += "_"
-    return replace(proxy, name=name, requires_grad=False)
+    replicas: dict[str, TensorProxy] = {}
+    for proxy in parameters:
+        name = f"{proxy.name}_replica"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        replicas[proxy.name] = replace(proxy, name=name, requires_grad=False)
+    return replicas
 
 
 def require_unwritten(parameters: list[TensorProxy], trace: Trace) -> None:

@@ -16,9 +16,8 @@ from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.ir.tree import replace_leaves
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,7 @@ class ShardParameters(Transform):
                     names[result.name] = earlier
                     continue
             kept.append(renamed)
-        output = replace_leaves(
-            trace.output, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
-        )
-        return trace.having(kept, made_by="share gathered parameters", output=output)
+        return trace.having(kept, made_by="share gathered parameters", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
         """The trace with the collectives of its parameters and gradients."""

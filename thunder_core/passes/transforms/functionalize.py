@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -23,9 +23,9 @@ from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, updates_statistics
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, environment_of
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.overlap import span
 
 MADE_BY = "functionalize"
@@ -206,13 +206,8 @@ class _Rewriting:
                 self._run(bsym)
             else:
                 self.bsyms.append(self._with_current_values(bsym))
-        written = self._copies()
-        names = self._returned(written)
-
-        def change(leaf: Any) -> Any:
-            return names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
-
-        return self.source.having(self.bsyms, made_by=MADE_BY, output=replace_leaves(self.source.output, change))
+        output = renamed_proxies(self.source.output, self._returned(self._copies()))
+        return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _of(self, names: Iterable[str]) -> set[str]:
         return {self.aliasing.representative(name) for name in names} & self.representatives

@@ -113,10 +113,14 @@ class Transform(Traits, ABC):
         return trace
 
 
-def rewritten_before_claiming(trace: Trace, transforms: Iterable[Transform]) -> Trace:
-    """The trace as the transforms rewrite it right before executors claim it."""
+def rewritten_before_claiming(
+    trace: Trace, transforms: Iterable[Transform], checked: Callable[[Transform, Trace], Trace]
+) -> Trace:
+    """The trace as the transforms rewrite it right before executors claim it; each new trace is `checked`."""
     for transform in transforms:
-        trace = transform.before_claiming(trace)
+        changed = transform.before_claiming(trace)
+        if changed is not trace:
+            trace = checked(transform, changed)
     return trace
 
 

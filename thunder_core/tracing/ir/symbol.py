@@ -51,6 +51,11 @@ class Symbol:
         return "aten" if self.name.startswith("torch.ops.") else "torch"
 
 
+def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
+    """The tree with each proxy whose name is a key replaced."""
+    return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
+
+
 @dataclass(frozen=True, eq=False)
 class BoundSymbol:
     """One call of a symbol.
@@ -152,15 +157,11 @@ class BoundSymbol:
     def renamed(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
         """The call with each proxy whose name is a key replaced, in the sub-symbols too; `at` another place."""
         source, module = at or (self.source, self.module)
-
-        def change(leaf: Any) -> Any:
-            return names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
-
         return BoundSymbol(
             symbol=self.symbol,
-            args=replace_leaves(self.args, change),
-            kwargs=replace_leaves(dict(self.kwargs), change),
-            output=replace_leaves(self.output, change),
+            args=renamed_proxies(self.args, names),
+            kwargs=renamed_proxies(dict(self.kwargs), names),
+            output=renamed_proxies(self.output, names),
             subsymbols=tuple(sub.renamed(names) for sub in self.subsymbols),
             source=source,
             module=module,

@@ -198,7 +198,7 @@ class _Run:
         *,
         given: DrawnValues | None = None,
     ) -> tuple[Observed, DrawnValues]:
-        """The observed function, which also notes the random numbers that it draws, or those that it is given."""
+        """The observed function, which also notes the random numbers that it draws or is given."""
         draws = DrawnValues(self.devices)
         with draws.note(given):
             return self(function, model, convert), draws

@@ -173,7 +173,7 @@ class Values(Guard):
 
 @dataclass(frozen=True, eq=False)
 class Truth(Guard):
-    """Requires an object that is true, or one that is false."""
+    """Requires an object that is true, or an object that is false."""
 
     is_true: bool
 

@@ -98,7 +98,7 @@ def _tensors_to_save(
 
 
 def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
-    """Whether a unit may be recomputed: any in a block, and elsewhere with `cheap` those that cost little.
+    """Whether a unit may be recomputed: any unit in a block, and elsewhere cheap units if `cheap`.
 
     A parameter that is resharded after the forward is gathered again in any case.
     """

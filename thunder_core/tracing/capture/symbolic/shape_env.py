@@ -49,7 +49,7 @@ class ConstraintAfterPrologue(Bug):
 
 
 class Guards(list[ShapeGuard]):
-    """The guards of an environment; one that comes after these are checked raises `ConstraintAfterPrologue`.
+    """The guards of an environment; a guard that comes after they are checked raises `ConstraintAfterPrologue`.
 
     `require` is called with the condition of each guard, and may raise.
     """

@@ -50,14 +50,14 @@ def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
 
 
-def classes(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """A class for each sample; numbers for a regression, and any number of classes where the config says so."""
     count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
     if problem == "regression" or (problem is None and count == 1):
         return {"labels": draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
     if problem == "multi_label_classification":
         return {"labels": draw.integers(0, 2, draw.batch, count).float()}
-    return {"labels": draw.integers(0, count, draw.batch)}
+    return class_numbers(draw, inputs)
 
 
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
@@ -99,8 +99,8 @@ def depths(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"labels": draw.normal(draw.batch, *inputs["pixel_values"].shape[-2:]).abs() + 0.1}
 
 
-def recorded_classes(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """A class for each sound sample."""
+def class_numbers(draw: RandomInputs, _inputs: Tensors) -> Tensors:
+    """A class for each sample."""
     return {"labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch)}
 
 
@@ -135,7 +135,7 @@ MAKERS: dict[str, LabelMaker] = {
     "multiple-choice": choices,
     "next-sentence-prediction": yes_or_no,
     "video-classification": classes,
-    "audio-xvector": recorded_classes,
+    "audio-xvector": class_numbers,
     "semantic-segmentation": pixel_classes,
     "depth-estimation": depths,
     "visual-question-answering": scores,

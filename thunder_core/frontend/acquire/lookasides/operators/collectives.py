@@ -32,7 +32,7 @@ C10D: Any = getattr(torch._C, "_distributed_c10d", None)  # no part of a build o
 CLASSES: tuple[type, ...] = ()  # whose methods are recorded, asked again or refused
 if dist.is_available():
     CLASSES = (C10D.ProcessGroup, C10D.Backend, C10D.Work)
-# The usual classes of what functions are bound to, which are told apart faster than by `isinstance`.
+# The usual classes of objects that functions are bound to: a look into a set is faster than `isinstance`.
 NEVER_COMMUNICATE = frozenset({type(None), ModuleType, torch.Tensor, torch.nn.Parameter, FakeTensor, dict, list, str})
 # Methods that give an object which is there already.
 GETTERS = frozenset({"get_group_store", "_get_backend", "__eq__", "__ne__", "__hash__", "__repr__", "__str__"})
