@@ -41,7 +41,7 @@ def outcomes(tmp_path_factory):
             "gradients": gradients,
         }
         whole(input_ids=IDS)
-    thunder.save(plain, folder / "plain.thunder", include_weights=True)
+    thunder.save(plain, folder / "plain.thunder", example={"input_ids": IDS}, include_weights=True)
     thunder.save(whole, folder / "class.thunder", include_weights=True)
     torch.save(expected, folder / "expected.pt")
     command = [sys.executable, "-m", "tests.artifact.lazy_model_cases", str(folder)]

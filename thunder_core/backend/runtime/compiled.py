@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten
 
 from thunder_core.backend.cache.built_for import built_for
 from thunder_core.backend.runtime.dispatch import ProgramIndex, Refusal, Route
+from thunder_core.backend.runtime.keyword_order import in_order
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
@@ -76,8 +77,9 @@ class Specializations:
     compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
     `derivative_of` is the compiled function that it is a derivative of, or None. `transformed` are those of what the
     function is within transforms of torch.func, by their names. `of_forward` are those of a module's
-    `forward`, as its methods call it, and `inner` those of models within it that generate for it. `last` is the program
-    of the latest call, and `hits` and `misses` count the calls that found a program and those that were traced.
+    `forward`, as its methods call it, and `inner` those of models within it that generate for it. If every program
+    refuses a call, it is tried again with its keyword arguments in the `keyword_order`. `last` is the program of the
+    latest call, and `hits` and `misses` count the calls that found a program and those that were traced.
     """
 
     subject: Callable[..., Any]
@@ -98,6 +100,7 @@ class Specializations:
     transformed: dict[str, Specializations] = field(default_factory=dict)
     of_forward: Specializations | None = None
     inner: list[Specializations] = field(default_factory=list)
+    keyword_order: tuple[str, ...] = ()
 
     @property
     def specializations(self) -> Specializations:
@@ -240,6 +243,9 @@ class Specializations:
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
+        ordered = in_order(kwargs, self.keyword_order) if self.keyword_order else None
+        if ordered is not None:
+            return partial(self.call, args, ordered)
         refusals = route.in_order()
         reasons = [refusal_reason(*refusal) for refusal in refusals]
         self._require_same_input(reasons)

@@ -140,7 +140,7 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
         compiled: torch.nn.Module = bind_programs(kept, model, verified(kept, model, consent), strict=strict)
         return compiled
 
-    lazy = LazyModel(LazyWeights.of(artifact, read), packages, programs, build)
+    lazy = LazyModel(LazyWeights.of(artifact, read), packages, programs, build, artifact.manifest.keyword_order)
     return lazy_module(lazy, artifact.manifest.subject)
 
 
@@ -183,7 +183,13 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
     facts = artifact.manifest.compiler
     compiler: ProgramCompiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
     options = facts.options
-    call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
+    call = Specializations(
+        subject,
+        compiler,
+        options,
+        programs=OrderedDict.fromkeys(programs),
+        keyword_order=artifact.manifest.keyword_order,
+    )
     for program in reversed(programs):  # the first that was traced is the last of them
         call.observed.note(program)
     if not isinstance(subject, torch.nn.Module):

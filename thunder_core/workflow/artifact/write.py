@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.fusion.machine_code import machine
 from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.keyword_order import named_parameters
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import CannotReplay, WrongInputs
@@ -113,6 +114,7 @@ def write_artifact(
         source=as_json(source),
         fingerprint=fingerprint,
         example=tuple(example or ()),
+        keyword_order=named_parameters(specializations_of(compiled).subject, example or ()),
         drawn=dict(drawn or {}),
         dynamic=dict(dynamic or {}),
         generation=generation,

@@ -259,13 +259,13 @@ class CubinFacts(StoredFacts):
 class Manifest(SealedManifest):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
-    `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
-    the sizes and the seed that they were drawn with, and `dynamic` the ranges of sizes that the programs serve. One
-    that is for generation has `generation` in their place. `train`
-    says that what is called is a step of training, with labels and in train mode; `tolerance` by what its outputs are
-    validated. `weights` are the model's parameters and buffers by their names, where they were included, and `shell`
-    the facts of the empty model that they are put into. `machine` is where compiled regions run. `cubins` are kernels
-    for a GPU of the architecture `target` (`sm_90`), where it was made for one.
+    `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order. Those of
+    them that are in `keyword_order` may be passed in any order. `drawn` are the sizes and the seed that they were drawn
+    with, and `dynamic` the ranges of sizes that the programs serve. One that is for generation has `generation` in
+    their place. `train` says that the call is a training step, with labels and in train mode, and `tolerance` is what
+    bounds the errors of its outputs. `weights` are the model's parameters and buffers by name, if they were included,
+    and `shell` describes the empty model that they are put into. `machine` is where compiled regions run. `cubins`
+    are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -284,6 +284,7 @@ class Manifest(SealedManifest):
     compiler: CompilerFacts
     programs: tuple[ProgramFacts, ...]
     example: tuple[str, ...] = ()
+    keyword_order: tuple[str, ...] = ()
     drawn: dict[str, int] = {}
     dynamic: dict[str, tuple[int, int]] = {}
     generation: GenerationFacts | None = None

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.backend.runtime.keyword_order import in_order
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo
 from thunder_core.foundation.errors import ArtifactError
 from thunder_core.tracing.ir.printer import Source
@@ -85,14 +86,16 @@ class LazyModel:
     """The model of an artifact before it is built: `build` makes the compiled module, with these weights.
 
     `packages` are those whose import makes the `programs` unusable, which are pairs of a number in the manifest and a
-    program. `hits` counts the calls that these served, `last` is the number of the latest, and with the `lock` the
-    model is built once.
+    program. If every program refuses a call, it is tried again with its keyword arguments in the `keyword_order`.
+    `hits` counts the calls that these served, `last` is the number of the latest, and with the `lock` the model is
+    built once.
     """
 
     weights: LazyWeights
     packages: frozenset[str]
     programs: list[tuple[int, StoredProgram]]
     build: Callable[[LazyWeights], torch.nn.Module]
+    keyword_order: tuple[str, ...] = ()
     hits: int = 0
     last: int | None = None
     lock: Any = field(default_factory=RLock)
@@ -125,6 +128,9 @@ class LazyModel:
                 return raising.call_after_failure(program, failure, args, kwargs)
             finally:
                 del failure  # its traceback holds this frame
+        ordered = in_order(kwargs, self.keyword_order)
+        if ordered is not None:
+            return self.call(module, args, ordered)
         return self.become_built(module)(*args, **kwargs)
 
     def become_built(self, module: torch.nn.Module) -> torch.nn.Module:

@@ -1,0 +1,51 @@
+"""Keyword arguments of an artifact's example may be passed in any order, also with `strict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.foundation.errors import WrongInputs
+
+
+class Weighted(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor | None = None, **others: torch.Tensor) -> torch.Tensor:
+        total = a if b is None else a * 2 + b
+        for name, value in others.items():
+            total = total * len(name) + value
+        return total
+
+
+X, Y, Z = torch.ones(2), torch.full((2,), 3.0), torch.full((2,), 5.0)
+
+
+def saved(folder: Path, **example: torch.Tensor) -> Path:
+    compiled = thunder.jit(Weighted())
+    compiled(**example)
+    return thunder.save(compiled, folder / "a.thunder", example=example)
+
+
+def test_an_artifact_accepts_its_keywords_in_another_order(tmp_path: Path) -> None:
+    loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted(), strict=True)
+    for _ in range(2):
+        assert torch.equal(loaded(b=Y, a=X), X * 2 + Y)
+        assert torch.equal(loaded(a=X, b=Y), X * 2 + Y)
+    assert thunder.cache_misses(loaded) == 0
+    assert thunder.cache_hits(loaded) == 4
+
+
+def test_keywords_that_the_example_does_not_have_keep_their_order(tmp_path: Path) -> None:
+    loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted())
+    eager = Weighted()
+    for order in ({"cc": Z, "b": Y, "d": X, "a": X}, {"d": X, "a": X, "cc": Z, "b": Y}):
+        assert torch.equal(loaded(**order), eager(**order))
+
+
+@pytest.mark.parametrize("wrong", [{"b": Y}, {"b": Y, "a": X, "c": Z}, {"b": Y, "a": torch.ones(3)}])
+def test_what_no_program_accepts_in_any_order_is_refused(tmp_path: Path, wrong: dict[str, torch.Tensor]) -> None:
+    loaded = thunder.load(saved(tmp_path, a=X, b=Y), Weighted(), strict=True)
+    with pytest.raises(WrongInputs):
+        loaded(**wrong)
