@@ -61,8 +61,8 @@ def test_what_several_parts_leave_out_adds_up_in_every_order(order: tuple[int, .
     recipe = find_recipe([parts[place] for place in order], {})
     recipe.composition.require_whole(CLEANUP_TRANSFORMS)
     assert recipe.composition.without == ("cse", "inductor:layers.1", "inductor:layers.2", "sdpa")
-    assert steps(recipe) == ["Functionalize", "DropDeadCode", "inductor", "torch"]
-    assert recipe.all_executors() == ("inductor", "torch")
+    assert steps(recipe) == ["Functionalize", "DropDeadCode", "packed-linear", "inductor", "torch"]
+    assert recipe.all_executors() == ("packed-linear", "inductor", "torch")
 
 
 def test_it_is_a_part_of_its_own_for_each_name() -> None:
@@ -79,7 +79,7 @@ def test_compile_leaves_out_beside_what_the_recipe_does() -> None:
     torch.testing.assert_close(compiled(x), model(x))
     compiler = thunder.compiler.specializations_of(compiled).compiler
     assert compiler.options.without == ("cse", "inductor:1", "sdpa")
-    assert [one.name for one in compiler.executors] == ["inductor", "torch"]
+    assert [one.name for one in compiler.executors] == ["packed-linear", "inductor", "torch"]
     assert [type(one).__name__ for one in compiler.transforms] == ["DropDeadCode"]
     trace = thunder.last_traces(compiled)[-1]
     assert {bsym.executor for bsym in trace.bound_symbols if bsym.module == "1"} == {"torch"}

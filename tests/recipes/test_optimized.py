@@ -91,6 +91,6 @@ def test_memory_is_saved_where_the_recipe_is_added() -> None:
 
 def test_overhead_is_reduced_on_cuda_alone() -> None:
     recipe = find_recipe(["hf-llama3", "reduce-overhead"], {})
-    assert [*map(str, recipe.all_executors())] == ["sdpa", "inductor", "cudagraphs", "torch"]
+    assert [*map(str, recipe.all_executors())] == ["sdpa", "packed-linear", "inductor", "cudagraphs", "torch"]
     if not torch.cuda.is_available():
         assert [one.part for one in recipe.degraded()] == ["one launch for many kernels by CUDA graphs"]

@@ -30,7 +30,7 @@ class {kind}(Recipe):
     # The model types of transformers that it takes; empty for every torch.nn.Module.
     families: ClassVar[tuple[str, ...]] = ()
     # Who may claim bound symbols, in this order; `thunder executors` lists them.
-    executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")
+    executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "inductor", "torch")
     # Traits: `after`, `before`, `needs`, `excludes` and `provides` name other parts.
 
     class Options(RecipeOptions):
