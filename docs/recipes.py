@@ -61,7 +61,8 @@ leave a choice; never from the order of writing. `thunder recipes explain` print
 ...     print(kind, name, *why, sep=" | ")
 executor | sdpa
 executor | triton | sdpa comes before triton
-executor | inductor | triton comes before inductor
+executor | packed-linear | packed-linear comes after triton
+executor | inductor | default lists packed-linear before inductor
 executor | torch | it runs all operations that no other executor has claimed
 
 ```
@@ -100,7 +101,7 @@ In Python it is a setting, which recipes may state in `setup_config`; what sever
 >>> less.name, less.composition.without
 ('default + without=cse + without=inductor + without=sdpa', ('cse', 'inductor', 'sdpa'))
 >>> less.all_executors()
-('torch',)
+('packed-linear', 'torch')
 >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.GELU())
 >>> torch.equal(thunder.compile(net, "default", without=["inductor:1"])(x), net(x))
 True

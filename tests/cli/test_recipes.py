@@ -94,8 +94,8 @@ def test_a_sum_is_explained_the_same_in_every_order(thunder):
     assert one["schema"] == "thunder.explanation/1"
     assert one["recipe"]["name"] == "default + hf-llama3 + triton"
     steps = {step["name"]: step["reasons"] for step in one["recipe"]["steps"]}
-    assert list(steps)[-4:] == ["sdpa", "triton", "inductor", "torch"]
-    assert steps["inductor"] == ["triton comes before inductor"]
+    assert list(steps)[-5:] == ["sdpa", "triton", "packed-linear", "inductor", "torch"]
+    assert steps["packed-linear"] == ["packed-linear comes after triton"]
     text = thunder("recipes", "explain", "default", "--add-transform", "Autocast(dtype=torch.float16)").out
     assert "Autocast comes before ShareCommonExpressions" in text
 
