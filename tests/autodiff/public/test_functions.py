@@ -6,6 +6,7 @@ import math
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -157,6 +158,36 @@ def test_they_are_compiled_once():
         thunder.vjp(cube, numbers(3, seed=seed))
     assert thunder.cache_hits(thunder.grad(cube)) == 2
     assert thunder.cache_misses(thunder.grad(cube)) == 1
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Callables that compare equal and compute different results."""
+
+    name: str
+    factor: float = field(default=1.0, compare=False)
+
+    def __call__(self, x):
+        return (x * self.factor).sum()
+
+    def scaled(self, x):
+        return self(x) * self.factor
+
+
+@pytest.mark.parametrize("of", [lambda scaled: scaled, lambda scaled: scaled.scaled, lambda scaled: scaled.__call__])
+def test_functions_that_compare_equal_have_their_own_derivatives(of):
+    x = torch.ones(2)
+    for factor in (2.0, 5.0):
+        function = of(Scaled("a", factor))
+        assert torch.equal(thunder.grad(function)(x), torch.func.grad(function)(x))
+        assert torch.equal(thunder.vjp(function, x)[1](torch.ones(()))[0], torch.func.grad(function)(x))
+        assert torch.equal(thunder.jvp(function, (x,), (x,))[1], torch.func.jvp(function, (x,), (x,))[1])
+
+
+def test_a_method_is_compiled_once_for_its_object():
+    scaled = Scaled("a", 2.0)
+    first, second = thunder.grad(scaled.scaled), thunder.grad(scaled.scaled)
+    assert first is second
 
 
 def test_what_the_function_reads_is_guarded():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from types import MethodType
 from typing import Any
 
 import torch
@@ -165,13 +166,34 @@ def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors
         )
     wanted = None if executors is None else tuple(executors)
     try:
-        return _kept(kind, function, options, wanted)
-    except TypeError:  # a function or option that cannot be hashed
-        return _kept.__wrapped__(kind, function, options, wanted)
+        return _kept(kind, SameFunction(function), options, wanted)
+    except TypeError:  # an option that cannot be hashed
+        return _kept.__wrapped__(kind, SameFunction(function), options, wanted)
+
+
+class SameFunction:
+    """A function as a key that equals only itself, whatever the `__eq__` of its class compares.
+
+    A method is the same method of the same object.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        parts = (function.__self__, function.__func__) if isinstance(function, MethodType) else (function,)
+        self._identity = tuple(map(id, parts))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SameFunction) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
 
 
 @lru_cache(maxsize=KEPT)
-def _kept(kind: Any, function: Any, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None) -> Any:
+def _kept(
+    kind: Any, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
+) -> Any:
+    function = same.function
     known = compiled_of(function)
     if isinstance(known, Specializations):
         compiled = compiled_by(_settings(known, executors), _subject(kind, known.subject, options))

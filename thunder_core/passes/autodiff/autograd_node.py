@@ -157,7 +157,7 @@ class Compiled(torch.autograd.Function):
         ctx.dependent_call = None
         ctx.set_materialize_grads(False)
         kept = outputs[signature.count :]
-        ctx.save_for_backward(*(without_base(one) for one in kept if isinstance(one, torch.Tensor)))
+        ctx.save_for_backward(*(savable(one) for one in kept if isinstance(one, torch.Tensor)))
         ctx.numbers = [one for one in kept if not isinstance(one, torch.Tensor)]
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in signature.results))
         ctx.bridge, ctx.inputs = bridge, [(value, version_of(value)) for value in inputs]
@@ -230,8 +230,11 @@ def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.
 
 
 def version_of(value: Any) -> int:
-    """The number of writes to an input so far; none for a number."""
-    return value._version if isinstance(value, torch.Tensor) else 0
+    """Return the number of writes to an input; 0 for a number, and for a tensor that inference mode made.
+
+    PyTorch does not count the writes to such a tensor, and autograd does not save it.
+    """
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
 
 
 def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -245,13 +248,16 @@ def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., 
     return run
 
 
-def without_base(saved: torch.Tensor) -> torch.Tensor:
-    """A tensor to save that keeps its memory alive, and no other tensor.
+def savable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that autograd can save: one with the same memory and no base, or a copy of an inference tensor.
 
-    A view of a result holds that result, which holds the node of autograd's graph that holds the view: such a cycle of
-    C++ is never collected. Writes to the memory are noticed as before.
+    A view of a result holds that result, which holds the node of autograd's graph that holds the view. Python never
+    collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory. Autograd does
+    not save a tensor that inference mode made: a compiled backward may read an input that eager recomputes or copies.
     """
-    return saved if saved._base is None else saved.detach()
+    if tensor.is_inference():
+        return tensor.clone()
+    return tensor if tensor._base is None else tensor.detach()
 
 
 def are_vectorized(gradients: Gradients) -> bool:

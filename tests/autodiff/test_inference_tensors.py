@@ -1,0 +1,44 @@
+"""Tensors that inference mode made as inputs of programs that are differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+with torch.inference_mode():
+    MADE = torch.arange(1.0, 4.0)
+
+
+def written(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    result = a.clone()
+    result += w
+    return result
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "added": lambda a, w: a + w,
+    "viewed": lambda a, w: a.view(3, 1) + w,
+    "read as a number": lambda a, w: w * a.sum().item(),
+    "decides a branch": lambda a, w: w + 1 if a.sum() > 2 else w * 3,
+    "an index": lambda a, w: w[a.nonzero()[:, 0]],
+    "a condition": lambda a, w: torch.where(a > 1, w, 0.0),
+    "copied and saved": lambda a, w: a.clone() * w,
+    "written to a copy": written,
+}
+
+
+@pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_equal_those_of_eager(name: str, executors: tuple[str, ...]) -> None:
+    outcomes = []
+    for function in (PROGRAMS[name], thunder.jit(PROGRAMS[name], executors=executors)):
+        w = torch.ones(3, requires_grad=True)
+        result = function(MADE, w)
+        result.sum().backward()
+        outcomes.append((result.detach(), w.grad))
+    for expected, ours in zip(*outcomes, strict=True):
+        torch.testing.assert_close(ours, expected)
