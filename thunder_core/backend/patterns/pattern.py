@@ -79,6 +79,13 @@ def pattern(function: Callable[..., Any]) -> Pattern:
     (`Tensor`, `int`, `float`) restricts the value; a number needs its annotation if the function passes it to PyTorch
     functions that accept only numbers. A parameter with a default is a constant. Raises `BadPattern` for a function
     that cannot be a pattern.
+
+    >>> import torch
+    >>> @pattern
+    ... def swiglu(gate, up):
+    ...     return torch.nn.functional.silu(gate) * up
+    >>> [parameter.name for parameter in swiglu.parameters]
+    ['gate', 'up']
     """
     if isinstance(function, Pattern):
         return function
