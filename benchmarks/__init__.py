@@ -1,1 +1,1 @@
-"""Figures beside others, each measured in one run; see docs/performance.md."""
+"""Benchmarks that compare contenders in one run; see docs/performance.md."""

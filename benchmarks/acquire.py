@@ -1,8 +1,10 @@
-"""Acquisition beside Dynamo: from the first call to the finished trace, for Llamas of several depths, in one run.
+"""Tracing compared with Dynamo: from the first call to the finished trace, for Llamas of several depths, in one run.
 
-Each measurement is a process of its own: model built and run in eager first, imports done, then one timed first call.
-Thunder's trace is the interpreter's, with guards and at both levels; Dynamo's is `torch.compile(backend="eager")`.
-CPU seconds, so that other load on the machine does not count. Usage: python -m benchmarks.acquire [--layers 8 32]
+Each measurement is a separate process: the model is built and runs in eager PyTorch first, modules are imported, and
+then one first call is timed. Thunder's trace is the interpreter's, with guards and at both levels; Dynamo's is
+`torch.compile(backend="eager")`. The unit is CPU seconds, so that other load on the machine does not count.
+
+Usage: python -m benchmarks.acquire [--layers 8 32]
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from benchmarks.processes import model_and_input
 
 
 def thunder_seconds(layers: int) -> float:
-    """CPU seconds of the first acquisition in this process."""
+    """Return the CPU seconds of the first trace in this process."""
     import torch
 
     from thunder_core.frontend.acquire.acquire import acquire
@@ -33,7 +35,7 @@ def thunder_seconds(layers: int) -> float:
 
 
 def dynamo_seconds(layers: int) -> float:
-    """CPU seconds of the first call under torch.compile(backend="eager"), less those of an eager call."""
+    """Return the CPU seconds of the first call under torch.compile(backend="eager"), minus an eager call."""
     import torch
     import torch._dynamo
 
@@ -52,14 +54,14 @@ WHO = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
 
 
 def measured(who: str, layers: int, runs: int) -> list[float]:
-    """Make that many measurements, each in a process of its own."""
+    """Return measurements, each made in a separate process."""
     command = [sys.executable, "-m", "benchmarks.acquire", "--one", who, "--layers", str(layers)]
     outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
     return [float(output.split()[-1]) for output in outputs]
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--runs", type=int, default=3)

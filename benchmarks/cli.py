@@ -1,7 +1,8 @@
-"""The starts of commands: CPU seconds of each beside `python -c "import torch"`, and when its first word appears.
+"""The start of commands: CPU seconds compared with `python -c "import torch"`, and the time to the first output.
 
-Every command is a process of its own; all are run in turn, several rounds in one run, and the medians are kept. CPU
-seconds are those of the process and of all that it starts. The first word is timed on the clock, in a pipe.
+Every command is a separate process; all commands run in turn, for several rounds in one run, and the medians are
+reported. CPU seconds include all child processes. The first output is timed with the wall clock, in a pipe.
+
 Usage: python -m benchmarks.cli [--rounds N] [--out FILE]
 """
 
@@ -21,7 +22,7 @@ from pathlib import Path
 
 MADE = ("--recipe", "hf-bert", "--seq", "8", "--runs", "2", "--warmup", "0")
 FLOOR = 'python -c "import torch"'
-# An artifact whose programs return tuples, which no class of transformers is needed for.
+# An artifact whose programs return tuples, which need no class of transformers.
 PLAIN = {
     "model_type": "bert",
     "architectures": ["BertForMaskedLM"],
@@ -37,13 +38,13 @@ WEIGHED = ("--random-weights", "--include-weights")
 LOAD = "import torch, thunder_core; model = thunder_core.load('{plain}')"
 CALL = "; ids = torch.ones(1, 8, dtype=torch.int64); torch.set_grad_enabled(False); "
 CALL += "model(input_ids=ids, attention_mask=ids)"
-# What a program does with an artifact that holds its weights.
+# Programs that use an artifact with its weights.
 PROGRAMS = {
     "thunder_core.load(PLAIN)": LOAD,
     "thunder_core.load(PLAIN)(...)": LOAD + CALL,
     "thunder_core.load(PLAIN).config": LOAD + "; model.config",
 }
-# In the order of their rows; ARTIFACT is one that is made before the first round.
+# In the order of the rows; ARTIFACT is an artifact that is made before the first round.
 COMMANDS: dict[str, Sequence[str]] = {
     "thunder --help": ("--help",),
     "thunder recipes": ("recipes",),
@@ -65,7 +66,7 @@ COMMANDS: dict[str, Sequence[str]] = {
 
 
 def run(command: Sequence[str]) -> dict[str, float]:
-    """CPU seconds of a command, and seconds on the clock until it prints its first word."""
+    """Return the CPU seconds of a command, and the seconds until its first output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment())
@@ -80,25 +81,25 @@ def run(command: Sequence[str]) -> dict[str, float]:
 
 
 def environment() -> dict[str, str]:
-    """The environment of this process, with one thread and no network."""
+    """Return the environment of this process, with one thread and no network."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
 
 
 def measured(rounds: int, artifact: Path, plain: Path) -> dict[str, dict[str, float]]:
-    """The medians of each command and program."""
+    """Return the medians of each command and program."""
     thunder = (sys.executable, "-m", "thunder_cli.main")
     commands = {FLOOR: (sys.executable, "-c", "import torch")}
     for name, arguments in COMMANDS.items():
-        commands[name] = (*thunder, *(str(artifact) if one == "ARTIFACT" else one for one in arguments))
+        commands[name] = (*thunder, *(str(artifact) if argument == "ARTIFACT" else argument for argument in arguments))
     for name, program in PROGRAMS.items():
         commands[name] = (sys.executable, "-c", program.format(plain=plain))
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
-            found[name].append(run(command))
+            results[name].append(run(command))
     return {
-        name: {key: round(statistics.median(one[key] for one in rows), 3) for key in rows[0]}
-        for name, rows in found.items()
+        name: {key: round(statistics.median(row[key] for row in rows), 3) for key in rows[0]}
+        for name, rows in results.items()
     }
 
 
@@ -109,7 +110,7 @@ def make(*arguments: str) -> None:
 
 
 def main() -> None:
-    """Make an artifact, measure, print and write."""
+    """Make the artifacts, measure, print and write the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
@@ -121,11 +122,11 @@ def main() -> None:
         (model / "config.json").write_text(json.dumps(PLAIN))
         make(*MADE, "--out", str(artifact))
         make(str(model), *MADE, *WEIGHED, "--out", str(plain))
-        found = measured(options.rounds, artifact, plain)
-    for name, row in found.items():
+        results = measured(options.rounds, artifact, plain)
+    for name, row in results.items():
         print(f"{name:40} {row['cpu']:6.2f} s of CPU  {row.get('first word', float('nan')):6.2f} s to the first word")
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=2) + "\n")
+        options.out.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Compiling beside torch.compile: cold, from a kept result in a fresh process, and in memory; in one run.
+"""Compilation compared with torch.compile: cold, from a stored result in a fresh process, and memory; in one run.
 
-Each measurement is a process of its own with an empty cache folder: the model is built and run in eager first, then the
-first compiled call is timed. CPU seconds of the process and of the compilers that it runs. The second half starts
-afresh: Thunder from an artifact (and nothing else), torch.compile from its warm cache; there the time is that of the
-whole process, less one that only imports torch and transformers and runs the same model in eager.
+Each measurement is a separate process with an empty cache folder: the model is built and runs in eager PyTorch first,
+then the first compiled call is timed. The unit is CPU seconds of the process and of the compilers that it runs. The
+second half starts again: Thunder from an artifact (and nothing else), torch.compile from its warm cache. Its time is
+that of the whole process, minus a process that only imports torch and transformers and runs the same model in eager
+PyTorch.
 
 Usage: python -m benchmarks.compile [--layers 8 32 64] [--out FILE]
 """
@@ -26,7 +27,7 @@ RUNS = 3
 
 
 def cold(who: str, layers: int, folder: str) -> dict[str, float]:
-    """The first call of a compiled model: CPU seconds, and the memory that it added at the peak."""
+    """Return the CPU seconds of the first call of a compiled model, and the peak memory that it added."""
     import torch
 
     model, tokens = model_and_input(layers)
@@ -34,9 +35,9 @@ def cold(who: str, layers: int, folder: str) -> dict[str, float]:
         expected = model(tokens, use_cache=False).logits
         memory, start = peak_bytes(), cpu_seconds()
         compiled = COMPILERS[who](model)
-        found = compiled(tokens, use_cache=False).logits
+        result = compiled(tokens, use_cache=False).logits
         seconds, more = cpu_seconds() - start, peak_bytes() - memory
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
     if who == "thunder" and folder:
         import thunder_core
 
@@ -60,7 +61,7 @@ COMPILERS: dict[str, Callable[[Any], Any]] = {"thunder": _thunder, "torch.compil
 
 
 def warm(who: str, layers: int, folder: str) -> dict[str, float]:
-    """From `import` to the first result in a fresh process, with what was kept before; CPU seconds of it all."""
+    """Return the CPU seconds from `import` to the first result in a fresh process with stored results."""
     import torch
 
     model, tokens = model_and_input(layers)
@@ -79,25 +80,25 @@ def warm(who: str, layers: int, folder: str) -> dict[str, float]:
 
 
 def measured(layers: int, runs: int) -> dict[str, Any]:
-    """Both compilers, cold and warm, on a Llama of so many layers."""
-    found: dict[str, dict[str, list[float]]] = {who: {"cold": [], "warm": [], "bytes": []} for who in COMPILERS}
+    """Measure both compilers, cold and warm, on a Llama with this number of layers."""
+    results: dict[str, dict[str, list[float]]] = {who: {"cold": [], "warm": [], "bytes": []} for who in COMPILERS}
     for _ in range(runs):
         for who in COMPILERS:
             with tempfile.TemporaryDirectory() as folder:
                 places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-                one = asked(MODULE, "cold", who, str(layers), f"{folder}/artifact", **places)
+                first = asked(MODULE, "cold", who, str(layers), f"{folder}/artifact", **places)
                 places |= {"THUNDER_CACHE_DIR": f"{folder}/empty", "CXX": "/bin/false" if who == "thunder" else "g++"}
                 again = asked(MODULE, "warm", who, str(layers), f"{folder}/artifact", **places)
-            found[who]["cold"].append(one["seconds"])
-            found[who]["bytes"].append(one["bytes"])
-            found[who]["warm"].append(again["seconds"])
-    medians = {who: {key: statistics.median(values) for key, values in one.items()} for who, one in found.items()}
+            results[who]["cold"].append(first["seconds"])
+            results[who]["bytes"].append(first["bytes"])
+            results[who]["warm"].append(again["seconds"])
+    medians = {who: {key: statistics.median(values) for key, values in row.items()} for who, row in results.items()}
     ours, theirs = medians.values()
     return {"layers": layers, **medians, "ratio": {key: ours[key] / theirs[key] for key in ours}}
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, nargs="+", default=[8, 32, 64])
     parser.add_argument("--runs", type=int, default=RUNS)

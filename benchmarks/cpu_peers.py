@@ -1,9 +1,10 @@
-"""Inference on the CPU beside what people would use instead: eager, torch.compile, ONNX Runtime and OpenVINO.
+"""Inference on the CPU compared with the alternatives: eager, torch.compile, ONNX Runtime and OpenVINO.
 
 All contenders are built first and then run in turn, round after round, in one process, in float32. With one thread, the
-figures are CPU time, so that other load on the machine counts less; with more, they are wall-clock time. They are
-medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part where they can be imported:
-`torch.onnx.export` writes what they read. `thunder without packed-linear` multiplies by PyTorch's library alone.
+figures are CPU time, so that other load on the machine counts less; with more threads, they are wall-clock time. They
+are medians of rounds, and quotients of medians. ONNX Runtime and OpenVINO take part if they can be imported;
+`torch.onnx.export` writes their input. `thunder without packed-linear` multiplies only by PyTorch's library.
+
 Usage: python -m benchmarks.cpu_peers [--models llama decode minilm] [--threads 1 2] [--rounds 40] [--out FILE]
 """
 
@@ -34,39 +35,39 @@ Call = Callable[[], Any]
 
 
 class Logits(torch.nn.Module):
-    """A decoder that returns its logits alone."""
+    """A decoder that returns only its logits."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The logits of all tokens."""
+        """Return the logits of all tokens."""
         return self.model(tokens, use_cache=False).logits
 
 
 class Decoding(torch.nn.Module):
-    """One token behind a cache, whose keys and values are an input."""
+    """One token after a KV cache, whose keys and values are an input."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, tokens: torch.Tensor, cached: torch.Tensor) -> torch.Tensor:
-        """The logits of the token."""
+        """Return the logits of the token."""
         cache = DynamicCache([(layer[0], layer[1]) for layer in cached])
         return self.model(tokens, past_key_values=cache).logits
 
 
 class Hidden(torch.nn.Module):
-    """An encoder that returns its last hidden state alone."""
+    """An encoder that returns only its last hidden state."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The hidden state of all tokens."""
+        """Return the hidden state of all tokens."""
         return self.model(tokens).last_hidden_state
 
 
@@ -101,7 +102,7 @@ MODELS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]
 
 
 def exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
-    """The model as ONNX."""
+    """Return the model as ONNX."""
     program = torch.onnx.export(model, inputs, dynamo=True, verbose=False)
     assert program is not None
     buffer = io.BytesIO()
@@ -110,25 +111,27 @@ def exported(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
 
 
 def onnx_runtime(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
-    """The call of ONNX Runtime."""
+    """Return the call of ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    given = {one.name: value.numpy() for one, value in zip(session.get_inputs(), inputs, strict=True)}
-    return lambda: session.run(None, given)
+    inputs_by_name = {
+        argument.name: value.numpy() for argument, value in zip(session.get_inputs(), inputs, strict=True)
+    }
+    return lambda: session.run(None, inputs_by_name)
 
 
 def openvino(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
-    """The call of OpenVINO, in float32 as the others."""
+    """Return the call of OpenVINO, in float32 like the others."""
     import openvino as ov
 
     core = ov.Core()
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
     request = core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings).create_infer_request()
-    given = [value.numpy() for value in inputs]
-    return lambda: request.infer(given)
+    arrays = [value.numpy() for value in inputs]
+    return lambda: request.infer(arrays)
 
 
 PEERS: dict[str, tuple[str, Callable[..., Call]]] = {
@@ -138,7 +141,7 @@ PEERS: dict[str, tuple[str, Callable[..., Call]]] = {
 
 
 def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads: int) -> dict[str, Call]:
-    """The call of each contender, by its name."""
+    """Return the call of each contender, by name."""
     with_kernel = thunder_core.jit(model, executors=("packed-linear", "inductor", "torch"))
     without = thunder_core.jit(model, executors=("inductor", "torch"))
     calls: dict[str, Call] = {
@@ -154,7 +157,7 @@ def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads
 
 
 def in_turn(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """The median milliseconds of each call."""
+    """Return the median milliseconds of each call."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(WARM_UP + rounds):
         for name, call in calls.items():
@@ -166,21 +169,21 @@ def in_turn(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> 
 
 
 def measured(name: str, threads: int, rounds: int) -> dict[str, Any]:
-    """One row: the milliseconds of each contender, and their quotients by eager's."""
+    """Return a row: the milliseconds of each contender, and their quotients by eager's."""
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     torch.compiler.reset()
     model, inputs = MODELS[name]()
     with torch.no_grad():
         calls = contenders(model, inputs, threads)
-        found = in_turn(calls, rounds, time.process_time if threads == 1 else time.perf_counter)
+        milliseconds = in_turn(calls, rounds, time.process_time if threads == 1 else time.perf_counter)
     clock = "CPU" if threads == 1 else "wall"
-    ratios = {one: found[one] / found["eager"] for one in found}
-    return {"model": name, "threads": threads, "clock": clock, "milliseconds": found, "over eager": ratios}
+    ratios = {who: value / milliseconds["eager"] for who, value in milliseconds.items()}
+    return {"model": name, "threads": threads, "clock": clock, "milliseconds": milliseconds, "over eager": ratios}
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])

@@ -1,10 +1,10 @@
-"""Symbolic sizes beside torch.compile: what 20 lengths cost to compile, and what a call of such a program costs.
+"""Symbolic sizes compared with torch.compile: the cost of compiling for 20 lengths, and the cost of a call.
 
-Each compilation is a process of its own with an empty cache folder, in which a Llama is called with every length,
-twice: the CPU seconds of the first calls, less those of the second. torch.compile is asked in its default mode, which
-compiles for all sizes when it meets the second one, and with `dynamic=True`. The steady state is that of the program
-for all sizes beside the one for the sizes of the call, called in turn in one process and one thread; so are their
-prologues.
+Each compilation is a separate process with an empty cache folder, in which a Llama is called with every length, twice:
+the CPU seconds of the first calls, minus those of the second calls. torch.compile runs in its default mode, which
+compiles for all sizes when it meets the second size, and with `dynamic=True`. The steady state compares the program for
+all sizes with the program for the sizes of the call, called in turn in one process and one thread; their prologues are
+compared the same way.
 
 Usage: python -m benchmarks.dynamic [--layers 8] [--lengths 20] [--rows 2] [--rounds 60] [--out FILE]
 """
@@ -26,7 +26,7 @@ from benchmarks.steady import in_turn
 MODULE = "benchmarks.dynamic"
 STEP = 16  # tokens, from one length to the next
 EXECUTORS = ("inductor", "torch")
-PREPARATIONS = 20  # of the prologue, for one measurement
+PREPARATIONS = 20  # of the prologue in one measurement
 
 
 def _thunder(model: Any) -> Any:
@@ -55,7 +55,7 @@ COMPILERS: dict[str, Callable[[Any], Any]] = {
 
 
 def inputs(count: int, rows: int) -> Iterator[Any]:
-    """Tokens of so many lengths, with so many rows each."""
+    """Yield tokens of this number of lengths, with this number of rows each."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -64,7 +64,7 @@ def inputs(count: int, rows: int) -> Iterator[Any]:
 
 
 def compilation(who: str, layers: int, lengths: int, rows: int) -> dict[str, float]:
-    """The CPU seconds that a model takes to be compiled for so many lengths, and the programs that come of it."""
+    """Return the CPU seconds of compiling a model for this number of lengths, and the number of programs."""
     import torch
 
     model, _ = model_and_input(layers)
@@ -74,14 +74,14 @@ def compilation(who: str, layers: int, lengths: int, rows: int) -> dict[str, flo
         expected = [model(tokens, use_cache=False).logits for tokens in inputs(lengths, rows)]
         for _ in range(2):
             start = cpu_seconds()
-            found = [compiled(tokens, use_cache=False).logits for tokens in inputs(lengths, rows)]
+            logits = [compiled(tokens, use_cache=False).logits for tokens in inputs(lengths, rows)]
             seconds.append(cpu_seconds() - start)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(logits, expected)
     return {"seconds": seconds[0] - seconds[1], "programs": programs(who, compiled)}
 
 
 def programs(who: str, compiled: Any) -> int:
-    """The number of programs that were compiled."""
+    """Return the number of compiled programs."""
     import thunder_core
 
     if who == "thunder":
@@ -92,7 +92,7 @@ def programs(who: str, compiled: Any) -> int:
 
 
 def steady(layers: int, rounds: int) -> dict[str, float]:
-    """The CPU milliseconds of a call, and the microseconds of its prologue, of a program for one size and for all."""
+    """Return the CPU milliseconds of a call and the microseconds of its prologue, with constant and symbolic sizes."""
     import torch
 
     import thunder_core
@@ -104,20 +104,20 @@ def steady(layers: int, rounds: int) -> dict[str, float]:
     with torch.no_grad():
         symbolic(tokens[:, :7].clone(), use_cache=False)
         contenders = {"static": static, "symbolic": symbolic}
-        calls = {name: lambda one=one: one(tokens, use_cache=False) for name, one in contenders.items()}
-        found = in_turn(calls, rounds)
-        prologues = {name: _prologue(last_program(one), model, tokens) for name, one in contenders.items()}
+        calls = {name: lambda model=contender: model(tokens, use_cache=False) for name, contender in contenders.items()}
+        milliseconds = in_turn(calls, rounds)
+        prologues = {name: _prologue(last_program(contender), model, tokens) for name, contender in contenders.items()}
         prepared = in_turn(prologues, rounds)
     prepared = {f"{name} prologue": 1e3 * value / PREPARATIONS for name, value in prepared.items()}
     ratios = {
-        "ratio": found["symbolic"] / found["static"],
+        "ratio": milliseconds["symbolic"] / milliseconds["static"],
         "prologue ratio": prepared["symbolic prologue"] / prepared["static prologue"],
     }
-    return {**found, **prepared, **ratios, "programs": thunder_core.cache_misses(symbolic)}
+    return {**milliseconds, **prepared, **ratios, "programs": thunder_core.cache_misses(symbolic)}
 
 
 def _prologue(program: Any, model: Any, tokens: Any) -> Callable[[], None]:
-    """The function that runs the prologue of a program so many times."""
+    """Return a function that runs the prologue of a program `PREPARATIONS` times."""
 
     def prepare() -> None:
         for _ in range(PREPARATIONS):
@@ -127,7 +127,7 @@ def _prologue(program: Any, model: Any, tokens: Any) -> Callable[[], None]:
 
 
 def measured(layers: int, lengths: int, rows: int, runs: int) -> dict[str, Any]:
-    """The compilation by each compiler: medians of processes in turn, and the ratio to the better one of the others."""
+    """Measure the compilation by each compiler: medians of processes, and the ratio to the better competitor."""
     seconds: dict[str, list[float]] = {who: [] for who in COMPILERS}
     counts: dict[str, int] = {}
     for _ in range(runs):
@@ -150,7 +150,7 @@ def measured(layers: int, lengths: int, rows: int, runs: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--lengths", type=int, default=20)

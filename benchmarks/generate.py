@@ -1,11 +1,11 @@
-"""Generation: eager PyTorch, torch.compile and Thunder, prompt by prompt, with transformers' dynamic and static caches.
+"""Generation: eager PyTorch, torch.compile and Thunder, prompt by prompt, with dynamic and static caches.
 
-Each contender is a process of its own with an empty cache folder, in which a Llama generates so many tokens, greedily,
-for prompts of several lengths, round after round: the CPU seconds of each call. The tokens are compared with those of
-eager PyTorch. The first call has the compilation; the last two rounds are the steady state. The model's products alone,
-each of which reads its weight once for each token, are the limit of all of them. Then what a token costs
-beside its kernels, and a call of the model for one: a Llama of 16 layers of width 8, eager PyTorch and Thunder in turn.
-Then the start of an artifact that generates, in fresh processes (`benchmarks/generate_artifact.py`).
+Each contender is a separate process with an empty cache folder, in which a Llama generates tokens greedily for prompts
+of several lengths, round after round: the CPU seconds of each call. The tokens are compared with those of eager
+PyTorch. The first call includes the compilation; the last two rounds are the steady state. The model's products, each
+of which reads its weight once for each token, are a lower limit. The overhead of a token outside of kernels, and of a
+call of the model for one token, is measured with a Llama of 16 layers of width 8, by eager PyTorch and Thunder in turn.
+Finally, the start of an artifact that generates is measured in fresh processes (`benchmarks/generate_artifact.py`).
 
 Usage: python -m benchmarks.generate [--layers 8] [--tokens 48] [--prompts 32 57 5] [--rounds 4] [--out FILE]
 """
@@ -62,7 +62,7 @@ def _torch_compile_static(model: Any) -> Any:
     from transformers import CompileConfig
 
     config = CompileConfig(mode="default")
-    vars(config)["_compile_all_devices"] = True  # transformers compiles on GPUs unless it is told so
+    vars(config)["_compile_all_devices"] = True  # by default, transformers compiles only on GPUs
     model.generation_config.cache_implementation, model.generation_config.compile_config = "static", config
     return model
 
@@ -77,7 +77,7 @@ CONTENDERS: dict[str, Callable[[Any], Any]] = {
 
 
 def generation(who: str, layers: int, tokens: int, rounds: int, lengths: Sequence[int]) -> dict[str, Any]:
-    """The CPU seconds of each call, round by round, with the number of programs and what was generated."""
+    """Return the CPU seconds of each call, round by round, the number of programs, and the generated tokens."""
     import torch
 
     model, _ = model_and_input(layers)
@@ -85,17 +85,21 @@ def generation(who: str, layers: int, tokens: int, rounds: int, lengths: Sequenc
     compiled = CONTENDERS[who](model)
     generator = torch.Generator().manual_seed(0)
     prompts = [torch.randint(0, 1000, (1, length), generator=generator) for length in lengths]
-    seconds, found = [], []
+    seconds, generated = [], []
     for _ in range(rounds):
         for prompt in prompts:
             start = cpu_seconds()
-            found.append(greedy(compiled, prompt, tokens))
+            generated.append(greedy(compiled, prompt, tokens))
             seconds.append(cpu_seconds() - start)
-    return {"seconds": seconds, "programs": programs(who, compiled), "tokens": [one.tolist() for one in found]}
+    return {
+        "seconds": seconds,
+        "programs": programs(who, compiled),
+        "tokens": [output.tolist() for output in generated],
+    }
 
 
 def greedy(model: Any, prompt: Any, tokens: int) -> Any:
-    """The prompt with so many tokens that a model continues it with."""
+    """Return the prompt with this number of greedily generated tokens."""
     import torch
 
     mask = torch.ones_like(prompt)
@@ -103,7 +107,7 @@ def greedy(model: Any, prompt: Any, tokens: int) -> Any:
 
 
 def programs(who: str, compiled: Any) -> int:
-    """The number of programs that were compiled."""
+    """Return the number of compiled programs."""
     import thunder_core
 
     if who.startswith("thunder"):
@@ -116,7 +120,7 @@ def programs(who: str, compiled: Any) -> int:
 
 
 def products(layers: int, tokens: int) -> dict[str, float]:
-    """The CPU milliseconds that the products of so many tokens take: a row by the weight of each linear layer."""
+    """Return the CPU milliseconds of the products of the tokens: a row times the weight of each linear layer."""
     import torch
 
     model, _ = model_and_input(layers)
@@ -133,7 +137,7 @@ def products(layers: int, tokens: int) -> dict[str, float]:
 
 
 def overhead(tokens: int, rounds: int) -> dict[str, float]:
-    """The CPU milliseconds that each token of a model takes whose kernels have next to nothing to do."""
+    """Return the CPU milliseconds for each token of a model whose kernels have almost no work."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -144,42 +148,44 @@ def overhead(tokens: int, rounds: int) -> dict[str, float]:
     model.generation_config.eos_token_id = None
     prompt = torch.randint(3, 16, (1, 7))
     contenders = {"eager": model, "thunder": _thunder(model)}
-    found = in_turn({name: lambda one=one: greedy(one, prompt, tokens) for name, one in contenders.items()}, rounds)
-    each = {name: value / tokens for name, value in found.items()}
+    milliseconds = in_turn(
+        {name: lambda model=contender: greedy(model, prompt, tokens) for name, contender in contenders.items()}, rounds
+    )
+    each = {name: value / tokens for name, value in milliseconds.items()}
     with torch.no_grad():
-        calls = in_turn({name: _token(one, model, prompt) for name, one in contenders.items()}, CALLS)
+        calls = in_turn({name: _token(contender, model, prompt) for name, contender in contenders.items()}, CALLS)
     ratios = {"ratio": each["thunder"] / each["eager"], "ratio of a call": calls["thunder"] / calls["eager"]}
     return {**each, **{f"call, {name}": value for name, value in calls.items()}, **ratios}
 
 
 def _token(called: Any, model: Any, prompt: Any) -> Callable[[], Any]:
-    """One call of a model as `generate` makes it for the token behind a prompt, again and again."""
+    """Return a repeatable call of a model, as `generate` makes it for the token after a prompt."""
     import torch
     from transformers import DynamicCache
 
     cache = DynamicCache(config=model.config)
     model(prompt, past_key_values=cache)
     kept = [(layer.keys, layer.values) for layer in cache.layers]
-    given = {"input_ids": prompt[:, -1:].clone(), "past_key_values": cache, "position_ids": torch.tensor([[7]])}
+    inputs = {"input_ids": prompt[:, -1:].clone(), "past_key_values": cache, "position_ids": torch.tensor([[7]])}
     flags = {"logits_to_keep": 1, "use_cache": True, "return_dict": True}
 
     def call() -> Any:
         for layer, (keys, values) in zip(cache.layers, kept, strict=True):
             layer.keys, layer.values = keys, values
-        return called(**given, **flags)
+        return called(**inputs, **flags)
 
     return call
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """All contenders, each with its first call and the median of its last two rounds, beside eager's."""
+    """Measure all contenders: the first call, the median of the last two rounds, and the ratio to eager."""
     lengths = [str(length) for length in options.prompts]
     rows: dict[str, dict[str, Any]] = {}
     for who in options.contenders:
         with tempfile.TemporaryDirectory() as folder:
             places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-            given = (who, str(options.layers), str(options.tokens), str(options.rounds), *lengths)
-            rows[who] = asked(MODULE, *given, **places)
+            arguments = (who, str(options.layers), str(options.tokens), str(options.rounds), *lengths)
+            rows[who] = asked(MODULE, *arguments, **places)
     texts = {who: row.pop("tokens") for who, row in rows.items()}
     for who, row in rows.items():
         row["equal"] = texts[who] == texts["eager"]
@@ -192,7 +198,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=TOKENS)
@@ -215,19 +221,21 @@ def main() -> None:
         return
     before = os.getloadavg()[0]
     row = measured(options)
-    for who, one in row["contenders"].items():
+    for who, figures in row["contenders"].items():
         if who == PRODUCTS:
-            print(f"{'products alone':<28}{one['later']:.3f} s  / eager {one['later / eager']:.2f}", flush=True)
+            print(f"{'products alone':<28}{figures['later']:.3f} s  / eager {figures['later / eager']:.2f}", flush=True)
             continue
-        told = (
-            f"first {one['first']:.2f} s  later {one['later']:.3f} s  / eager {one['later / eager']:.2f}  "
-            f"{one['programs']} programs  tokens {'equal' if one['equal'] else 'differ'}"
+        summary = (
+            f"first {figures['first']:.2f} s  later {figures['later']:.3f} s  / eager {figures['later / eager']:.2f}  "
+            f"{figures['programs']} programs  tokens {'equal' if figures['equal'] else 'differ'}"
         )
-        print(f"{who:<28}{told}", flush=True)
+        print(f"{who:<28}{summary}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         row["overhead"] = asked(MODULE, OVERHEAD, THUNDER_CACHE_DIR=folder)
     row["load before"], row["load after"] = before, os.getloadavg()[0]
-    print("a token beside kernels, ms:", "  ".join(f"{name} {one:.3g}" for name, one in row["overhead"].items()))
+    print(
+        "a token outside of kernels, ms:", "  ".join(f"{name} {value:.3g}" for name, value in row["overhead"].items())
+    )
     start = generate_artifact.measured(options.layers, max(options.prompts), options.tokens, generate_artifact.ROUNDS)
     row["artifact"] = start
     print(generate_artifact.told(start))

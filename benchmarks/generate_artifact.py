@@ -1,8 +1,9 @@
-"""The start of an artifact that generates: a fresh process that loads it, beside one that imports what eager needs.
+"""The start of an artifact that generates: a fresh process that loads it, compared with one that runs eager PyTorch.
 
-An artifact of a Llama is made by `optimize` with the task `generate`, and the model is saved into a folder. Processes
-take turns: each imports, loads, and continues one prompt greedily, by the folder with transformers alone or by the
-artifact with its own programs; the CPU seconds from the start of the process on. Medians of several processes.
+`optimize` makes an artifact of a Llama with the task `generate`, and the model is saved into a folder. Processes take
+turns: each imports, loads, and continues a prompt greedily, either from the folder with transformers or from the
+artifact with its own programs. The unit is CPU seconds from the start of the process. The figures are medians of
+several processes.
 
 Usage: python -m benchmarks.generate_artifact [--layers 8] [--tokens 48] [--prompt 57] [--rounds 5]
 """
@@ -26,7 +27,7 @@ MAKE = "make"
 
 
 def make(folder: Path, layers: int, prompt: int, tokens: int) -> dict[str, Any]:
-    """Save a model, and make an artifact of it with its weights; the CPU seconds of that."""
+    """Save a model, and make an artifact of it with its weights; return the CPU seconds of the latter."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline import Request, optimize
 
@@ -41,7 +42,7 @@ def make(folder: Path, layers: int, prompt: int, tokens: int) -> dict[str, Any]:
 
 
 def eager(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
-    """Two functions: the one imports PyTorch and transformers, the other loads the model from its folder."""
+    """Return two functions: one imports PyTorch and transformers, the other loads the model from its folder."""
 
     def imports() -> None:
         import torch  # noqa: F401
@@ -56,7 +57,7 @@ def eager(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
 
 
 def artifact(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
-    """Two functions: the one imports Thunder, the other loads the artifact, whose programs are all that runs."""
+    """Return two functions: one imports Thunder, the other loads the artifact, whose programs are all that runs."""
 
     def imports() -> None:
         import thunder_core  # noqa: F401
@@ -73,12 +74,12 @@ CONTENDERS = {"eager": eager, "artifact": artifact}
 
 
 def start(who: str, folder: Path, prompt: int, tokens: int) -> dict[str, Any]:
-    """The CPU seconds of this process until its imports are done, its model is loaded, and a first prompt continued."""
+    """Return the CPU seconds of this process until its imports, its loaded model, and a first generated text."""
     imports, load = CONTENDERS[who](folder)
     imports()
-    found: dict[str, Any] = {"imported": cpu_seconds()}
+    seconds: dict[str, Any] = {"imported": cpu_seconds()}
     model = load()
-    found["loaded"] = cpu_seconds()
+    seconds["loaded"] = cpu_seconds()
     import torch
 
     torch.set_num_threads(1)
@@ -87,22 +88,23 @@ def start(who: str, folder: Path, prompt: int, tokens: int) -> dict[str, Any]:
     for call in ("first", "second"):
         before = cpu_seconds()
         text = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **usual)
-        found[call] = cpu_seconds() - before
-    return {**found, "tokens": text.tolist()}
+        seconds[call] = cpu_seconds() - before
+    return {**seconds, "tokens": text.tolist()}
 
 
 def measured(layers: int, prompt: int, tokens: int, rounds: int) -> dict[str, Any]:
-    """Both contenders in turn, with the medians of their seconds, and how much later the artifact is ready."""
+    """Measure both contenders in turn: the medians of their seconds, and how much later the artifact is ready."""
     runs: dict[str, list[dict[str, Any]]] = {who: [] for who in CONTENDERS}
     sizes = (str(layers), str(prompt), str(tokens))
     with tempfile.TemporaryDirectory() as folder:
         made = asked(MODULE, MAKE, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/cache")
         for _ in range(rounds):
-            for who, found in runs.items():
-                found.append(asked(MODULE, who, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/other"))
-    texts = [run.pop("tokens") for found in runs.values() for run in found]
+            for who, outputs in runs.items():
+                outputs.append(asked(MODULE, who, folder, *sizes, THUNDER_CACHE_DIR=f"{folder}/other"))
+    texts = [run.pop("tokens") for outputs in runs.values() for run in outputs]
     rows = {
-        who: {name: statistics.median(run[name] for run in found) for name in found[0]} for who, found in runs.items()
+        who: {name: statistics.median(run[name] for run in outputs) for name in outputs[0]}
+        for who, outputs in runs.items()
     }
     return {
         "layers": layers,
@@ -118,18 +120,18 @@ def measured(layers: int, prompt: int, tokens: int, rounds: int) -> dict[str, An
 
 
 def told(row: dict[str, Any]) -> str:
-    """The measurement in words."""
+    """Return the measurement as text."""
     lines = [
-        f"{who:<10}imported {one['imported']:.2f}  loaded {one['loaded']:.2f}  then a prompt {one['first']:.2f}, "
-        f"another {one['second']:.2f} s"
-        for who, one in row["contenders"].items()
+        f"{who:<10}imported {figures['imported']:.2f}  loaded {figures['loaded']:.2f}  "
+        f"then a prompt {figures['first']:.2f}, another {figures['second']:.2f} s"
+        for who, figures in row["contenders"].items()
     ]
     later = f"ready {row['ready later by']:+.2f} s, first prompt done {row['first prompt done later by']:+.2f} s"
     return "\n".join([*lines, f"the artifact is {later}; tokens {'equal' if row['equal'] else 'differ'}"])
 
 
 def main() -> None:
-    """Print the seconds of each, as text or, in a process of its own, as JSON."""
+    """Print the seconds of each contender as text, or, for one contender in this process, as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=48)

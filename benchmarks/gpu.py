@@ -1,11 +1,11 @@
 """A Llama of the 1B size on one GPU: eager PyTorch, torch.compile in its modes, and parts of the Hopper recipe.
 
-The model has random weights in bfloat16: 16 layers of width 2048, 32 heads, 8 of keys and values, vocabulary 128,256.
-Prefill gives the logits of the last token. Decode takes one token after the other with a static cache and takes the
+The model has random weights in bfloat16: 16 layers of width 2048, 32 heads, 8 KV heads, vocabulary 128,256. Prefill
+computes the logits of the last token. Decode processes one token after the other with a static cache and chooses the
 most likely token each time. Training is forward and backward of the loss, without an optimizer.
 
-Each contender is a process of its own; those of one job compile side by side, and are timed one after the other, when
-all are ready. The limits of the machine, a copy and a product of matrices, are measured first.
+Each contender is a separate process; the contenders of a job compile in parallel, and are timed one after the other
+when all are ready. The limits of the machine, a copy and a matrix product, are measured first.
 
 Usage: python -m benchmarks.gpu [--jobs prefill decode] [--ways eager thunder] [--layers 16] [--seconds 1] [--out FILE]
 """
@@ -29,11 +29,11 @@ from typing import Any
 
 RECIPE = "hf-llama3-hopper"
 VOCABULARY = 128_256
-CACHE = 1024  # tokens for which a decoding cache has room
-PROMPT = 512  # tokens that are in the cache before decoding is timed
+CACHE = 1024  # the capacity of a decoding cache in tokens
+PROMPT = 512  # tokens in the cache before decoding is timed
 TOKENS = 64  # that a call of `generate` adds
 ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
-READY_SECONDS = 330.0  # after which those that are ready are timed, whoever is not
+READY_SECONDS = 330.0  # after which the ready contenders are timed
 
 COMPILE: dict[str, dict[str, Any]] = {
     "compile": {},
@@ -58,7 +58,7 @@ JOBS: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def model_of(layers: int) -> Any:
-    """The model, made on the GPU."""
+    """Return the model, made on the GPU."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -83,7 +83,7 @@ def model_of(layers: int) -> Any:
 
 
 def contender_of(way: str, model: Any) -> Any:
-    """The model as a contender runs it."""
+    """Return the model as a contender runs it."""
     import torch
 
     import thunder_core as thunder
@@ -97,7 +97,7 @@ def contender_of(way: str, model: Any) -> Any:
 
 
 def prefill(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """A call for the logits of the last token."""
+    """Return a call for the logits of the last token."""
     import torch
 
     model = model_of(layers).eval()
@@ -114,7 +114,7 @@ def prefill(way: str, shape: str, layers: int) -> Callable[[], Any]:
 
 
 def decode(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """A token behind a prompt, in a static cache, and the choice of the next one."""
+    """Return a call for a token after a prompt, in a static cache, and the choice of the next token."""
     import torch
     from transformers import StaticCache
 
@@ -141,7 +141,7 @@ def decode(way: str, shape: str, layers: int) -> Callable[[], Any]:
                 logits_to_keep=1,
             )
             state["ids"] = output.logits.argmax(-1)
-            torch._foreach_sub_(lengths, 1)  # the next token is written in the same place, so that calls are alike
+            torch._foreach_sub_(lengths, 1)  # the next token is written to the same place, so that all calls are equal
             return output.logits
 
     call.compiled = compiled  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def decode(way: str, shape: str, layers: int) -> Callable[[], Any]:
 
 
 def train(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """A forward and backward of the loss."""
+    """Return a call for the forward and backward of the loss."""
     import torch
 
     model = model_of(layers).train()
@@ -168,7 +168,7 @@ def train(way: str, shape: str, layers: int) -> Callable[[], Any]:
 
 
 def generate(way: str, shape: str, layers: int) -> Callable[[], Any]:
-    """A call of transformers' `generate`, greedy; with a static cache and its own compilation for `compile static`."""
+    """Return a greedy call of transformers' `generate`; `compile static` uses its static cache and compilation."""
     import torch
 
     model = model_of(layers).eval()
@@ -187,13 +187,13 @@ def generate(way: str, shape: str, layers: int) -> Callable[[], Any]:
 
 
 def call_for(job: str, shape: str) -> Callable[[str, str, int], Callable[[], Any]]:
-    """The function that makes the call of a job."""
+    """Return the function that makes the call of a job."""
     jobs = {"prefill": prefill, "train": train, "autotune": prefill, "generate": generate}
     return decode if shape == "decode" else jobs[job]
 
 
 def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: Path, count: int) -> dict[str, Any]:
-    """Compile, wait for the others, and be timed."""
+    """Compile, wait for the other contenders, and measure."""
     import torch
 
     warnings.simplefilter("ignore")
@@ -231,7 +231,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, place: 
 
 
 def timed(call: Callable[[], Any], seconds: float) -> list[float]:
-    """Seconds of calls, each from a quiet GPU to a quiet GPU, for as long as that."""
+    """Return the seconds of calls, each from an idle GPU to an idle GPU, for this duration."""
     import torch
 
     times: list[float] = []
@@ -246,7 +246,7 @@ def timed(call: Callable[[], Any], seconds: float) -> list[float]:
 
 
 def queued(call: Callable[[], Any], seconds: float) -> float:
-    """Seconds of a call among many that do not wait for the GPU: whichever of Python and the GPU is slower."""
+    """Return the seconds of a call among calls that do not wait for the GPU: the slower of Python and the GPU."""
     import torch
 
     torch.cuda.synchronize()
@@ -259,14 +259,14 @@ def queued(call: Callable[[], Any], seconds: float) -> float:
 
 
 def profile_of(call: Callable[[], Any]) -> dict[str, Any]:
-    """The kernels of a call: their number, their time in all, and the eight that take the most of it."""
+    """Return the kernels of a call: their number, their total time, and the twelve that take the most time."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as found:
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
         call()
         torch.cuda.synchronize()
-    kernels = [event for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    kernels = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
     by_name: dict[str, list[float]] = {}
     for event in kernels:
         by_name.setdefault(event.name[:90], []).append(event.device_time)
@@ -279,7 +279,7 @@ def profile_of(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def facts_of(compiled: Any, way: str) -> dict[str, Any]:
-    """The facts of a compiled model: programs, lines of the last one by executor, graphs and their copies."""
+    """Return the facts of a compiled model: programs, lines of the last program by executor, and graphs."""
     if not way.startswith("thunder"):
         return {}
     import thunder_core as thunder
@@ -287,28 +287,30 @@ def facts_of(compiled: Any, way: str) -> dict[str, Any]:
 
     trace = thunder.last_traces(compiled)[-1]
     graphs = [bsym.symbol.target for bsym in trace.bound_symbols if bsym.executor == "cudagraphs"]
-    recordings = [one for graph in graphs for one in graph.recordings.values()]
+    recordings = [recording for graph in graphs for recording in graph.recordings.values()]
     return {
         "programs": thunder.cache_misses(compiled),
         "operations": claims_by_executor(trace),
         "lines": len(trace.bound_symbols),
         "graphs": len(graphs),
         "failed": [graph.failed for graph in graphs if graph.failed],
-        "copied_in_bytes": sum(buffer.memory.nbytes for one in recordings for buffer in one.buffers.values()),
-        "copied_out_bytes": sum(memory.nbytes for one in recordings for memory in one.memories),
+        "copied_in_bytes": sum(
+            buffer.memory.nbytes for recording in recordings for buffer in recording.buffers.values()
+        ),
+        "copied_out_bytes": sum(memory.nbytes for recording in recordings for memory in recording.memories),
     }
 
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Alone among the contenders."""
+    """Exclude the other contenders within the context."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def limits() -> dict[str, float]:
-    """The machine's limits: bytes a second of a copy, reads and writes counted, and FLOP a second of a product."""
+    """Return the machine's limits: bytes per second of a copy (reads and writes), and FLOP per second of a product."""
     import torch
 
     source = torch.randn(1 << 30, device="cuda", dtype=torch.bfloat16)
@@ -323,7 +325,7 @@ def limits() -> dict[str, float]:
 
 
 def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of all contenders for one shape."""
+    """Return the rows of all contenders for one shape."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         command = [sys.executable, "-m", "benchmarks.gpu", "--layers", str(options.layers), "--contend", job, shape]
@@ -338,12 +340,14 @@ def run_shape(job: str, shape: str, ways: tuple[str, ...], options: argparse.Nam
                 running[-1].wait()
         for process in running:
             process.wait()
-            Path(tempfile.mkstemp(dir=place, suffix=".ready")[1]).touch()  # one that failed is not waited for
+            Path(
+                tempfile.mkstemp(dir=place, suffix=".ready")[1]
+            ).touch()  # so that the others do not wait for a failed process
         return [row_of(job, shape, way, place / f"{number}.out") for number, way in enumerate(ways)]
 
 
 def row_of(job: str, shape: str, way: str, output: Path) -> dict[str, Any]:
-    """The row that a contender printed, or how it ended."""
+    """Return the row that a contender printed, or its error."""
     text = output.read_text()
     rows = [line for line in text.splitlines() if line.startswith('{"job"')]
     return json.loads(rows[-1]) if rows else {"job": job, "shape": shape, "way": way, "error": text[-1500:]}
@@ -384,7 +388,7 @@ def main() -> None:
 
 
 def line_of(row: dict[str, Any], eager: float) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     if "error" in row:
         return f"{row['job']} {row['shape']:10} {row['way']:26} failed: {row['error'][-300:]}"
     ratio = row["median_ms"] / (eager or 1)

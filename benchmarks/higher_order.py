@@ -1,10 +1,10 @@
-"""Operators of functions beside eager and torch.compile: what they cost to compile, and what a call costs.
+"""Higher-order operators compared with eager and torch.compile: the cost of compilation, and the cost of a call.
 
 Four programs: `scan` (a linear recurrence over time), `cond` on a tensor's value, `flex_attention` (causal, with a
-distance in its score function), and gradients for each sample (`vmap` of `grad`). Inference on one CPU thread.
-Compilation is the CPU time of the first call in a process of its own with empty cache folders, less that of a second
-one; the steady state is the CPU time of calls in turn in one process, medians of rounds. What one of the contenders
-refuses is told by name, with its error.
+distance in its score function), and per-sample gradients (`vmap` of `grad`). Inference on one CPU thread. Compilation
+is the CPU time of the first call in a separate process with empty cache folders, minus the second call; the steady
+state is the CPU time of calls in turn in one process, as medians of rounds. A program that a contender refuses is
+reported with its error.
 
 Usage: python -m benchmarks.higher_order [--programs scan cond ...] [--rounds 60] [--out FILE]
 """
@@ -31,7 +31,7 @@ SAMPLES, FEATURES = 64, 128
 
 
 def scan_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A recurrence with a gate for each step, as in Mamba."""
+    """Return a recurrence with a gate for each step, as in Mamba, and its arguments."""
     import torch
     from torch._higher_order_ops.scan import scan
 
@@ -47,7 +47,7 @@ def scan_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def cond_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Two branches of a few operations each, chosen by a sum."""
+    """Return two branches of a few operations each, chosen by a sum, and the arguments."""
     import torch
 
     def program(x: Any, weight: Any) -> Any:
@@ -63,7 +63,7 @@ def cond_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def flex_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Causal attention with a score function, a block mask made outside."""
+    """Return causal attention with a score function, with a block mask made outside, and its arguments."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -76,7 +76,7 @@ def flex_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def gradients_program() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The gradients of a small network's loss, for each sample of a batch."""
+    """Return the gradients of a small network's loss for each sample of a batch, and the arguments."""
     import torch
 
     def loss(weights: tuple[Any, Any], x: Any, label: Any) -> Any:
@@ -99,7 +99,7 @@ PROGRAMS = {
 
 
 def compiled(program: Callable[..., Any], who: str) -> Callable[..., Any]:
-    """The program as one of the contenders runs it."""
+    """Return the program as a contender runs it."""
     import torch
 
     import thunder_core
@@ -111,7 +111,7 @@ def compiled(program: Callable[..., Any], who: str) -> Callable[..., Any]:
 
 
 def prepared(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A program and its arguments, the same in every process."""
+    """Return a program and its arguments, which are the same in every process."""
     import torch
 
     torch.manual_seed(0)
@@ -121,7 +121,7 @@ def prepared(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def compilation(name: str, who: str) -> dict[str, Any]:
-    """The CPU seconds of the first call, less those of the second; or the error in its place."""
+    """Return the CPU seconds of the first call minus the second call, or the error."""
     import torch
 
     program, args = prepared(name)
@@ -139,11 +139,11 @@ def compilation(name: str, who: str) -> dict[str, Any]:
 
 
 def steady(name: str, rounds: int) -> dict[str, Any]:
-    """The CPU milliseconds of a call by each contender that takes the program; all must give the same."""
+    """Return the CPU milliseconds of a call by each contender; all results must be equal."""
     import torch
 
     program, args = prepared(name)
-    found: dict[str, Any] = {"milliseconds": {}, "refused": {}}
+    figures: dict[str, Any] = {"milliseconds": {}, "refused": {}}
     calls: dict[str, Callable[[], Any]] = {}
     results: dict[str, Any] = {}
     with torch.no_grad():
@@ -152,22 +152,22 @@ def steady(name: str, rounds: int) -> dict[str, Any]:
             try:
                 results[who] = run(*args)
             except Exception as error:
-                found["refused"][who] = refusal(error)
+                figures["refused"][who] = refusal(error)
                 continue
             calls[who] = lambda run=run: run(*args)
         for result in results.values():
             torch.testing.assert_close(result, results["eager"], rtol=1e-3, atol=1e-4)
-        found["milliseconds"] = in_turn(calls, rounds)
-    return found
+        figures["milliseconds"] = in_turn(calls, rounds)
+    return figures
 
 
 def refusal(error: Exception) -> str:
-    """The class of an error and the first line of what it says."""
+    """Return the class of an error and the first line of its message."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
 
 
 def measured(name: str, rounds: int) -> dict[str, Any]:
-    """A row of the table: compilation and steady state of one program."""
+    """Return a row of the table: compilation and steady state of a program."""
     row: dict[str, Any] = {"program": name, "seconds": {}, "refused": {}}
     with tempfile.TemporaryDirectory() as folder:
         for who in CONTENDERS:
@@ -184,7 +184,7 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
 
 
 def told(row: dict[str, Any]) -> str:
-    """A row as text: a line for each contender."""
+    """Return a row as text: a line for each contender."""
     lines = [row["program"]]
     for who in CONTENDERS:
         if who in row["refused"]:
@@ -198,7 +198,7 @@ def told(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     parser.add_argument("--rounds", type=int, default=60)

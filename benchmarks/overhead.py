@@ -1,10 +1,10 @@
-"""The cost of a call: `a + b` on 2x2 tensors, and a module of 300 parameters, beside eager and torch.compile.
+"""The cost of a call: `a + b` on 2x2 tensors, and a module of 300 parameters, compared with eager and torch.compile.
 
-Of a function of 60 programs: calls that the program takes which ran last, and calls that another one takes each time.
+For a function of 60 programs: calls that the latest program accepts, and calls that another program accepts each time.
+All contenders are built first and then timed in turn, for many rounds, in one process and one thread, by CPU time, so
+that other load on the machine counts less; the figures are medians over the rounds. `F.linear` is the lower limit for
+the module: its calls in a plain loop. The prologues of three programs are also timed alone.
 
-All contenders are built first and then timed in turn, many rounds, in one process and one thread, by CPU time, so that
-other load on the machine counts less; the figures are medians over the rounds. `F.linear` is the floor for the module:
-its calls alone, in a plain loop. The prologues of three programs are timed by themselves.
 Usage: python -m benchmarks.overhead [--out FILE]
 """
 
@@ -32,7 +32,7 @@ WIDTH = 2
 
 
 def add() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
-    """`a + b` by each contender, and its arguments."""
+    """Return `a + b` by each contender, and its arguments."""
 
     def plus(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return a + b
@@ -42,7 +42,7 @@ def add() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
 
 
 def linears() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
-    """A chain of linears with 300 parameters by each contender, and its arguments."""
+    """Return a chain of linear layers with 300 parameters by each contender, and its arguments."""
     net = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(PARAMETERS // 2)))
     pairs = [(layer.weight, layer.bias) for layer in net]
 
@@ -56,7 +56,7 @@ def linears() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
 
 
 def many(programs: int, rounds: int) -> dict[str, float]:
-    """A function of many programs, by integers: the time of a call of the last one, and of each in a mixed order."""
+    """Return the time of a call of a function with many programs: of the latest, and of each in mixed order."""
 
     def first(x: torch.Tensor, count: int) -> torch.Tensor:
         return x[:count]
@@ -73,12 +73,12 @@ def many(programs: int, rounds: int) -> dict[str, float]:
             compiled(x, count)
 
     last = [microseconds(compiled, (x, 7), 100) for _ in range(rounds)]
-    other = [microseconds(mixed, (), 2) / programs for _ in range(rounds)]
-    return {"last": statistics.median(last), "another": statistics.median(other)}
+    another = [microseconds(mixed, (), 2) / programs for _ in range(rounds)]
+    return {"last": statistics.median(last), "another": statistics.median(another)}
 
 
 def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], rounds: int) -> dict[str, float]:
-    """The number of guards of a program, and the median time that its prologue takes."""
+    """Return the number of guards of a program, and the median time of its prologue."""
     compiled = thunder_core.jit(subject)
     for _ in range(2):
         compiled(*arguments)
@@ -88,7 +88,7 @@ def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], r
 
 
 def prologues(rounds: int) -> dict[str, dict[str, float]]:
-    """The prologues of `a + b`, of the module and of a Llama of 8 layers."""
+    """Return the prologues of `a + b`, of the module and of a Llama of 8 layers."""
     sums, numbers = add()
     net, inputs = linears()
     model, tokens = model_and_input(8)
@@ -103,7 +103,7 @@ CASES = {"a + b on 2x2": (add, 2000), f"module of {PARAMETERS} parameters": (lin
 
 
 def microseconds(function: Callable[..., Any], arguments: tuple[Any, ...], calls: int) -> float:
-    """The mean time of a call, in microseconds."""
+    """Return the mean time of a call, in microseconds."""
     start = time.process_time()
     for _ in range(calls):
         function(*arguments)
@@ -111,7 +111,7 @@ def microseconds(function: Callable[..., Any], arguments: tuple[Any, ...], calls
 
 
 def measure(case: str, rounds: int) -> dict[str, float]:
-    """The median time of a call of each contender, taken in turn."""
+    """Return the median time of a call of each contender, measured in turn."""
     make, calls = CASES[case]
     contenders, arguments = make()
     for function in contenders.values():
@@ -125,7 +125,7 @@ def measure(case: str, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--out", type=Path)
@@ -135,16 +135,16 @@ def main() -> None:
     with torch.no_grad():
         for case in CASES:
             results[case] = measure(case, options.rounds)
-            told = "  ".join(f"{name} {value:.1f} us" for name, value in results[case].items())
+            times = "  ".join(f"{name} {value:.1f} us" for name, value in results[case].items())
             ratio = results[case]["thunder"] / results[case]["torch.compile"]
-            print(f"{case}: {told}  (thunder over torch.compile: {ratio:.2f})")
-        results["programs"] = found = many(PROGRAMS, options.rounds)
-        ratio = found["another"] / found["last"]
-        told = "  ".join(f"{name} {value:.1f} us" for name, value in found.items())
-        print(f"one of {PROGRAMS} programs: {told}  (another over the last: {ratio:.2f})")
+            print(f"{case}: {times}  (thunder over torch.compile: {ratio:.2f})")
+        results["programs"] = figures = many(PROGRAMS, options.rounds)
+        ratio = figures["another"] / figures["last"]
+        times = "  ".join(f"{name} {value:.1f} us" for name, value in figures.items())
+        print(f"one of {PROGRAMS} programs: {times}  (another over the last: {ratio:.2f})")
         results["prologues"] = prologues(options.rounds)
-    for name, found in results["prologues"].items():
-        print(f"prologue of {name}: {found['guards']} guards, {found['us']:.1f} us")
+    for name, figures in results["prologues"].items():
+        print(f"prologue of {name}: {figures['guards']} guards, {figures['us']:.1f} us")
     if options.out:
         options.out.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: Llamas of a given size, and measurements that are processes of their own."""
+"""Shared by the benchmarks: Llamas of a given size, and measurements in separate processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ USUAL = 256
 
 
 def model_and_input(layers: int, dtype: str = "float32") -> tuple[Any, Any]:
-    """A Llama with random weights, of width 512 if it has 8 layers and 256 otherwise, and ids of shape [1, 128]."""
+    """Return a Llama with random weights (width 512 with 8 layers, otherwise 256), and ids of shape [1, 128]."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -35,32 +35,32 @@ def model_and_input(layers: int, dtype: str = "float32") -> tuple[Any, Any]:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of the compilers that it has run."""
+    """Return the CPU time of this process and of the compilers that it has run."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def peak_bytes() -> int:
-    """The most memory that this process or any compiler that it ran has had."""
+    """Return the peak memory of this process or of any compiler that it ran."""
     return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def forget_peak() -> int:
-    """Have `resident_peak` count from now on, on Linux; returns the bytes of memory that this process has now."""
+    """Reset `resident_peak` (on Linux); return the current memory of this process in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return resident_peak()
 
 
 def resident_peak() -> int:
-    """The most bytes of memory that this process has had since `forget_peak`, with files that are mapped."""
+    """Return the peak memory of this process since `forget_peak` in bytes, including mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def asked(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """The data that `python -m module --one ...` prints on its last line, in a fresh process."""
+    """Return the data that `python -m module --one ...` prints on its last line, in a fresh process."""
     command = [sys.executable, "-m", module, "--one", *arguments]
     known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout
-    found: dict[str, Any] = json.loads(told.splitlines()[-1])
-    return found
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout
+    data: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return data

@@ -1,15 +1,16 @@
-"""Quantization: time, tokens per second, bytes, memory and quality of Thunder's recipes, beside torchao's layers.
+"""Quantization: time, tokens per second, bytes, memory and quality of Thunder's recipes, compared with torchao.
 
 Time: a Llama of 8 layers of width 512, one thread; the CPU milliseconds of a call of 1 x 128 tokens and of `generate`
-of some tokens behind a prompt, for eager PyTorch, Thunder's recipes, and torchao's quantized models under
-torch.compile, each contender called in turn with all others, so that what else the machine does is the same for all.
-Those of torchao are left out where it is not installed (`pip install thunder-optimize[quantize]`).
+of some tokens after a prompt, for eager PyTorch, Thunder's recipes, and torchao's quantized models under torch.compile.
+All contenders are called in turn, so that other load of the machine affects all equally. The torchao contenders are
+left out if torchao is not installed (`pip install thunder-optimize[quantize]`).
 
 Artifacts: of the same model, made by `thunder optimize` in float32, float16 and each recipe: the bytes of the weights
-and of the whole folder, and the most memory that a fresh process has beyond PyTorch's when it has loaded the artifact,
-called it, and asked it for its parameters, which builds the model.
-Quality: what `thunder optimize` reports of each recipe: error of the outputs, divergence of the logits, top-1. The
-weights are random, so that logits are nearly equal and the most probable token changes most easily.
+and of the whole folder, and the peak memory of a fresh process, beyond PyTorch's, after it has loaded the artifact,
+called it, and accessed its parameters, which builds the model.
+
+Quality: the report of `thunder optimize` for each recipe: error of the outputs, divergence of the logits, top-1
+agreement. The weights are random, so logits are nearly equal and the most probable token changes most easily.
 
 Usage: python -m benchmarks.quantization [--rounds 30] [--tokens 48] [--parts time artifacts] [--out FILE]
 """
@@ -39,7 +40,7 @@ GENERATE_ROUNDS = 7
 
 
 def thunder(recipe: str) -> Callable[[Any], Any]:
-    """A contender: the model compiled by `hf-llama` and a recipe that quantizes, if one is named."""
+    """Return a contender: the model compiled by `hf-llama` and by a quantization recipe, if it is given."""
 
     def made(model: Any) -> Any:
         import thunder_core
@@ -50,7 +51,7 @@ def thunder(recipe: str) -> Callable[[Any], Any]:
 
 
 def torchao(config: str, *, dtype: str = "float32", **options: Any) -> Callable[[Any], Any]:
-    """A contender: a copy of the model with torchao's layers of that configuration, under torch.compile."""
+    """Return a contender: a copy of the model with torchao's layers of a configuration, under torch.compile."""
 
     def made(model: Any) -> Any:
         import copy
@@ -67,21 +68,21 @@ def torchao(config: str, *, dtype: str = "float32", **options: Any) -> Callable[
 
 
 def contenders() -> dict[str, Callable[[Any], Any]]:
-    """The functions that make each contender of the float model, by their names."""
+    """Return the functions that make each contender of the float model, by name."""
     ours = {f"thunder, {recipe}": thunder(recipe) for recipe in RECIPES}
-    found = {"eager, float32": lambda model: model, "thunder, float32": thunder(""), **ours}
+    makers = {"eager, float32": lambda model: model, "thunder, float32": thunder(""), **ours}
     if importlib.util.find_spec("torchao") is not None:
-        found["torchao int8 dynamic, torch.compile"] = torchao("Int8DynamicActivationInt8WeightConfig")
-        found["torchao int8 dynamic, bfloat16, torch.compile"] = torchao(
+        makers["torchao int8 dynamic, torch.compile"] = torchao("Int8DynamicActivationInt8WeightConfig")
+        makers["torchao int8 dynamic, bfloat16, torch.compile"] = torchao(
             "Int8DynamicActivationInt8WeightConfig", dtype="bfloat16"
         )
-        found["torchao int8 weight only, torch.compile"] = torchao("Int8WeightOnlyConfig")
-        found["torchao int8 weight only, bfloat16, torch.compile"] = torchao("Int8WeightOnlyConfig", dtype="bfloat16")
-    return found
+        makers["torchao int8 weight only, torch.compile"] = torchao("Int8WeightOnlyConfig")
+        makers["torchao int8 weight only, bfloat16, torch.compile"] = torchao("Int8WeightOnlyConfig", dtype="bfloat16")
+    return makers
 
 
 def times(rounds: int, tokens: int) -> dict[str, Any]:
-    """The CPU milliseconds of a call and of `generate`, by contender."""
+    """Return the CPU milliseconds of a call and of `generate`, by contender."""
     import torch
 
     model, ids = model_and_input(LAYERS)
@@ -90,25 +91,28 @@ def times(rounds: int, tokens: int) -> dict[str, Any]:
     prompt = ids[:, :PROMPT]
     for name, make in contenders().items():
         try:
-            one = make(model)
+            contender = make(model)
             with torch.no_grad():
-                one(ids, use_cache=False)
-                greedy(one, prompt, tokens)
-                one(ids, use_cache=False)
+                contender(ids, use_cache=False)
+                greedy(contender, prompt, tokens)
+                contender(ids, use_cache=False)
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
             continue
-        made[name] = one
+        made[name] = contender
     with torch.no_grad():
-        calls = in_turn({name: lambda one=one: one(ids, use_cache=False) for name, one in made.items()}, rounds)
+        calls = in_turn(
+            {name: lambda model=contender: model(ids, use_cache=False) for name, contender in made.items()}, rounds
+        )
     generated = in_turn(
-        {name: lambda one=one: greedy(one, prompt, tokens) for name, one in made.items()}, GENERATE_ROUNDS
+        {name: lambda model=contender: greedy(model, prompt, tokens) for name, contender in made.items()},
+        GENERATE_ROUNDS,
     )
     return {"call": calls, "tokens per second": {n: 1e3 * tokens / t for n, t in generated.items()}, "failed": failed}
 
 
 def artifacts() -> dict[str, Any]:
-    """Bytes, memory and quality of artifacts of the model, by recipe."""
+    """Return bytes, memory and quality of artifacts of the model, by recipe."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline import Request, optimize
 
@@ -127,8 +131,12 @@ def artifacts() -> dict[str, Any]:
                 include_weights=True,
                 benchmark=False,
             )
-            found = optimize(request).report.quantization
-            quality = {} if found is None else {"error": found.error, "kl": found.kl, "top1": found.top1}
+            quantization = optimize(request).report.quantization
+            quality = (
+                {}
+                if quantization is None
+                else {"error": quantization.error, "kl": quantization.kl, "top1": quantization.top1}
+            )
             sizes = {"weights": sum(f.stat().st_size for f in (out / "weights").rglob("*") if f.is_file())}
             sizes["folder"] = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
             rows[name] = {**sizes, **asked(MODULE, LOADED, "--folder", str(out)), **quality}
@@ -137,18 +145,18 @@ def artifacts() -> dict[str, Any]:
 
 
 def loaded(folder: Path) -> dict[str, int]:
-    """The most memory beyond what this process has before an artifact is loaded: until then, called, and built.
+    """Return the peak memory beyond the memory before an artifact is loaded: after the load, a call, and the build.
 
-    A call that a program takes reads the weights; asking for the model's parameters builds the model as well.
+    A call of a program reads the weights; access to the model's parameters also builds the model.
     """
     import torch
-    import transformers.models.llama.modeling_llama  # noqa: F401 (what a call returns is a class of it)
+    import transformers.models.llama.modeling_llama  # noqa: F401 (a call returns an object of one of its classes)
 
     import thunder_core
 
     torch.set_num_threads(1)
     ids = torch.randint(0, 1000, (1, 128))
-    with torch.no_grad():  # what is imported and kept for good at the first call is not counted
+    with torch.no_grad():  # permanent allocations of the first call are not counted
         thunder_core.load(folder, strict=True)(input_ids=ids, attention_mask=torch.ones_like(ids))
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
@@ -163,7 +171,7 @@ def loaded(folder: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    """Print the tables; write them as JSON where asked."""
+    """Print the tables, and write them as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--tokens", type=int, default=48)

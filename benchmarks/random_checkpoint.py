@@ -1,4 +1,4 @@
-"""Checkpoints of Llamas with random weights, written a tensor at a time, so that memory holds one of them."""
+"""Checkpoints of Llamas with random weights, written one tensor at a time, so that memory holds one tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 SHARD = 1 << 30  # bytes
-DEVIATION = 0.02  # of the initialization of transformers' models
+DEVIATION = 0.02  # in the initialization of transformers' models
 INDEX = "model.safetensors.index.json"
 
 
@@ -33,7 +33,7 @@ SIZES = {
 
 
 def config_of(size: Size, dtype: str = "float32") -> Any:
-    """The config of a Llama of a size; a head of keys and values serves four of queries."""
+    """Return the config of a Llama of a size; each KV head serves four query heads."""
     from transformers import LlamaConfig
 
     return LlamaConfig(
@@ -54,7 +54,7 @@ def config_of(size: Size, dtype: str = "float32") -> Any:
 
 
 def write_checkpoint(folder: Path, size: Size, dtype: str = "float32", shard: int = SHARD) -> int:
-    """Write a checkpoint, in shards of at most so many bytes, and return the bytes of its weights."""
+    """Write a checkpoint in shards of at most `shard` bytes, and return the bytes of its weights."""
     import torch
     from transformers import LlamaForCausalLM
 
@@ -77,18 +77,18 @@ def write_checkpoint(folder: Path, size: Size, dtype: str = "float32", shard: in
 
 
 def shards_of(tensors: Mapping[str, Any], most: int) -> Iterator[dict[str, Any]]:
-    """The tensors in the order of the model, as many to a shard as fit."""
-    part: dict[str, Any] = {}
+    """Yield the tensors in the order of the model, as many in each shard as fit."""
+    shard: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        if part and sum(one.nbytes for one in part.values()) + tensor.nbytes > most:
-            yield part
-            part = {}
-        part[name] = tensor
-    yield part
+        if shard and sum(held.nbytes for held in shard.values()) + tensor.nbytes > most:
+            yield shard
+            shard = {}
+        shard[name] = tensor
+    yield shard
 
 
 def write_shard(path: Path, part: Mapping[str, Any], generator: Any) -> None:
-    """Write one file of random weights; queries and keys are as large as trained ones, so that a model attends."""
+    """Write a file of random weights; queries and keys are as large as trained ones, so that the model attends."""
     import torch
 
     from thunder_core.workflow.artifact.format.tensors import header_of, memory_of

@@ -1,9 +1,9 @@
-"""Models of the size that people use: the memory and the seconds of each stage, beside those of eager PyTorch.
+"""Models of realistic sizes: the memory and the seconds of each stage, compared with eager PyTorch.
 
-A checkpoint of random weights is written as a stream, and each run is a process of its own: eager PyTorch, `optimize`
-for inference, generation, quantized recipes and training, and then what loads, runs and debugs the results. Told are
-the most resident memory of each stage, mapped files included, as a multiple of the weights, and what is resident at
-the end. A process that takes more than the limit is ended.
+A checkpoint of random weights is written as a stream, and each run is a separate process: eager PyTorch, `optimize` for
+inference, generation, quantized recipes and training, and then the loading, running and debugging of the results. The
+figures are the peak resident memory of each stage, including mapped files, as a multiple of the weights, and the
+resident memory at the end. A process that exceeds the memory limit is killed.
 
 Usage: python -m benchmarks.real_size [--sizes 0.1,0.3,1.1] [--runs eager,inference,...] [--limit GB] [--out FILE]
 """
@@ -30,7 +30,7 @@ from benchmarks.random_checkpoint import SIZES, write_checkpoint
 MODULE = "benchmarks.real_size"
 GIB = 1 << 30
 LIMIT = 16.0  # GiB
-INTERVAL = 0.1  # seconds between two looks at a process
+INTERVAL = 0.1  # seconds between two checks of a process
 SEQ = 128
 LENGTHS = {"batch": 1, "prompt_length": 64, "new_tokens": 32}
 LARGEST_TRAINED = "0.3"
@@ -41,7 +41,7 @@ TOLD = {"tokens per second": ", {:.2f} tokens/s", "faults": ", {:.0f} wrong line
 
 @dataclass
 class Watch:
-    """The seconds and the most resident memory of each stage, in their order."""
+    """The seconds and the peak resident memory of each stage, in order."""
 
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     began: float = 0.0
@@ -52,14 +52,14 @@ class Watch:
         self.began = time.perf_counter()
 
     def advance(self, done: int, total: int) -> None:
-        """Ignore how much of a stage is done."""
+        """Ignore the progress of a stage."""
 
     def end(self, stage: str, seconds: float) -> None:
-        """Add what a stage took to what stages of its name took before."""
-        told = self.stages.setdefault(stage, {"seconds": 0.0, "peak": 0})
-        told["seconds"] += seconds
-        told["peak"] = max(told["peak"], resident_peak())
-        told["kept"], told["mapped"] = status_bytes("VmRSS"), status_bytes("RssFile")
+        """Add the figures of a stage to the figures of earlier stages with its name."""
+        figures = self.stages.setdefault(stage, {"seconds": 0.0, "peak": 0})
+        figures["seconds"] += seconds
+        figures["peak"] = max(figures["peak"], resident_peak())
+        figures["kept"], figures["mapped"] = status_bytes("VmRSS"), status_bytes("RssFile")
 
     def run(self, stage: str, function: Callable[[], Any]) -> Any:
         """Run a function as a stage."""
@@ -70,7 +70,7 @@ class Watch:
 
 
 def eager(watch: Watch, folder: Path) -> object:
-    """Eager PyTorch: load, call twice, generate."""
+    """Run eager PyTorch: load, call twice, generate."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -111,7 +111,7 @@ def loaded(watch: Watch, folder: Path) -> object:
 
 
 def ran(watch: Watch, folder: Path) -> object:
-    """Have the artifact of generation go on with a prompt, as `thunder run` does."""
+    """Continue a prompt with the artifact of generation, like `thunder run`."""
     from thunder_core.workflow.artifact.trust.consent import Consent
     from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
     from thunder_core.workflow.pipeline.request.run_request import Sampling
@@ -126,7 +126,7 @@ def ran(watch: Watch, folder: Path) -> object:
 
 
 def debugged(watch: Watch, folder: Path, recipe: str | tuple[str, ...] = "default") -> object:
-    """Examine the program of inference as `thunder debug` does, and print the number of wrong lines."""
+    """Examine the program of inference like `thunder debug`, and record the number of wrong lines."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline.debug import debug_model
     from thunder_core.workflow.pipeline.request.debug_request import DebugRequest
@@ -163,7 +163,7 @@ RUNS: Mapping[str, Callable[[Watch, Path], object]] = {
 
 def one(run: str, folder: Path) -> dict[str, Any]:
     """Do one run in this process."""
-    from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports count for no stage
+    from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports belong to no stage
 
     from thunder_core.workflow.pipeline import optimize  # noqa: F401
 
@@ -179,50 +179,50 @@ def one(run: str, folder: Path) -> dict[str, Any]:
 
 
 def asked(run: str, folder: Path, limit: float) -> dict[str, Any]:
-    """Do one run in a process of its own, which is ended when it takes more than the limit; its figures."""
+    """Return the figures of one run in a separate process, which is killed if it exceeds the memory limit."""
     command = [sys.executable, "-m", MODULE, "--one", run, "--folder", str(folder)]
-    with tempfile.TemporaryFile("w+") as told, tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, stdout=told, stderr=said, text=True)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=output, stderr=errors, text=True)
         peak = 0
         while process.poll() is None:
             peak = max(peak, status_bytes("VmRSS", process.pid))
             if peak > limit * GIB:
                 process.kill()
             time.sleep(INTERVAL)
-        told.seek(0)
-        said.seek(0)
-        lines = told.read().splitlines()
+        output.seek(0)
+        errors.seek(0)
+        lines = output.read().splitlines()
         if process.returncode:
-            reason = f"ended at {peak / GIB:.1f} GiB" if peak > limit * GIB else said.read()[-2000:]
+            reason = f"ended at {peak / GIB:.1f} GiB" if peak > limit * GIB else errors.read()[-2000:]
             return {"failed": reason, "peak": peak}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return {**found, "peak": peak}
+    figures: dict[str, Any] = json.loads(lines[-1])
+    return {**figures, "peak": peak}
 
 
 def status_bytes(field_name: str, pid: int | str = "self") -> int:
-    """A field of a process's status in bytes, such as its resident memory; 0 for a process that has ended."""
+    """Return a field of a process's status in bytes, such as its resident memory; 0 for a process that has ended."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field_name}:"))
     return 0
 
 
-def printed(run: str, found: Mapping[str, Any], weights: int) -> None:
-    """Print the figures of a run, memory as a multiple of the weights."""
-    if "failed" in found:
-        print(f"  {run:18} FAILED at {found['peak'] / GIB:.2f} GiB: {found['failed']}", flush=True)
+def printed(run: str, figures: Mapping[str, Any], weights: int) -> None:
+    """Print the figures of a run, with memory as a multiple of the weights."""
+    if "failed" in figures:
+        print(f"  {run:18} FAILED at {figures['peak'] / GIB:.2f} GiB: {figures['failed']}", flush=True)
         return
-    over = found["peak"] - found["imported"]
+    over = figures["peak"] - figures["imported"]
     print(
-        f"  {run:18} {found['seconds']:7.1f} s, peak {found['peak'] / GIB:5.2f} GiB "
-        f"({over / weights:.2f} x weights and imports of {found['imported'] / GIB:.2f}), "
-        f"end {found['end'] / GIB:5.2f} GiB",
+        f"  {run:18} {figures['seconds']:7.1f} s, peak {figures['peak'] / GIB:5.2f} GiB "
+        f"({over / weights:.2f} x weights and imports of {figures['imported'] / GIB:.2f}), "
+        f"end {figures['end'] / GIB:5.2f} GiB",
         flush=True,
     )
-    for stage, told in found["stages"].items():
-        more = "".join(words.format(told[name]) for name, words in TOLD.items() if name in told)
-        sizes = ", ".join(f"{name} {told[name] / GIB:.2f}" for name in ("peak", "kept", "mapped"))
-        print(f"    {stage:18} {told['seconds']:7.1f} s  {sizes} GiB{more}", flush=True)
+    for stage, stage_figures in figures["stages"].items():
+        more = "".join(words.format(stage_figures[name]) for name, words in TOLD.items() if name in stage_figures)
+        sizes = ", ".join(f"{name} {stage_figures[name] / GIB:.2f}" for name in ("peak", "kept", "mapped"))
+        print(f"    {stage:18} {stage_figures['seconds']:7.1f} s  {sizes} GiB{more}", flush=True)
 
 
 def main() -> None:
@@ -238,17 +238,17 @@ def main() -> None:
     if options.one:
         print(json.dumps(one(options.one, options.folder)))
         return
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for size in options.sizes.split(","):
             folder = (options.folder or Path(temporary)) / size
-            found[size] = measured(size, folder, options.runs.split(","), options.limit)
+            figures[size] = measured(size, folder, options.runs.split(","), options.limit)
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=2) + "\n")
+        options.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def measured(size: str, folder: Path, runs: list[str], limit: float) -> dict[str, Any]:
-    """The figures of all runs of a size; its checkpoint is written where it is not there."""
+    """Return the figures of all runs of a size; its checkpoint is written if it does not exist."""
     if not (folder / "model" / "config.json").exists():
         write_checkpoint(folder / "model", SIZES[size])
     weights = sum(file.stat().st_size for file in (folder / "model").glob("*.safetensors"))

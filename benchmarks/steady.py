@@ -1,6 +1,8 @@
-"""The steady state beside eager and torch.compile: one forward pass after another, in turn, in one process.
+"""The steady state compared with eager and torch.compile: one forward pass after another, in turn, in one process.
 
-Llama of 8 layers of width 512, batch 1 x 128, inference, one thread. CPU time, medians of rounds that run each once.
+Llama of 8 layers of width 512, batch 1 x 128, inference, one thread. CPU time, medians of rounds that run each
+contender once.
+
 Usage: python -m benchmarks.steady [--dtypes float32 bfloat16] [--rounds 60] [--out FILE]
 """
 
@@ -22,7 +24,7 @@ WARM_UP = 5
 
 
 def in_turn(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The median CPU milliseconds of each call."""
+    """Return the median CPU milliseconds of each call."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(WARM_UP + rounds):
         for name, call in calls.items():
@@ -34,7 +36,7 @@ def in_turn(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
 
 
 def measured(dtype: str, rounds: int, layers: int) -> dict[str, Any]:
-    """Eager, Thunder and torch.compile on the same model."""
+    """Measure eager, Thunder and torch.compile on the same model."""
     import torch
 
     import thunder_core
@@ -44,13 +46,15 @@ def measured(dtype: str, rounds: int, layers: int) -> dict[str, Any]:
     compiled = torch.compile(model)
     calls = {"eager": model, "thunder": thunder, "torch.compile": compiled}
     with torch.no_grad():
-        found = in_turn({name: lambda one=one: one(tokens, use_cache=False) for name, one in calls.items()}, rounds)
-    ratios = {f"thunder / {name}": found["thunder"] / found[name] for name in ("eager", "torch.compile")}
-    return {"dtype": dtype, **found, **ratios}
+        milliseconds = in_turn(
+            {name: lambda model=call: model(tokens, use_cache=False) for name, call in calls.items()}, rounds
+        )
+    ratios = {f"thunder / {name}": milliseconds["thunder"] / milliseconds[name] for name in ("eager", "torch.compile")}
+    return {"dtype": dtype, **milliseconds, **ratios}
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rounds", type=int, default=60)

@@ -1,11 +1,12 @@
-"""Training steps beside eager and torch.compile: time and memory in the steady state, and cold compilation.
+"""Training steps compared with eager and torch.compile: time and memory in the steady state, and cold compilation.
 
 `steady`: forward, backward and gradients set to None, Llama of 8 layers of width 512, batch 1 x 128, one thread; CPU
-time, medians of rounds that run each in turn in one process. `whole step`: the same in float32 with the step of AdamW,
-as one function that is compiled, with each of PyTorch's implementations (a loop over parameters, `foreach`, `fused`);
-`torch.compile` divides it at `backward()`, and compiles the optimizer's step by itself. `memory`: the most bytes that
-PyTorch's allocator held at a time during a step, in a process each. `cold`: CPU seconds of the first step of a Llama of
-32 layers of width 256, the compilers' processes included, each in a process of its own with an empty cache folder.
+time, medians of rounds that run each contender in turn in one process. `whole step`: the same in float32 with the step
+of AdamW, as one compiled function, with each of PyTorch's implementations (a loop over parameters, `foreach`, `fused`);
+`torch.compile` splits it at `backward()`, and compiles the optimizer's step separately. `memory`: the peak bytes that
+PyTorch's allocator held during a step, in a separate process for each contender. `cold`: CPU seconds of the first step
+of a Llama of 32 layers of width 256, including the compilers' processes, each in a separate process with an empty cache
+folder.
 
 Usage: python -m benchmarks.train [--dtypes float32 bfloat16] [--rounds 40] [--cold 32] [--out FILE]
 """
@@ -30,7 +31,7 @@ Step = Callable[[], Any]
 
 
 def steps(dtype: str, layers: int, names: list[str]) -> dict[str, Step]:
-    """A training step by each of those named, all on one model."""
+    """Return a training step by each of the named contenders, all on one model."""
     model, tokens = model_and_input(layers, dtype)
     model.train()
 
@@ -73,7 +74,7 @@ OPTIMIZERS: dict[str, dict[str, bool]] = {
 
 
 def whole_steps(dtype: str, layers: int, optimizer: str) -> dict[str, Step]:
-    """Forward, backward and step by each, on a model of its own."""
+    """Return the forward, backward and optimizer step by each contender, each on its own model."""
     return {name: _whole_step(name, dtype, layers, optimizer) for name in COMPILERS}
 
 
@@ -96,25 +97,25 @@ def _whole_step(who: str, dtype: str, layers: int, optimizer: str) -> Step:
 
 
 def whole(dtype: str, layers: int, optimizer: str, rounds: int) -> dict[str, float]:
-    """The median CPU milliseconds of a whole step of each; they all end at the same loss."""
+    """Return the median CPU milliseconds of a whole step of each contender; all must reach the same loss."""
     import torch
 
     calls = whole_steps(dtype, layers, optimizer)
-    found = in_turn(calls, rounds)
+    milliseconds = in_turn(calls, rounds)
     losses = [call() for call in calls.values()]
     for loss in losses[1:]:
         torch.testing.assert_close(loss, losses[0], rtol=1e-3, atol=1e-3)
-    return found
+    return milliseconds
 
 
 def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
-    """The median CPU milliseconds of a step of each."""
+    """Return the median CPU milliseconds of a step of each contender."""
     calls = steps(dtype, layers, list(COMPILERS))
     return in_turn(calls, rounds)
 
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
-    """The most bytes that a step has allocated at a time, on the hooks of PyTorch's allocator."""
+    """Return the peak bytes that a step has allocated, by hooks of PyTorch's allocator."""
     from thunder_core.workflow.benchmark.allocations import peak_allocated
 
     step = steps(dtype, layers, [who])[who]
@@ -124,7 +125,7 @@ def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
 
 
 def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
-    """The first step: CPU seconds, and its loss, which must be eager's."""
+    """Return the CPU seconds of the first step; its loss must equal eager's."""
     import torch
 
     calls = steps(dtype, layers, ["eager", who])
@@ -137,23 +138,23 @@ def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
 
 
 def asked_of(what: str, who: str, dtype: str, layers: int) -> float:
-    """The measurements of one process that has caches of its own."""
+    """Return the measurement of one process that has its own caches."""
     with tempfile.TemporaryDirectory() as folder:
         places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        (found,) = asked(MODULE, what, who, dtype, str(layers), **places).values()
-    return float(found)
+        (value,) = asked(MODULE, what, who, dtype, str(layers), **places).values()
+    return float(value)
 
 
-def row(what: str, dtype: str, layers: int, found: dict[str, float]) -> dict[str, Any]:
-    """A line of the table, printed."""
-    ratios = {f"thunder / {name}": found["thunder"] / value for name, value in found.items() if name != "thunder"}
-    told = "  ".join(f"{name} {value:.4g}" for name, value in (found | ratios).items())
-    print(f"{what:<19} {layers:>3} layers  {dtype:<9} {told}", flush=True)
-    return {"what": what, "layers": layers, "dtype": dtype, **found, **ratios}
+def row(what: str, dtype: str, layers: int, figures: dict[str, float]) -> dict[str, Any]:
+    """Print a line of the table, and return it."""
+    ratios = {f"thunder / {name}": figures["thunder"] / value for name, value in figures.items() if name != "thunder"}
+    text = "  ".join(f"{name} {value:.4g}" for name, value in (figures | ratios).items())
+    print(f"{what:<19} {layers:>3} layers  {dtype:<9} {text}", flush=True)
+    return {"what": what, "layers": layers, "dtype": dtype, **figures, **ratios}
 
 
 def main() -> None:
-    """Print the table; write it as JSON where asked."""
+    """Print the table, and write it as JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rounds", type=int, default=40)
@@ -173,13 +174,13 @@ def main() -> None:
         rows.append(row("steady", dtype, options.layers, steady(dtype, options.layers, options.rounds)))
         if dtype == "float32":
             for name in OPTIMIZERS:
-                found = whole(dtype, options.layers, name, options.rounds)
-                rows.append(row(f"whole step, {name}", dtype, options.layers, found))
-        found = {who: asked_of("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
-        rows.append(row("memory", dtype, options.layers, found))
+                figures = whole(dtype, options.layers, name, options.rounds)
+                rows.append(row(f"whole step, {name}", dtype, options.layers, figures))
+        figures = {who: asked_of("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
+        rows.append(row("memory", dtype, options.layers, figures))
     if options.cold:
-        found = {who: asked_of("cold", who, "float32", options.cold) for who in ("thunder", "torch.compile")}
-        rows.append(row("cold", "float32", options.cold, found))
+        figures = {who: asked_of("cold", who, "float32", options.cold) for who in ("thunder", "torch.compile")}
+        rows.append(row("cold", "float32", options.cold, figures))
     if options.out:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, the page of the command line, from the commands themselves."""
+"""Writes docs/cli.md, the page of the command line, from the commands."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ HEAD = """\
 
 <!-- Written by `make docs` from docs/cli.py and thunder_cli/commands. -->
 
-Results go to stdout, plans, progress and errors to stderr. Every command takes `--json`, which prints one document
-to stdout: its `schema` names what it is and its version (`thunder.optimize/1`). `thunder bench --json` prints the file
-that `--baseline` reads, whose version is its `schema_version`. Errors are then documents too (`thunder.error/1`).
-There are progress bars on a terminal only, `NO_COLOR` is respected, nothing is ever asked, and nothing is sent
-anywhere. [Exit statuses and error codes](errors.md) have a page of their own.
+Results go to stdout; plans, progress and errors go to stderr. Every command takes `--json`, which prints one document
+to stdout. Its `schema` has the kind of the document and the version (`thunder.optimize/1`). `thunder bench --json`
+prints the file that `--baseline` reads; its version is `schema_version`. With `--json`, errors are documents too
+(`thunder.error/1`). Progress bars appear only on a terminal, and `NO_COLOR` is respected. No command asks a question or
+sends data. The page [exit statuses and error codes](errors.md) lists all errors.
 
-Every character that a terminal obeys, in names and texts of models and artifacts, is printed as an escape.
+Control characters in names and texts of models and artifacts are printed as escapes.
 
-`HF_HOME` says where models are cached; with `HF_HUB_OFFLINE=1` no socket is opened. `THUNDER_CACHE_DIR` says where
-compiled kernels are kept; [the cache](cache.md) has a page of its own. `THUNDER_CONFIG_DIR` says where the list of
-trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [signatures](artifacts.md#signatures).
+`HF_HOME` sets the folder of cached models; with `HF_HUB_OFFLINE=1` no socket is opened. `THUNDER_CACHE_DIR` sets the
+folder of compiled kernels: see [the cache](cache.md). `THUNDER_CONFIG_DIR` sets the folder of the list of trusted keys.
+`THUNDER_KEY_PASSPHRASE` is the passphrase of a private key: see [signatures](artifacts.md#signatures).
 `THUNDER_TUNE` sets the default of `--tune`, also for programs that call `jit`: with `THUNDER_TUNE=0s`, no kernel is
-measured. With `THUNDER_LOGS=all` each stage of each trace that is compiled is written to a file: see
+measured. With `THUNDER_LOGS=all`, each stage of each compiled trace is written to a file: see
 [every stage as a file](python.md#every-stage-as-a-file).
 
     thunder optimize --recipe hf-llama3              # the recipe's own small model
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout
-    thunder optimize --config run.toml --dry-run     # the plan alone
+    thunder optimize --config run.toml --dry-run     # only the plan
     thunder optimize ./bert -o out --include-weights # an artifact that needs no checkpoint
-    thunder run out --prompt "Once upon a time"       # the text that follows, as it is computed
-    thunder validate out                             # beside eager PyTorch, on the machine that is to run it
-    thunder optimize ./llama --train -o step         # a step of training: loss and gradients, forward and backward
+    thunder run out --prompt "Once upon a time"       # generates text and streams it
+    thunder validate out                             # compares with eager PyTorch on the target machine
+    thunder optimize ./llama --train -o step         # a training step: forward, backward and gradients
     thunder bench ./llama --train --against eager,inductor
     thunder bench out --batch 1,8 --seq 128 --json > baseline.json
     thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
     thunder validate out --input texts.jsonl --eval texts.jsonl  # on real samples, with a metric before and after
-    thunder bench out --require-speedup 1.1          # a gate: exit status 5 unless that is shown
+    thunder bench out --require-speedup 1.1          # exit status 5 unless this speed-up is shown
     thunder bench out other --seq 128                # two artifacts, in turn in one process
     thunder bench before.json after.json             # two results
-    thunder keys new team                            # a pair of keys: team to sign with, team.pub for others
+    thunder keys new team                            # a key pair: team signs, team.pub is for others
     thunder optimize ./bert -o out --sign-key team   # or `thunder sign out --key team`
-    thunder verify out --key team.pub                # every byte, and whose it is; nothing is loaded
+    thunder verify out --key team.pub                # checks every byte and the signature; nothing is loaded
 
-`thunder --install-completion` installs completion for the shell that it is called from (bash, zsh, fish, PowerShell),
-and `--show-completion` prints it: commands, options, and the names of recipes, executors and tasks. Nothing heavy is
-imported for it. [The tutorial](tutorial.md) leads through the commands.
+`thunder --install-completion` installs completion for the current shell (bash, zsh, fish, PowerShell), and
+`--show-completion` prints the completion script. It completes commands, options, and the names of recipes, executors
+and tasks, without slow imports. [The tutorial](tutorial.md) explains the commands step by step.
 
-[What a measurement says](benchmark.md), and when it says nothing, has a page of its own.
+The page [benchmarks](benchmark.md) explains how to read a measurement.
 
-Without `--out` the artifact goes to `MODEL-RECIPE.thunder` in the working folder, or `MODEL-RECIPE-2.thunder` and so on
-where that exists. A folder named with `--out` is kept if it exists, unless `--force` is given, which replaces
-empty folders and artifacts, if these hold no file but their own; the old one is there until the new one is whole.
+Without `--out`, the artifact is written to `MODEL-RECIPE.thunder` in the working folder, or to `MODEL-RECIPE-2.thunder`
+and so on if that exists. An existing folder in `--out` is kept, unless `--force` is given. `--force` replaces empty
+folders, and artifacts without other files in them. The old artifact remains until the new one is complete.
 
-`--config FILE` reads the long options of `thunder optimize` from TOML; what the command line says wins:
+`--config FILE` reads the long options of `thunder optimize` from TOML; options on the command line take precedence:
 
 ```toml
 recipe = "hf-llama3"
@@ -76,13 +76,13 @@ HIDDEN = {"--help", "--install-completion", "--show-completion"}
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     group: Any = get_command(build_app())
     return "\n".join([HEAD, *commands(group, "thunder")])
 
 
 def commands(group: Any, path: str) -> Iterator[str]:
-    """Each command of a group, and those of the groups in it."""
+    """Yield the sections of each command of a group, and of its subgroups."""
     for name, command in group.commands.items():
         full = f"{path} {name}"
         yield from section(command, full)
@@ -90,7 +90,7 @@ def commands(group: Any, path: str) -> Iterator[str]:
 
 
 def section(command: Any, path: str) -> Iterator[str]:
-    """One command: its usage, what it does, and its parameters."""
+    """Yield the section of a command: its usage, its help, and its parameters."""
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     words = "".join(f" {argument.metavar or argument.name.upper()}" for argument in arguments)
     yield f"## `{path}{words}`\n"
@@ -101,7 +101,7 @@ def section(command: Any, path: str) -> Iterator[str]:
 
 
 def parameter_rows(parameter: Any) -> Iterator[str]:
-    """The row of a parameter's table."""
+    """Yield the row of a parameter's table."""
     if HIDDEN & set(parameter.opts):
         return
     is_option = parameter.param_type_name == "option"
@@ -112,10 +112,10 @@ def parameter_rows(parameter: Any) -> Iterator[str]:
     )
     takes = f" `{parameter.metavar}`" if is_option and parameter.metavar and not parameter.is_flag else ""
     default = parameter.default
-    told = (
+    default_note = (
         f" [default: {default}]" if is_option and default not in (None, False, "", ()) and not callable(default) else ""
     )
-    yield f"| {names}{takes} | {(parameter.help or '').replace('|', chr(92) + '|')}{told} |"
+    yield f"| {names}{takes} | {(parameter.help or '').replace('|', chr(92) + '|')}{default_note} |"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes docs/errors.md, the page of all exit statuses and error codes, from the tree in `thunder_core.errors`."""
+"""Writes docs/errors.md, the page of exit statuses and error codes, from the classes in `thunder_core.errors`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ about it; `thunder explain CODE` prints what this page says, and `--debug` adds 
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(
         [HEAD, "| status | meaning |", "|---|---|", "| 0 | done |", *map(_row, branches()), "", *_leaves()]
     )
 
 
 def branches() -> list[type[ThunderError]]:
-    """One class a status, in the order of the statuses."""
+    """Return one class for each status, in the order of the statuses."""
     return sorted(ThunderError.__subclasses__(), key=lambda branch: branch.status)
 
 

@@ -1,6 +1,6 @@
 """Puts the guides of the recipes' and the executors' folders on the site: a hook of mkdocs.
 
-Each guide stays the README of its folder. The site has the same text as a page, and links between the guides and the
+Each guide remains the README of its folder. The site has the same text as a page, and links between the guides and the
 pages lead to pages of the site.
 """
 

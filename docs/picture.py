@@ -1,4 +1,4 @@
-"""Takes the pictures of a report that README shows, in light and in dark: `python -m docs.picture REPORT.html`.
+"""Takes the pictures of a report for the README, in light and dark mode: `python -m docs.picture REPORT.html`.
 
 `make picture` makes the report first. A headless Chromium is needed (Debian: chromium-headless-shell or chromium).
 """
@@ -13,18 +13,18 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-SCHEMES = {"light": 1, "dark": 0}  # Blink's numbers for what a user prefers
+SCHEMES = {"light": 1, "dark": 0}  # Blink's numbers for the preferred color scheme
 SIZE = (1000, 836)  # pixels: down to where a row of figures ends
 PATIENCE = 60  # seconds
 
 
 def picture_of(scheme: str) -> Path:
-    """Where the picture in a colour scheme lies."""
+    """Return the path of the picture in a color scheme."""
     return FOLDER / f"report-{scheme}.png"
 
 
 def command(browser: str, report: Path, scheme: str, target: Path) -> list[str]:
-    """What takes a picture of the top of a page; a page of our own on this disk needs no sandbox."""
+    """Return the command that takes a picture of the top of a page; a trusted local page needs no sandbox."""
     return [
         browser,
         "--headless",
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="docs.picture", description="Take the pictures of a report.")
     parser.add_argument("report", type=Path, help="the report.html of an artifact")
     report: Path = parser.parse_args(arguments).report
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None or not report.is_file():
         parser.error(f"there is no file {report}" if browser else f"there is no browser: install one of {BROWSERS}")
     for scheme in SCHEMES:

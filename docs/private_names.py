@@ -26,7 +26,7 @@ It prints each missing name with the files that use it.
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = []
     for name, files in private_names().items():
         only = f" ({OPTIONAL[name]} only)" if name in OPTIONAL else ""

@@ -23,14 +23,14 @@ HEAD = """\
 
 <!-- Written by `make docs` from docs/recipes.py and the recipes. -->
 
-A recipe packages what a family of models needs: transforms, executors, lookasides, operators and settings. It is named
-on the command line (`--recipe hf-llama3`) and in Python (`thunder_core.compile(model, "hf-llama3")`); `auto` picks one
-by the model and the machine and says why. How one is written is told in `recipes/README.md`; `thunder recipes new NAME`
-writes the start of one, with a test.
+A recipe packages everything for a family of models: transforms, executors, lookasides, operators and settings. Pass
+its name on the command line (`--recipe hf-llama3`) or in Python (`thunder_core.compile(model, "hf-llama3")`). `auto`
+chooses a recipe by the model and the machine and prints the reason. `recipes/README.md` explains how to write a recipe;
+`thunder recipes new NAME` creates a skeleton with a test.
 
-## Adding them to each other
+## Combining recipes
 
-Recipes, plug-ins, transforms, executors and lookasides are added to a recipe or a plug-in, in whatever order.
+Recipes, plug-ins, transforms, executors and lookasides can be added to a recipe or a plug-in, in any order.
 
     thunder optimize MODEL --recipe hf-llama3 --recipe max-memory-saving --set budget=0.5
     thunder optimize MODEL --recipe hf-llama3 --add-transform "Autocast(dtype=torch.bfloat16)" --add-executor triton
@@ -51,9 +51,9 @@ True
 
 ```
 
-Order comes from the traits of the parts, from the rows in which recipes list executors, and from names where these
-leave a choice; never from the order of writing. `thunder recipes explain` prints it with the reasons; so does
-`reasons` in Python:
+The order of the parts follows their traits, the lists of executors in recipes, and names if these leave a choice. It
+never depends on the order of addition. `thunder recipes explain` prints the order with the reasons; so does `reasons`
+in Python:
 
 ```python
 >>> from thunder_core.recipe.composition import reasons
@@ -67,7 +67,8 @@ executor | torch | it runs all operations that no other executor has claimed
 
 ```
 
-Parts that exclude each other, want different settings or must each come before the other are refused, with both sides:
+Parts that exclude each other, request different settings or must each come before the other are refused. The error
+names both parts:
 
 ```python
 >>> (one.with_(memory_budget=0.9)).composition.settings
@@ -79,22 +80,22 @@ thunder_core.errors.RecipeConflict: [TH0211] max-memory-saving sets memory_budge
 
 ## Leaving parts out
 
-`--without NAME` leaves a transform or an executor out, by its file or its class, those that clean up each program too.
-`--without NAME:MODULE` leaves an executor out of one module and all that the module contains, forward and backward:
-the others may still take what is there, and eager PyTorch runs the rest. It is how a wrong or slow kernel is avoided
-until it is mended.
+`--without NAME` leaves a transform or an executor out, by the name of its file or class. This includes the transforms
+that clean up each program. `--without NAME:MODULE` leaves an executor out of one module and its submodules, forward and
+backward: other executors may still take the operations there, and eager PyTorch runs the rest. Use this option to avoid
+a wrong or slow kernel until it is fixed.
 
     thunder optimize MODEL --without inductor:layers.3.mlp --without cse
     thunder optimize MODEL --without "inductor:layers.*.self_attn"
     thunder recipes explain default --without inductor
 
-A pattern is one of `fnmatch`, for the path of a module or the end of it: `mlp` is every module of that name, and
-`layers.3` is in `model.layers.3` as well as in `encoder.layers.3`. A match of a pattern of several operations is left
-alone where any of them is in the module; of a region the rest is still fused. The report counts what an executor could
-have taken under "Refused", and an artifact obeys it where it traces anew. A name that the recipe or the model has not
-is an error, and so is a part that another one needs.
+A module pattern is matched by `fnmatch` with the path of a module or the end of the path: `mlp` matches every module of
+that name, and `layers.3` matches `model.layers.3` and `encoder.layers.3`. If an executor replaces several operations at
+once, it leaves all of them alone if one is in the module; the rest of a fused region is still fused. The report counts
+the operations that an executor could have taken under "Refused". An artifact applies the setting when it traces again.
+A name that the recipe or the model does not have is an error, and so is a part that another part needs.
 
-In Python it is a setting, which recipes may state in `setup_config`; what several parts leave out adds up:
+In Python, `without` is a setting, which recipes may return from `setup_config`; the values of several parts add up:
 
 ```python
 >>> less = Default().with_(without=["inductor", "cse"]) + Default().with_(without=["sdpa"])
@@ -108,22 +109,22 @@ True
 
 ```
 
-Pass a recipe of your own as a file: `--recipe path/to/recipe.py:Name`. The file may import the files next to it. An
+Pass your own recipe as a file: `--recipe path/to/recipe.py:Name`. The file may import the files next to it. An
 installed package adds recipes with the entry point `thunder.recipes`, and executors and transforms with
 `thunder.executors` and `thunder.transforms`. If two packages have a recipe of the same name, the short name is refused
 (`AmbiguousName`). Then use the full name: `--recipe my_package.recipes.hf_llama`.
 
-A model's folder may ship one beside its weights, as `thunder_recipe.py`. `thunder optimize`, `bench` and
-`inspect-trace` say that it is there, and run it where `--trust-recipe` is given, after they have shown it.
+A model's folder may contain a recipe next to its weights, as `thunder_recipe.py`. `thunder optimize`, `bench` and
+`inspect-trace` report the recipe. With `--trust-recipe`, they show the recipe and then run it.
 """
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = (
-        ("The recipes", ("recipe", "models", "beside `default`", "sample"), recipe_rows()),
-        ("Their options", ("option", "type", "default", "what it is"), option_rows()),
-        ("Settings", ("setting of `jit`", "without a recipe that asks for another"), setting_rows()),
+        ("The recipes", ("recipe", "models", "compared with `default`", "sample"), recipe_rows()),
+        ("Options", ("option", "type", "default", "description"), option_rows()),
+        ("Settings", ("setting of `jit`", "default value"), setting_rows()),
         ("Traits of shipped parts", ("part", *RELATIONS, "provides"), trait_rows()),
     )
     lines = [HEAD]
@@ -133,12 +134,12 @@ def render() -> str:
 
 
 def table_row(cells: Any) -> str:
-    """A row of a table."""
+    """Return a row of a table."""
     return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def recipe_rows() -> Iterator[tuple[str, ...]]:
-    """Each recipe: for which models it is, and what it does beside `default`."""
+    """Yield a row for each recipe: its models, and its differences from `default`."""
     for name in plugins.names("recipes"):
         recipe = recipe_class(name)()
         families = ", ".join(recipe.families) or "any"
@@ -147,7 +148,7 @@ def recipe_rows() -> Iterator[tuple[str, ...]]:
 
 
 def option_rows() -> Iterator[tuple[str, ...]]:
-    """Each option of each recipe."""
+    """Yield a row for each option of each recipe."""
     for name in plugins.names("recipes"):
         for option, field in recipe_class(name).Options.model_fields.items():
             kind = getattr(field.annotation, "__name__", str(field.annotation))
@@ -156,13 +157,13 @@ def option_rows() -> Iterator[tuple[str, ...]]:
 
 
 def setting_rows() -> Iterator[tuple[str, str]]:
-    """Each setting that `setup_config` may return."""
+    """Yield a row for each setting that `setup_config` may return."""
     yield from ((f"`{name}`", repr(value)) for name, value in DEFAULTS.items())
-    yield "`symbolic`", "what the recipe names as `symbolic`"
+    yield "`symbolic`", "the recipe's attribute `symbolic`"
 
 
 def trait_rows() -> Iterator[tuple[str, ...]]:
-    """Each shipped transform, executor and recipe that has traits."""
+    """Yield a row for each shipped transform, executor and recipe that has traits."""
     for file, _ in transform_classes():
         plugins.load("transforms", file)
     transforms = {
@@ -178,9 +179,9 @@ def trait_rows() -> Iterator[tuple[str, ...]]:
             continue
     parts |= {name: recipe_class(name) for name in plugins.names("recipes")}
     for name, part in parts.items():
-        told = [", ".join(f"`{one}`" for one in getattr(part, trait)) for trait in (*RELATIONS, "provides")]
-        if any(told):
-            yield f"`{name}`", *told
+        relations = [", ".join(f"`{name}`" for name in getattr(part, trait)) for trait in (*RELATIONS, "provides")]
+        if any(relations):
+            yield f"`{name}`", *relations
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from tests.versions.record import Record, read_records
 from thunder_core.foundation.tested_versions import TESTED, text_of
 from thunder_core.frontend.interpreter.versions import SUPPORTED
 
-# The releases of PyTorch with which pip resolved the wheel, and the Triton that each of them needs:
+# The releases of PyTorch for which pip resolved the wheel, and the Triton that each needs:
 # `pip install --dry-run --ignore-installed --constraint FILE thunder_optimize-*.whl`, where FILE says `torch==2.14.1`.
 RESOLVED = {"2.11.0": "3.6.0", "2.12.0": "3.7.0", "2.13.0": "3.7.1", "2.14.1": "3.8.0", "2.15.0": "3.9.0"}
 PAGE = Path(__file__).with_suffix(".md")
@@ -22,12 +22,12 @@ HEAD = """\
 |---|---|
 """
 TEXT = """
-`pip` installs Thunder beside newer releases too. A newer release of PyTorch is refused at the first use (`jit`,
-`compile`, `load` and the commands), with [TH0306](errors.md), because Thunder uses [private names](private_names.md)
-of PyTorch. `THUNDER_ALLOW_UNTESTED_TORCH=1` in the environment, or `--allow-untested-torch` behind a command, lifts the
-refusal. `thunder doctor` shows the installed releases, and which of them were never tested. Newer releases of Triton
-and transformers are not refused. Python 3.14 is refused, because the tests were never run there with PyTorch
-([the interpreter](interpreter.md#python-314)).
+`pip` also installs Thunder with newer releases of these packages. A newer release of PyTorch is refused at the first
+use (`jit`, `compile`, `load` and the commands), with [TH0306](errors.md), because Thunder uses
+[private names](private_names.md) of PyTorch. `THUNDER_ALLOW_UNTESTED_TORCH=1` in the environment, or
+`--allow-untested-torch` after a command, lifts the refusal. `thunder doctor` shows the installed releases, and whether
+they were tested. Newer releases of Triton and transformers are not refused. Python 3.14 is refused, because the tests
+were never run there with PyTorch ([the interpreter](interpreter.md#python-314)).
 
 ## Installation
 
@@ -40,18 +40,18 @@ On 2026-11-26, pip 26.3 resolved the wheel on Linux with Python 3.11 and each of
 
 ## Test runs
 
-Each row is the latest run of these tests on these versions. The tests run on a CPU. To add a row for the present
-environment, run `python -m tests.versions.record FOLDER...` and `make docs`. A row that names files ran these files
-alone. No failure in the rows below is a wrong result:
+Each row is the latest run of these tests on these versions. The tests run on a CPU. To add a row for the current
+environment, run `python -m tests.versions.record FOLDER...` and `make docs`. A row that names files ran only
+these files. No failure in the rows below is a wrong result:
 
 - PyTorch 2.11: with symbolic sizes, a batch of one is traced again in two tests of `tests/executors/triton`; a kernel
-  that needs C++20 does not compile, since Inductor takes C++17 there (now skipped).
-- PyTorch 2.14: `tests/planted` did not end within its 300 seconds on a busy machine, and has no row.
+  that needs C++20 does not compile, because Inductor uses C++17 there (now skipped).
+- PyTorch 2.14: `tests/planted` did not finish within its 300 seconds on a busy machine, and has no row.
   In a forked child of a process that ran a compiled backward, the CUDA build of PyTorch refuses `backward`
-  (`tests/test_fork.py`). Ctrl-C is not seen in a run that a shell starts in the background.
+  (`tests/test_fork.py`). Ctrl-C is not detected in a run that a shell starts in the background.
 - PyTorch 2.15: average pooling with `ceil_mode` and symbolic sizes runs in eager PyTorch instead of Inductor, and
   a line for a token with a static cache makes a tensor of the size of the cache.
-- transformers 5.17: a token that is generated with a static cache copies the keys in two tests of
+- transformers 5.17: generating a token with a static cache copies the keys in two tests of
   `tests/generation/test_static_cache.py`.
 
 | date | Python | PyTorch | Triton | transformers | tests | passed | failed | skipped |
@@ -60,25 +60,25 @@ alone. No failure in the rows below is a wrong result:
 
 
 def render(records: Sequence[Record] | None = None) -> str:
-    """The whole page."""
+    """Return the whole page."""
     runs = sorted(read_records() if records is None else records, key=order, reverse=True)
     resolved = "\n".join(f"| {torch} | {triton} |" for torch, triton in RESOLVED.items())
     return "\n".join([HEAD + "\n".join(tested()), TEXT.format(resolved=resolved) + "\n".join(map(row, runs))]) + "\n"
 
 
 def tested() -> Iterator[str]:
-    """A row for each package."""
+    """Yield a row for each package."""
     yield f"| Python | {text_of(SUPPORTED[0])} to {text_of(SUPPORTED[-1])} |"
     yield from (f"| {package} | {releases} |" for package, releases in TESTED.items())
 
 
 def order(record: Record) -> tuple[object, ...]:
-    """The order of the rows: by the release of PyTorch and by the date."""
+    """Return the sort key of a row: the release of PyTorch, then the date."""
     return tuple(map(int, record.torch.split(".")[:2])), record.date, record.python, record.tests
 
 
 def row(record: Record) -> str:
-    """The row of a record."""
+    """Return the row of a record."""
     folders = ", ".join(f"`{name}`" for name in record.tests.split())
     versions = f"{record.python} | {record.torch} | {record.triton} | {record.transformers}"
     return f"| {record.date} | {versions} | {folders} | {record.passed} | {record.failed} | {record.skipped} |"

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "design.md"
 BEGIN, END = "<!-- Written by `make docs`: wings -->\n", "<!-- end of wings -->\n"
 
-# The wings of `thunder_core` from the ground up, and the levels of the rooms in each. A room imports rooms of lower
+# The wings of `thunder_core` from the lowest up, and the levels of the rooms in each. A room imports rooms of lower
 # levels and lower wings; rooms of the same level do not import each other.
 WINGS = {
     "foundation": (
@@ -66,7 +66,7 @@ WINGS = {
         ("inspect",),
     ),
 }
-# What lies beside the wings: above which of them it stands.
+# The other packages, by the wing above which they are.
 BESIDE = {
     "frontend": ("thunder_executors",),
     "compilation": ("thunder_recipes", "thunder_core.functional"),
@@ -75,35 +75,37 @@ BESIDE = {
 
 
 def storeys() -> Iterator[tuple[str, ...]]:
-    """The levels of all rooms, from the ground up."""
+    """Yield the levels of all rooms, from the lowest up."""
     for wing, levels in WINGS.items():
         yield from (tuple(f"thunder_core.{wing}.{room.replace('/', '.')}" for room in level) for level in levels)
         yield from ((package,) for package in BESIDE.get(wing, ()))
 
 
 def summary(wing: str) -> str:
-    """The purpose of a wing: the docstring of its package, without the full stop."""
+    """Return the purpose of a wing: the docstring of its package, without the full stop."""
     tree = ast.parse((ROOT / "thunder_core" / wing / "__init__.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").removesuffix(".")
 
 
 def table() -> str:
-    """The table of wings, from the top down, and the packages beside them."""
+    """Return the table of wings, from the top down, and the packages above wings."""
     rows = [f"| `{wing}/` | {summary(wing)} | {levels_of(wing)} |" for wing in reversed(WINGS)]
-    beside = "; ".join(f"{' and '.join(f'`{one}`' for one in names)} on `{wing}`" for wing, names in BESIDE.items())
+    beside = "; ".join(f"{' and '.join(f'`{name}`' for name in names)} on `{wing}`" for wing, names in BESIDE.items())
     return (
-        "\n".join(("| wing | purpose | rooms |", "|---|---|---|", *rows, "", f"Beside the wings stand: {beside}."))
+        "\n".join(
+            ("| wing | purpose | rooms |", "|---|---|---|", *rows, "", f"Other packages above the wings: {beside}.")
+        )
         + "\n"
     )
 
 
 def levels_of(wing: str) -> str:
-    """The rooms of a wing: levels from the top down, separated by semicolons."""
+    """Return the rooms of a wing: levels from the top down, separated by semicolons."""
     return "; ".join(", ".join(f"`{room}`" for room in level) for level in reversed(WINGS[wing]))
 
 
 def render(page: str) -> str:
-    """The page with the table between its two marks."""
+    """Return the page with the table between its two marks."""
     return re.sub(
         f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: f"{BEGIN}\n{table()}\n{END}", page, flags=re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""Debugging: compares the results of the other executors with eager PyTorch while they run."""
+"""Debugging: compare the results of the other executors with eager PyTorch while they run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.trace import Trace
 class Debug(Executor):
     """Compares the results of the other executors with eager PyTorch, call by call, and claims nothing.
 
-    A call takes more than twice its time, and its tensors are copied. `thunder_core.checks` lists the comparisons.
+    A call takes more than twice as long, and its tensors are copied. `thunder_core.checks` lists the comparisons.
     """
 
     symbolic_sizes: ClassVar[bool] = True
@@ -29,11 +29,11 @@ class Debug(Executor):
         return "nothing: it compares the results of the other executors with eager PyTorch while they run"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """Return None: who runs a bound symbol is for the others to say."""
+        """Return None: the other executors run all bound symbols."""
         return None
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
-        """The claimed trace with a check in the place of each bound symbol that an executor took."""
+        """Return the claimed trace with a check in place of each bound symbol that an executor took."""
         bsyms = with_checks(check_trace(claimed).bound_symbols, Unclaimed.of(check_trace(unclaimed)))
         return check_trace(claimed.having(bsyms, made_by="check by debug"))
 

@@ -1,11 +1,10 @@
 """Multiply one row by several weights in a single product, over weights that are adjacent in memory.
 
-Queries, keys and values are products of the same row with three weights, and so are the gate and the other half of a
-gated layer. For one row, which is what decoding a token takes, each product reads its weight once and does little
-else, and a small weight does not keep a GPU busy. One product of all weights reads them at the bandwidth of memory.
-
-The weights stay what they are: at the first call they are moved, once, into one block of memory, of which each of them
-is a view from then on. Weights whose memory somebody else holds too stay where they are, and are multiplied one by one.
+Queries, keys and values are products of the same row with three weights, and so are the two halves of a gated layer.
+For one row, as in decoding a token, each product is bound by reading its weight, and a small weight does not keep a GPU
+busy. One product of all weights reads them at the bandwidth of memory. The weights keep their values: at the first call
+they are moved, once, into one block of memory, and each becomes a view of the block. Weights whose memory is also held
+elsewhere are not moved, and are multiplied one by one.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from thunder_core.tracing.library.examination import is_examined
 
 LINEAR = "torch.nn.functional.linear"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-ALIGNMENT = 16  # bytes: a weight that begins at another address is read in smaller pieces
-SOLE_OWNER = 2  # uses of a storage that is not shared: the tensor, and the `UntypedStorage` object made to ask
+ALIGNMENT = 16  # bytes: a weight at another address is read in smaller pieces
+SOLE_OWNER = 2  # uses of an unshared storage: the tensor, and the `UntypedStorage` object of the query
 _LOCK = Lock()
 
 
 def joined_linear(row: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The products of `row` [..., in] with each weight [out, in]; results are [..., out] each."""
+    """Return the products of `row` [..., in] with each weight [out, in]; each result is [..., out]."""
     if row.numel() == row.shape[-1]:
         joined = joined_view(weights)
         if joined is not None:
@@ -47,7 +46,7 @@ def joined_linear(row: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tens
 
 
 def joined_view(weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """All weights as one of [sum of outs, in]; None where they do not lie in one block and cannot be moved into one."""
+    """Return all weights as one tensor [sum of outs, in]; None if they are not and cannot be made adjacent."""
     if not are_adjacent(weights):
         with _LOCK:
             if not are_adjacent(weights) and not move_into_one_block(weights):
@@ -57,29 +56,29 @@ def joined_view(weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def are_adjacent(weights: Sequence[torch.Tensor]) -> bool:
-    """Whether contiguous weights of one storage lie one behind the other."""
+    """Whether contiguous weights of one storage are adjacent in memory."""
     return all(
-        one.data_ptr() + one.nbytes == after.data_ptr()
-        and one.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
-        for one, after in pairwise(weights)
+        before.data_ptr() + before.nbytes == after.data_ptr()
+        and before.untyped_storage().data_ptr() == after.untyped_storage().data_ptr()
+        for before, after in pairwise(weights)
     )
 
 
 def move_into_one_block(weights: Sequence[torch.Tensor]) -> bool:
-    """Move weights into one block of memory, if nobody else holds their memory; return whether they were moved."""
+    """Move weights into one block of memory, if nothing else holds their memory; return whether they were moved."""
     capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
     is_repeated = len(set(map(id, weights))) < len(weights)
     if capturing or is_repeated or is_examined() or not all(map(is_sole_owner, weights)):
         return False
     with torch.no_grad():
         block = torch.cat([weight.detach() for weight in weights])
-        for weight, part in zip(weights, torch.split(block, [weight.shape[0] for weight in weights]), strict=True):
-            weight.data = part
+        for weight, section in zip(weights, torch.split(block, [weight.shape[0] for weight in weights]), strict=True):
+            weight.data = section
     return True
 
 
 def is_sole_owner(weight: torch.Tensor) -> bool:
-    """Whether a weight is all of its storage, which no other tensor has."""
+    """Whether a weight fills its storage, and no other tensor uses the storage."""
     storage = weight.untyped_storage()
     return (
         weight.is_contiguous()
@@ -99,23 +98,23 @@ class JoinedProducts(Executor):
 
     @property
     def claims(self) -> str:
-        """Products of one row."""
+        """The claimed operations: products of one row."""
         return "linear layers that read the same row, such as queries, keys and values of one token, as one product"
 
     def missing(self) -> str | None:
-        """A GPU, where there is none."""
+        """Return the reason why there is no GPU; None if there is one, or the CPU is enabled."""
         return None if "cpu" in self.devices else Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Nothing: the product is PyTorch's."""
+        """Return None: the product is PyTorch's own."""
         return None
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """None: a product alone has nothing to be joined with."""
+        """Return None: a single product cannot be joined."""
         return None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """The trace with one bound symbol for linear layers of the same row."""
+        """Return the trace with one bound symbol for all linear layers of the same row."""
         written = names_written_to(trace)
         groups: dict[str, list[BoundSymbol]] = {}
         for bsym in trace.bound_symbols:
@@ -127,7 +126,7 @@ class JoinedProducts(Executor):
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def is_joinable(self, bsym: BoundSymbol, trace: Trace) -> bool:
-        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a weight of a module."""
+        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a module's weight."""
         if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
             return False
         row, weight, bias = [*arguments_of(bsym), None][:3]
@@ -146,13 +145,13 @@ class JoinedProducts(Executor):
 
 
 def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:
-    """The input, weight and bias of a linear layer, wherever they were written."""
+    """Yield the input, weight and bias of a linear layer, passed by position or by name."""
     yield from bsym.args
     yield from (bsym.kwargs[name] for name in ("input", "weight", "bias")[len(bsym.args) :] if name in bsym.kwargs)
 
 
 def is_one_row(proxy: TensorProxy) -> bool:
-    """Whether a tensor has one row, or one for each text of a batch whose size is a symbol."""
+    """Whether a tensor has one row, or one row for each sequence of a batch of symbolic size."""
     rows: tuple[Any, ...] = proxy.shape[:-1]
     symbols = [size for size in rows if isinstance(size, torch.SymInt)]
     is_batch = len(symbols) == 1 and rows[0] is symbols[0] and all(size == 1 for size in rows[1:])
@@ -168,7 +167,7 @@ def is_plain_weight(proxy: TensorProxy) -> bool:
 
 
 def joined_call(group: Sequence[BoundSymbol], executor: str) -> BoundSymbol:
-    """One bound symbol for linear layers of the same row."""
+    """Return one bound symbol for linear layers of the same row."""
     weights = [[*arguments_of(bsym)][1] for bsym in group]
     return BoundSymbol(
         symbol=Symbol(f"{__name__}.{joined_linear.__name__}", joined_linear),

@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
-# On Hopper cuDNN's kernels come first; PyTorch by itself prefers FlashAttention 2, written for Ampere.
+# On Hopper, cuDNN's kernels come first; PyTorch by default prefers FlashAttention 2, written for Ampere.
 PRIORITY = (
     SDPBackend.CUDNN_ATTENTION,
     SDPBackend.FLASH_ATTENTION,
@@ -41,7 +41,7 @@ KERNELS = {
         ("efficient", SDPBackend.EFFICIENT_ATTENTION),
     )
 }
-# Whether a backend takes the inputs, by PyTorch's own rules; math takes all.
+# Whether a backend supports the inputs, by PyTorch's own rules; math supports all inputs.
 RULES: dict[SDPBackend, Callable[[SDPAParams], bool]] = {
     SDPBackend.CUDNN_ATTENTION: can_use_cudnn_attention,
     SDPBackend.FLASH_ATTENTION: can_use_flash_attention,
@@ -56,27 +56,30 @@ def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def cudnn_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Attention by cuDNN, where it takes the inputs."""
+    """Attention by cuDNN, if it supports the inputs."""
     return _attention_from(SDPBackend.CUDNN_ATTENTION, args, kwargs)
 
 
 def flash_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """FlashAttention, where it is the first that takes the inputs."""
+    """FlashAttention, if it is the first backend that supports the inputs."""
     return _attention_from(SDPBackend.FLASH_ATTENTION, args, kwargs)
 
 
 def efficient_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Memory-efficient attention, where it is the first that takes the inputs."""
+    """Memory-efficient attention, if it is the first backend that supports the inputs."""
     return _attention_from(SDPBackend.EFFICIENT_ATTENTION, args, kwargs)
 
 
 def math_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Attention without a fused kernel, where none takes the inputs."""
+    """Attention without a fused kernel, if no fused kernel supports the inputs."""
     return _attention_from(SDPBackend.MATH, args, kwargs)
 
 
 def _attention_from(first: SDPBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """The backends are tried from this one on: those before it were found not to take such inputs."""
+    """Compute attention with the backends from `first` on.
+
+    The earlier backends are known not to support such inputs.
+    """
     with sdpa_kernel(list(PRIORITY[PRIORITY.index(first) :]), set_priority=True):
         return scaled_dot_product_attention(*args, **kwargs)
 
@@ -91,32 +94,32 @@ FUNCTIONS: dict[SDPBackend | None, Callable[..., torch.Tensor]] = {
 
 
 def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
-    """The backend that will take a bound symbol's inputs on this machine's GPU; None where there is none to ask.
+    """Return the backend for a bound symbol's inputs on this machine's GPU; None if there is no GPU.
 
-    Which one takes symbolic sizes is seen when they are known, too.
+    Returns None for symbolic sizes too, because the choice depends on the sizes.
     """
     if Cuda().missing() or environment_of(bsym.inputs) is not None:
         return None
-    given: dict[str, Any] = dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
+    arguments: dict[str, Any] = dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
     with FakeTensorMode():
-        tensors: list[Any] = [_like(given.get(name)) for name in NAMES[:4]]
-    rest = (given.get("dropout_p", 0.0), given.get("is_causal", False), given.get("enable_gqa", False))
+        tensors: list[Any] = [_like(arguments.get(name)) for name in NAMES[:4]]
+    rest = (arguments.get("dropout_p", 0.0), arguments.get("is_causal", False), arguments.get("enable_gqa", False))
     params: SDPAParams = SDPAParams(*tensors, *rest)  # type: ignore[call-arg]
     return next(backend for backend in PRIORITY if RULES[backend](params))
 
 
 def choice_of_pytorch(bsym: BoundSymbol) -> SDPBackend | None:
-    """The fused backend that PyTorch chose for the call while it was traced; None for math, and for another device."""
+    """Return the fused backend that PyTorch chose while tracing; None for math, and on another device."""
     names = (operation.symbol.name.rpartition(".")[0] for operation in bsym.at_level("aten"))
     return next((KERNELS[name] for name in names if name in KERNELS), None)
 
 
 def _like(proxy: TensorProxy | None) -> torch.Tensor | None:
-    """A tensor with the metadata of a proxy and no data; what is not given stays so."""
+    """Return a tensor with the metadata of a proxy and no data; None for None."""
     if proxy is None:
         return None
-    made = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
-    return made.requires_grad_(proxy.requires_grad)
+    fake = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+    return fake.requires_grad_(proxy.requires_grad)
 
 
 @dataclass(frozen=True)
@@ -129,21 +132,21 @@ class ScaledDotProductAttention(Executor):
 
     @property
     def claims(self) -> str:
-        """Attention on CUDA."""
+        """The claimed operation: attention on CUDA."""
         return f"{ATTENTION} on CUDA: cuDNN, flash, memory-efficient or math, the first that supports the inputs"
 
     def missing(self) -> str | None:
-        """A GPU, where there is none."""
+        """Return the reason why there is no GPU; None if there is one."""
         return Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Nothing: the kernels are PyTorch's, where the program will run."""
+        """Return None: the kernels are PyTorch's, where the program will run."""
         return None
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The bound symbol as a call of the backend that will run it, which for a GPU elsewhere is found there.
+        """Return the bound symbol as a call of its backend, which for a GPU elsewhere is chosen there.
 
-        None where PyTorch chooses that backend by itself: the call may then be part of a region.
+        Returns None if PyTorch chooses that backend by default, so that the call may be part of a region.
         """
         on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))
         if bsym.symbol.name != ATTENTION or not on_cuda:

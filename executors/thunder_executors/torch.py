@@ -22,7 +22,7 @@ class Torch(Executor):
         return "every operation, as the program wrote it"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol:
-        """Claim the bound symbol as it is."""
+        """Claim the bound symbol unchanged."""
         return replace(bsym, executor=self.name)
 
 

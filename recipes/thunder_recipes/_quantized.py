@@ -1,4 +1,4 @@
-"""The base of recipes that quantize: their options, the transform that these describe, and the bound of the loss."""
+"""The base of recipes that quantize: their options, their transform, and the bound of their quality loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GroupOptions(QuantizationOptions):
 
 
 class QuantizedRecipe(Default):
-    """A recipe that quantizes with the scheme of its name, and checks the bound of this scheme."""
+    """A recipe that quantizes with the scheme of its name, and checks the scheme's quality bound."""
 
     bound: ClassVar[Quality] = Quality()
 
@@ -45,17 +45,19 @@ class QuantizedRecipe(Default):
         """The options that `--set name=value` sets."""
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The exchange of layers for quantized ones, by the options."""
-        given: dict[str, Any] = {name: value for name, value in self.chosen.model_dump().items() if name not in BOUNDS}
-        given |= {name: patterns_of(given.pop(name)) for name in ("targets", "skip")}
-        return (*super().setup_transforms(), Quantize(self.title, **given))
+        """Return the transform that replaces layers by quantized layers, with the options."""
+        options: dict[str, Any] = {
+            name: value for name, value in self.chosen.model_dump().items() if name not in BOUNDS
+        }
+        options |= {name: patterns_of(options.pop(name)) for name in ("targets", "skip")}
+        return (*super().setup_transforms(), Quantize(self.title, **options))
 
     def quality(self) -> Quality:
-        """The scheme's bound, with what the options say of it."""
+        """Return the scheme's bound, overridden by the options."""
         stated = {name: value for name in BOUNDS if (value := self.chosen.model_dump()[name]) is not None}
         return replace(self.bound, **stated)
 
 
 def patterns_of(text: str) -> tuple[str, ...]:
-    """The patterns of an option: `*.mlp.*,lm_head`."""
+    """Return the patterns in an option's string: `*.mlp.*,lm_head`."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

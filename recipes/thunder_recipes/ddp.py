@@ -24,5 +24,5 @@ class DDP(Default):
         process_group: str = Field("", description="name of the process group; empty means the default group")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The averages of gradients, by the options."""
+        """Return the transform that averages gradients, with the options."""
         return (*super().setup_transforms(), AverageGradients(**self.chosen.model_dump()))

@@ -24,5 +24,5 @@ class FSDP(Default):
         process_group: str = Field("", description="name of the process group; empty means the default group")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The sharding of parameters, by the options."""
+        """Return the transform that shards parameters, with the options."""
         return (*super().setup_transforms(), ShardParameters(**self.chosen.model_dump()))

@@ -19,7 +19,7 @@ class HFGenerate(HFTransformers):
     sample = "llama"
 
     def validate(self, model: torch.nn.Module) -> None:
-        """Raise `RecipeMismatch` for a model that generates nothing."""
+        """Raise `RecipeMismatch` for a model that cannot generate."""
         super().validate(model)
         if not (callable(getattr(model, "generate", None)) and can_generate(model)):
             raise RecipeMismatch(
@@ -28,11 +28,11 @@ class HFGenerate(HFTransformers):
             )
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The static cache."""
+        """Return the transforms, including the static cache."""
         return (*super().setup_transforms(), GenerateWithStaticCache())
 
 
 def can_generate(model: torch.nn.Module) -> bool:
-    """Whether a model of transformers says of itself that it generates."""
-    asked = getattr(model, "can_generate", None)
-    return bool(callable(asked) and asked())
+    """Whether a model of transformers reports that it can generate."""
+    method = getattr(model, "can_generate", None)
+    return bool(callable(method) and method())

@@ -23,5 +23,5 @@ class HFLlama3Hopper(HFLlama3):
     executors = ("sdpa", "triton", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """`generate` with a static cache: its sizes are the same for each token, so that one graph serves them all."""
+        """Return the transforms, including the static cache, whose constant sizes let one graph serve all tokens."""
         return (*super().setup_transforms(), GenerateWithStaticCache())

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Recipe
 
-# A call that is given a cache is one of many, of other lengths; one with a single token differs from all others.
+# Calls with a cache vary in length; calls with a single token differ from all others.
 WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
     f"{dimension} with {cache}": bounds
     for cache in CACHE_NAMES

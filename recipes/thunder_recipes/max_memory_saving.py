@@ -21,5 +21,5 @@ class MaxMemorySaving(Default):
         budget: float = Field(0.0, ge=0, le=1, description="fraction of the saved bytes that may be kept")
 
     def setup_config(self) -> dict[str, object]:
-        """The budget of saved tensors."""
+        """Return the memory budget of saved tensors."""
         return {"memory_budget": self.options["budget"]}

@@ -1,4 +1,4 @@
-"""CUDA graphs: records the CUDA operations of other executors once, and launches them as a whole."""
+"""CUDA graphs: record the CUDA operations of other executors once, and launch them as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# What makes the host wait, or reads its memory, cannot be recorded.
+# Operations that make the host wait, or read host memory, cannot be recorded.
 WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 COLLECTIVE = ("torch.ops.c10d", "torch.ops._c10d")
 INDEXING = frozenset(f"torch.ops.aten.{name}" for name in ("index", "_unsafe_index", "index_put", "index_put_"))
@@ -35,7 +35,7 @@ class CudaGraphs(WrappingExecutor):
         return "the operations of the other executors on CUDA, recorded as CUDA graphs: one launch for many kernels"
 
     def missing(self) -> str | None:
-        """The reason why nothing can be recorded here: there is no GPU; None where there is one."""
+        """Return the reason why nothing can be recorded here (there is no GPU), or None."""
         return Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
@@ -52,7 +52,7 @@ class CudaGraphs(WrappingExecutor):
 
 
 def cannot_be_recorded(operation: BoundSymbol) -> bool:
-    """Whether an aten operation makes the host wait: it asks for values, counts a mask, or talks to other processes."""
+    """Whether an aten operation makes the host wait: it reads values, counts a mask, or communicates with processes."""
     name = operation.symbol.name
     return (
         any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)
@@ -62,7 +62,7 @@ def cannot_be_recorded(operation: BoundSymbol) -> bool:
 
 
 def is_mask(proxy: Proxy) -> bool:
-    """Whether a tensor that indexes another one is a mask, whose elements are counted on the host."""
+    """Whether an index tensor is a mask, whose elements are counted on the host."""
     return isinstance(proxy, TensorProxy) and proxy.dtype in (torch.bool, torch.uint8)
 
 

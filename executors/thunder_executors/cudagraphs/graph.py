@@ -1,17 +1,17 @@
 """A function of tensors as a CUDA graph: captured at its second call, replayed from then on.
 
-A graph reads and writes fixed addresses. Inputs are of three kinds:
+A graph reads and writes fixed addresses. There are three kinds of inputs:
 
-- `static` ones are parameters, buffers and caches, which objects hold. The graph reads them where they are. Where one
-  has moved, the graph is captured again.
-- `held` ones are static, and the function writes to their memory. There is one graph for each set of their addresses
-  (a cache of keys and values is allocated again for another batch).
-- All others are copied into buffers of the graph before each replay.
+- `static` inputs are parameters, buffers and caches, which objects hold. The graph reads them in place. If a static
+  input has moved, the graph is captured again.
+- `held` inputs are static, and the function writes to their memory. There is one graph for each set of their addresses
+  (a KV cache is allocated again for another batch).
+- All other inputs are copied into buffers of the graph before each replay.
 
 Results are copied out after each replay, because the next replay overwrites them. A result that is a view of an input,
-or shares memory with another result, is such a view again.
+or shares memory with another result, is rebuilt as such a view.
 
-A program with symbolic sizes has one graph for each set of sizes, of which the most recently used ones are kept.
+A program with symbolic sizes has one graph for each set of sizes; the most recently used graphs are kept.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from thunder_core.tracing.library.extent import extent
 from thunder_executors.cudagraphs.recording import Cuda
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
-GRAPHS = 8  # the number of graphs that are kept of one function: the most recently used ones
+GRAPHS = 8  # the number of graphs kept for a function: the most recently used
 
 
 @dataclass(frozen=True)
 class View:
-    """A result to be made again: a view of input `base`, or, if it `is_new_memory`, of copied memory `base`.
+    """A result to rebuild after a replay: a view of input `base` or, if `is_new_memory`, of copied memory `base`.
 
-    `offset` is in bytes from the start of that input, or of that memory.
+    `offset` is in bytes from the start of that input or memory.
     """
 
     base: int
@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A tensor that a graph reads in place of an input; `memory` is what the input's elements are copied into.
+    """A tensor that a graph reads in place of an input; the input's elements are copied into `memory`.
 
     The memory of an input that overlaps itself is copied as one flat range (`is_flat`), each element once.
     """
@@ -62,7 +62,7 @@ class Buffer:
 
     @classmethod
     def like(cls, tensor: torch.Tensor) -> Buffer:
-        """Return a buffer for a tensor of this shape, stride, dtype and device, with its numbers."""
+        """Return a buffer with this tensor's shape, stride, dtype, device and values."""
         is_flat = overlaps_itself(tensor)
         if is_flat:
             memory = torch.empty(extent(tensor.shape, tensor.stride()), dtype=tensor.dtype, device=tensor.device)
@@ -74,12 +74,12 @@ class Buffer:
         return buffer
 
     def elements_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The elements of an input, in the shape of `memory`."""
+        """Return the elements of an input, in the shape of `memory`."""
         return tensor.as_strided(self.memory.shape, self.memory.stride()) if self.is_flat else tensor
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether elements of a tensor may share memory: it is expanded, or a window over another tensor."""
+    """Whether elements of a tensor may share memory: it is expanded, or has overlapping windows of another tensor."""
     dimensions = sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
     span = 1
     for stride, size in dimensions:
@@ -91,7 +91,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A graph with what it reads and writes: static inputs by their addresses, `buffers` for the others."""
+    """A graph with its memory: static inputs by their addresses, and `buffers` for the other inputs."""
 
     replay: Callable[[], None]
     addresses: dict[int, int]
@@ -100,7 +100,7 @@ class Recording:
     views: tuple[View, ...]
 
     def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether all static inputs are where the graph reads them."""
+        """Whether all static inputs are at the addresses that the graph reads."""
         return all(tensors[place].data_ptr() == address for place, address in self.addresses.items())
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -116,27 +116,26 @@ class Recording:
         if view.is_new_memory:
             empty = torch.empty(0, dtype=view.dtype, device=copies[view.base].device)
             return empty.set_(copies[view.base], view.offset // view.dtype.itemsize, view.size, view.stride)
-        given = tensors[view.base]
-        offset, rest = divmod(byte_offset(given) + view.offset, view.dtype.itemsize)
+        source = tensors[view.base]
+        offset, rest = divmod(byte_offset(source) + view.offset, view.dtype.itemsize)
         if rest:
             raise RuntimeError(f"the storage offset of an input is not a multiple of the size of {view.dtype}")
-        base = given if given.dtype == view.dtype else given.as_strided((0,), (1,), 0).view(view.dtype)
+        base = source if source.dtype == view.dtype else source.as_strided((0,), (1,), 0).view(view.dtype)
         return base.as_strided(view.size, view.stride, offset)
 
 
 CUDA = Cuda()
-_LOCK = RLock()  # copying in, replaying and copying out are one
+_LOCK = RLock()  # copying in, replaying and copying out are one step
 
 
 @dataclass(eq=False)
 class Captured:
-    """In place of a function of constants, sizes and tensors: its graph, for each stream that it is called on.
+    """A callable in place of a function of constants, sizes and tensors: its graphs, for each stream.
 
-    `held` has the positions of the tensors that the function writes to, and `written` the same ones, repeated for each
-    write, as autograd counts them. `static` has the positions of parameters, buffers and caches. Positions count
-    tensors alone. With `symbolic` sizes, integers are among the arguments, and shapes differ from call to call.
-
-    A key whose capture failed runs without a graph from then on; `failures` has the reasons.
+    `held` has the positions of the tensors that the function writes to, and `written` the same positions repeated for
+    each write, as autograd counts writes. `static` has the positions of parameters, buffers and caches. Positions count
+    only tensors. With `symbolic` sizes, integers are among the arguments, and shapes differ from call to call. A key
+    whose capture failed runs without a graph from then on; `failures` has the reasons.
     """
 
     function: Callable[..., Any]
@@ -151,21 +150,21 @@ class Captured:
 
     @property
     def failed(self) -> str:
-        """The reason of the first capture that failed; empty where none did."""
+        """The reason of the first failed capture; empty if none failed."""
         return next(iter(self.failures.values()), "")
 
     def __call__(self, *args: Any) -> Any:
         """Run the function's kernels and return its results."""
         if is_examined():
             return self.function(*args)
-        given = args[self.constants :]
-        tensors = tuple(value for value in given if isinstance(value, torch.Tensor)) if self.symbolic else given
+        values = args[self.constants :]
+        tensors = tuple(value for value in values if isinstance(value, torch.Tensor)) if self.symbolic else values
         place = CUDA.place(tensors)
         if place is None:
             return self.function(*args)
         key = (*place, *(tensors[number].data_ptr() for number in self.held))
         if self.symbolic:
-            key += tuple(sizes_of(given))
+            key += tuple(sizes_of(values))
         with _LOCK, torch.no_grad():
             if key in self.failures:
                 return self.function(*args)
@@ -176,14 +175,14 @@ class Captured:
             return self.function(*args) if recording is None else self._replay(recording, tensors)
 
     def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> Any:
-        """Replay the graph, and count each write in the version of the tensor that was written to."""
+        """Replay the graph, and increment the version of each written tensor for each write."""
         results = recording(tensors)
         for number in self.written:
             torch.autograd.graph.increment_version(tensors[number])
         return results
 
     def _find_or_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
-        """The graph, captured again where a static input has moved; None where there can be none."""
+        """Return the graph, captured again if a static input has moved; None if it cannot be captured."""
         recording = self.recordings.pop(key, None)
         if recording is None or not recording.fits(tensors):
             recording = self._try_to_record(key, args, tensors)
@@ -202,11 +201,11 @@ class Captured:
 
     def _record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording:
         in_place = {*self.static, *self.held}
-        buffers = {number: Buffer.like(one) for number, one in enumerate(tensors) if number not in in_place}
-        used = [buffers[number].tensor if number in buffers else one for number, one in enumerate(tensors)]
+        buffers = {number: Buffer.like(tensor) for number, tensor in enumerate(tensors) if number not in in_place}
+        used = [buffers[number].tensor if number in buffers else tensor for number, tensor in enumerate(tensors)]
         replacements = iter(used)
-        given = [next(replacements) if isinstance(one, torch.Tensor) else one for one in args[self.constants :]]
-        replay, results = CUDA.record(partial(self.function, *args[: self.constants], *given), (key[0], key[1]))
+        values = [next(replacements) if isinstance(value, torch.Tensor) else value for value in args[self.constants :]]
+        replay, results = CUDA.record(partial(self.function, *args[: self.constants], *values), (key[0], key[1]))
         memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
         return Recording(replay, addresses, buffers, memories, views)
@@ -221,16 +220,16 @@ def captured(
     *,
     symbolic: bool = False,
 ) -> Captured:
-    """The function as a graph; its first parameters are constants, the others tensors; it returns a tuple.
+    """Return the function as a graph; its first parameters are constants, the others tensors; it returns a tuple.
 
     It writes to the memory of the tensors with the numbers `held`, once for each number in `written`. The tensors with
-    the numbers `static` are held by objects. With `symbolic` sizes, integers stand among the tensors.
+    the numbers `static` are held by objects. With `symbolic` sizes, integers are among the tensors.
     """
     return Captured(function, constants, held, written, static, symbolic)
 
 
 def sizes_of(values: Sequence[Any]) -> Iterator[Any]:
-    """The integers among values, and the shapes and strides of the tensors among them."""
+    """Yield the integers among values, and the shapes and strides of the tensors among them."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value.shape
@@ -240,21 +239,21 @@ def sizes_of(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def keep_last(kept: dict[Key, Any], key: Key, value: Any) -> None:
-    """Put a value behind those that are kept, of which the first goes where there are too many."""
+    """Append a value to the kept values, and drop the first if there are too many."""
     kept[key] = value
     if len(kept) > GRAPHS:
         del kept[next(iter(kept))]
 
 
 def byte_offset(tensor: torch.Tensor) -> int:
-    """The number of bytes before a tensor in its storage."""
+    """Return the number of bytes before a tensor in its storage."""
     return int(tensor.storage_offset()) * tensor.itemsize
 
 
 def describe_results(
     results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
 ) -> tuple[tuple[torch.Tensor, ...], tuple[View, ...]]:
-    """The memories that results lie in, as bytes, and how each result lies in one of them, or in an input's."""
+    """Return the memories of results, as bytes, and each result as a view of a memory or of an input."""
     numbers = {tensor.untyped_storage().data_ptr(): number for number, tensor in enumerate(inputs)}
     memories: dict[int, torch.Tensor] = {}
     views = []
@@ -273,5 +272,5 @@ def describe_results(
 
 
 def bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
-    """A storage as a tensor of bytes."""
+    """Return a storage as a tensor of bytes."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

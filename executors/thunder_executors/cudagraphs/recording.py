@@ -17,9 +17,9 @@ Place: TypeAlias = tuple[int, int]  # a device, and a stream of it
 class Cuda:
     """The part of CUDA that graphs need: the place of a call, and the capture of a function.
 
-    Graphs that are replayed on one stream share a memory pool. PyTorch gives up a pool, and refuses to use it again,
-    when the last graph of it is freed, so each pool has a graph of its own here, which is never replayed. The stream of
-    capture is this object's, since PyTorch's own is on the device that was current at the first capture.
+    Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
+    its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs
+    to this object, because PyTorch's own capture stream is on the device that was current at the first capture.
     """
 
     def __init__(self) -> None:
@@ -27,17 +27,17 @@ class Cuda:
         self._streams: dict[int, Any] = {}
 
     def place(self, tensors: Sequence[torch.Tensor]) -> Place | None:
-        """The device of the tensors and its current stream; None where nothing can be recorded now."""
+        """Return the device of the tensors and its current stream; None if nothing can be recorded now."""
         device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
         if torch.cuda.is_current_stream_capturing():
             return None
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
     def record(self, function: Callable[[], Any], place: Place) -> tuple[Callable[[], None], Any]:
-        """Return a function that replays the kernels of this one, and its results, which each replay overwrites.
+        """Return a function that replays the function's kernels, and the results, which each replay overwrites.
 
-        The function must have been called before in this process: a library that is loaded at a first call cannot be
-        loaded during a capture. Raises `RuntimeError` for a function that cannot be captured.
+        The function must have been called before in this process, because a library that is loaded at a first call
+        cannot be loaded during a capture. Raises `RuntimeError` for a function that cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(place[0]):
@@ -71,19 +71,19 @@ def capture_into(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], 
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         results = function()
     except BaseException:
-        with suppress(RuntimeError):  # the capture is invalid, and ending it says so once more
+        with suppress(RuntimeError):  # ending the invalid capture raises again
             graph.capture_end()
-        generator.graphsafe_set_state(state)  # a failed capture leaves its state marked as capturing
+        generator.graphsafe_set_state(state)  # a failed capture leaves the state marked as capturing
         raise
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # all its results are without elements
+        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # no result has elements
         graph.capture_end()
     return results
 
 
 @contextmanager
 def own_workspaces() -> Iterator[None]:
-    """While this lasts, products get workspaces of their own: graphs on different streams must not share one."""
+    """Give matrix products separate workspaces within the context: graphs on different streams must not share one."""
     clear = torch._C._cuda_clearCublasWorkspaces
     clear()
     try:

@@ -1,8 +1,8 @@
-"""The backward of attention on the CPU as products of matrices, where that is faster than PyTorch's own kernel.
+"""The backward of attention on the CPU as matrix products, where that is faster than PyTorch's own kernel.
 
-For 16-bit floats PyTorch's kernel takes 3.5 ms for 8 heads of 128 x 64 on one thread, the products 2.2 ms, and what
-lies between them is fused; for 512 positions and more, and in float32, its kernel is faster (docs/performance.md).
-The formulas are those of FlashAttention (Dao et al., 2022, algorithm 4), without its tiles.
+For 16-bit floats, PyTorch's kernel takes 3.5 ms for 8 heads of 128 x 64 on one thread and the products take 2.2 ms, and
+the operations between the products are fused. For 512 positions and more, and in float32, PyTorch's kernel is faster
+(docs/performance.md). The formulas are those of FlashAttention (Dao et al., 2022, algorithm 4), without its tiles.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def attention_backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Sequence[Tensor]:
-    """The gradients of query `[B, H, T, D]`, key and value `[B, K, S, D]`, where K divides H.
+    """Return the gradients of query `[B, H, T, D]`, key and value `[B, K, S, D]`, where K divides H.
 
-    Products that are rounded to 16 bits are those whose results the kernel rounds too.
+    The products that are rounded to 16 bits are those whose results the kernel rounds too.
     """
     if query.dtype not in LOW or dropout_p or max(query.shape[-2], key.shape[-2]) > MOST_POSITIONS:
-        found: Sequence[Tensor] = KERNEL(
+        gradients: Sequence[Tensor] = KERNEL(
             grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
-        return found
+        return gradients
     batch, heads, length, width = query.shape
     groups = key.shape[1]
     rows = (batch, groups, heads // groups * length)

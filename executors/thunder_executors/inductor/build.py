@@ -1,4 +1,4 @@
-"""From regions to what runs them: generate, compile together, and say of each what came of it."""
+"""From regions to machine code: the code is generated, compiled together, and returned with refusals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from thunder_executors.inductor.sizes import in_own_environment
 from thunder_executors.inductor.value_checks import with_flag
 from thunder_executors.inductor.wrapper import printed
 
-TOGETHER = 48  # kernels in a translation unit, after which another one is begun: their headers take 2.6 s
+TOGETHER = 48  # kernels in a translation unit, whose headers take 2.6 s to compile
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A region as text, and its kernels, whose names no other region of this build has; `conditions` on its symbols."""
+    """A region as text, and its kernels, with names unique in this build; `conditions` on its symbols."""
 
     text: str
     kernels: Mapping[str, CppKernel]
@@ -34,33 +34,33 @@ class Draft:
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
-    """For each region its machine code, or why Inductor or the compiler did not take it."""
+    """Return, for each region, its machine code, or the refusal of Inductor or the compiler."""
     steps = 2 * len(regions)
     drafts = []
     for number, region in enumerate(regions):
         drafts.append(draft(region, number))
         advance(number + 1, steps)
-    libraries = _compiled([one for one in drafts if isinstance(one, Draft)])
+    libraries = _compiled([result for result in drafts if isinstance(result, Draft)])
     advance(steps, steps)
-    return [one if isinstance(one, Refusal) else _whole(one, libraries[id(one)]) for one in drafts]
+    return [result if isinstance(result, Refusal) else _whole(result, libraries[id(result)]) for result in drafts]
 
 
 def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
-    """The shared object of each draft: many kernels share a compiler's run, and as many run as there is room for."""
+    """Return the shared object of each draft; many kernels share a compiler run, and several compilers run at once."""
     groups: list[list[Draft]] = [[]]
-    for one in drafts:
-        if sum(len(other.kernels) for other in groups[-1]) >= TOGETHER:
+    for region_draft in drafts:
+        if sum(len(earlier.kernels) for earlier in groups[-1]) >= TOGETHER:
             groups.append([])
-        groups[-1].append(one)
+        groups[-1].append(region_draft)
     with ThreadPoolExecutor(max_workers=library.compilers_at_once()) as pool, compilers() as started:
         running = [  # with this thread's settings
             pool.submit(copy_context().run, _libraries, group, started) for group in groups
         ]
-        return {key: found for one in running for key, found in one.result().items()}
+        return {key: compiled for future in running for key, compiled in future.result().items()}
 
 
 def draft(region: Region, number: int) -> Draft | Refusal:
-    """The code that Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
+    """Return the code that Inductor makes of a region; any exception is a reason to leave the region to others."""
     try:
         region = with_flag(in_own_environment(region))
         generated = generate(region)
@@ -69,12 +69,12 @@ def draft(region: Region, number: int) -> Draft | Refusal:
         return Draft(printed(text, kernels, region), kernels, generated.conditions)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
-    except Exception as error:  # Inductor raises what its passes raise
+    except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
 
 
 def _renamed(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppKernel]]:
-    """The wrapper and its kernels with names that tell regions apart."""
+    """Return the wrapper and its kernels with names that are unique across regions."""
     text, kernels = generated.wrapper, {}
     for place, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):
         new = f"kernel_{number}_{place}"
@@ -84,26 +84,26 @@ def _renamed(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppK
 
 
 def _libraries(drafts: Sequence[Draft], started: Compilers) -> dict[int, bytes | Refusal]:
-    """The shared object of each draft: one for all, or one each where together they do not compile."""
-    kernels = {name: kernel for one in drafts for name, kernel in one.kernels.items()}
+    """Return the shared object of each draft: one for all, or one each if they do not compile together."""
+    kernels = {name: kernel for item in drafts for name, kernel in item.kernels.items()}
     if not kernels:
-        return {id(one): b"" for one in drafts}
+        return {id(item): b"" for item in drafts}
     try:
         together = library.compiled(kernels, started)
-        return {id(one): together for one in drafts}
-    except (OutOfDisk, OSError) as error:  # no room, or no folder, for any of them
-        return {id(one): _refused(error) for one in drafts}
+        return {id(item): together for item in drafts}
+    except (OutOfDisk, OSError) as error:  # no space or no folder for any library
+        return {id(item): _refused(error) for item in drafts}
     except (CompilerFailed, Unsupported) as error:
         if len(drafts) == 1:
             return {id(drafts[0]): _refused(error)}
-    return {key: found for one in drafts for key, found in _libraries([one], started).items()}
+    return {key: compiled for item in drafts for key, compiled in _libraries([item], started).items()}
 
 
 def _refused(error: Exception) -> Refusal:
     return Refusal(error.what if isinstance(error, ThunderError) else str(error))
 
 
-def _whole(one: Draft, found: bytes | Refusal) -> MachineCode | Refusal:
-    if isinstance(found, Refusal):
-        return found
-    return MachineCode(one.text, found, processors()[1], one.conditions)
+def _whole(region_draft: Draft, compiled: bytes | Refusal) -> MachineCode | Refusal:
+    if isinstance(compiled, Refusal):
+        return compiled
+    return MachineCode(region_draft.text, compiled, processors()[1], region_draft.conditions)

@@ -1,4 +1,7 @@
-"""Inductor's Triton kernels as cubins, for a GPU that need not be here: of its settings to try, the first."""
+"""Inductor's Triton kernels as cubins, for a GPU that this machine may lack.
+
+Of several configurations, the first is used.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from thunder_executors.triton.launch import Specialization
 
 
 def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> CubinLaunch:
-    """The machine code of a kernel that is called with these numbers; raises `Unsupported`."""
+    """Return the machine code of a kernel that is called with these numbers; raise `Unsupported`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-inductor-")))
         stack.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
@@ -39,7 +42,7 @@ def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) ->
 
 
 def loaded(name: str, source: str, folder: Path) -> Any:
-    """The kernel with its settings, as Inductor's own decorator makes it."""
+    """Return the kernel with its settings, as Inductor's own decorator makes it."""
     path = folder / f"{name}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -85,7 +88,7 @@ def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cub
 
 
 def numbers_of(call: ast.Call) -> dict[str, int]:
-    """The whole numbers among the arguments of a call, by their places."""
+    """Return the integers among the arguments of a call, by their places."""
     values = {
         str(place): argument.value for place, argument in enumerate(call.args) if isinstance(argument, ast.Constant)
     }

@@ -1,4 +1,4 @@
-"""Flex attention as a graph of Inductor's: its operator, whose functions are graphs of one element."""
+"""Flex attention as an Inductor graph: its operator, whose functions are graphs of one element."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def is_attention(region: Region) -> bool:
 
 
 def with_threads_of_call(source: str) -> str:
-    """A kernel of attention with as many buffers as threads may run it, which ATen decides at each call."""
+    """Return the source of an attention kernel with a buffer for each thread of a call, whose number ATen decides."""
     return THREADS.sub("int64_t num_thread = at::get_num_threads();", source)
 
 
 def attention_graph(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
-    """The region as a graph that returns the result in a tuple, and fake tensors like its inputs."""
+    """Return the region as a graph that returns the result in a tuple, and fake tensors for its inputs."""
     mode, root, graph = FakeTensorMode(), torch.nn.Module(), Graph()
     (operation,) = region.operations
     with mode:
@@ -63,16 +63,16 @@ def attention_graph(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
 
 
 def element_graph(function: ElementFunction, mode: FakeTensorMode) -> GraphModule:
-    """A score or mask function as a graph of its own."""
+    """Return a score or mask function as a separate graph."""
 
-    def run(*given: torch.Tensor) -> Any:
-        values: dict[str, Any] = dict(zip((proxy.name for proxy in function.inputs), given, strict=True))
+    def run(*tensors: torch.Tensor) -> Any:
+        values: dict[str, Any] = dict(zip((proxy.name for proxy in function.inputs), tensors, strict=True))
         evaluate(function.operations, values)
         return values[function.output.name]
 
     with mode:
-        given = [_empty(proxy) for proxy in function.inputs]
-        return make_fx(run, decomposition_table=select_decomp_table())(*given)
+        tensors = [_empty(proxy) for proxy in function.inputs]
+        return make_fx(run, decomposition_table=select_decomp_table())(*tensors)
 
 
 def _empty(proxy: TensorProxy) -> torch.Tensor:

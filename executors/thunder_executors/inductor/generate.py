@@ -1,4 +1,4 @@
-"""The code that Inductor writes for a region: the Python that calls its kernels, and their C++."""
+"""The code that Inductor writes for a region: the Python wrapper that calls kernels, and their C++."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.loop_strides import expanded_strides
 from thunder_executors.inductor.sizes import conditions_of
 
-# The module from which Inductor takes the function that hashes Triton's files: `codecache` from PyTorch 2.12 on.
+# The module from which Inductor imports the function that hashes Triton's files: `codecache` from PyTorch 2.12 on.
 KEY_OWNER: Any = codecache if hasattr(codecache, "triton_key") else triton_compat
 INDUCTOR_CONFIG: dict[str, Any] = {
     "compile_threads": 1,
@@ -47,17 +47,17 @@ INDUCTOR_CONFIG: dict[str, Any] = {
     "graph_partition": False,
 }
 
-# A parallel region of OpenMP with its number of threads, which is also the number of accumulators that it has.
+# A parallel region of OpenMP with its number of threads, which is also its number of accumulators.
 OMP_PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?")
 LOGGER = logging.getLogger("torch._inductor.utils")
 INDUCTOR_ERRORS = ("torch._inductor.exc", "torch._dynamo.exc")
-# Errors that come from the state of the machine: a later attempt may succeed.
+# Errors of the machine's state: a later attempt may succeed.
 ENVIRONMENT_ERRORS = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True)
 class CppKernel:
-    """One C++ function `kernel(...)` and the types of its arguments."""
+    """A C++ function `kernel(...)` and the types of its arguments."""
 
     arguments: tuple[str, ...]
     source: str
@@ -67,8 +67,8 @@ class CppKernel:
 class GeneratedCode:
     """The wrapper module that Inductor wrote, and its C++ kernels by the names to which the wrapper binds them.
 
-    `strides` are those of each result, None where they are not known. `conditions` are the guards on the region's
-    symbols that the code relies on, as Python.
+    `strides` are the strides of each result, or None if unknown. `conditions` are the guards on the region's symbols
+    that the code relies on, as Python.
     """
 
     wrapper: str
@@ -78,13 +78,13 @@ class GeneratedCode:
 
 
 class Unsupported(Exception):
-    """Inductor generated code that an artifact cannot store; the message says what."""
+    """Raised if Inductor generated code that an artifact cannot store; the message says what."""
 
 
 def generate(region: Region) -> GeneratedCode:
-    """Generate Inductor's code for a region whose symbols are in a `ShapeEnv` of its own.
+    """Generate Inductor's code for a region whose symbols are in a separate `ShapeEnv`.
 
-    Raises `Unsupported`, or whatever Inductor raises.
+    Raises `Unsupported`, or any exception of Inductor.
     """
     with size_oblivious_codegen() if region.symbols else nullcontext():
         return _generate(region, *(attention_graph(region) if is_attention(region) else graph_of(region)))
@@ -95,14 +95,14 @@ OVERLAP_UNKNOWN = 2  # `MemOverlap::TooHard` (ATen/MemoryOverlap.h)
 
 @contextmanager
 def size_oblivious_codegen() -> Iterator[None]:
-    """While this lasts, PyTorch and Inductor specialize on a size that is 0 or 1 only where they must."""
+    """Make PyTorch and Inductor specialize on sizes of 0 or 1 only where they must, within the context."""
     compute = fake_impls._compute_stride
 
     def stride(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
         return compute(old_shape, old_stride, new_shape, size_oblivious=True)
 
     def overlap(tensor: torch.Tensor) -> int:
-        # `copy_` asks this to refuse overlapping tensors, which capture has refused already.
+        # `copy_` calls this to refuse overlapping tensors, which capture has already refused.
         return OVERLAP_UNKNOWN if is_symbolic(tensor) else known_overlap(tensor)
 
     known_overlap = torch._debug_has_internal_overlap
@@ -116,14 +116,14 @@ def size_oblivious_codegen() -> Iterator[None]:
 
 
 def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> GeneratedCode:
-    """Have Inductor write the code for a graph on fakes, and collect its C++ kernels without compiling them."""
+    """Make Inductor write the code for a graph on fakes, and collect its C++ kernels without compiling them."""
     sources: list[CppKernel] = []
 
     def record_kernel(self: object, argtypes: list[str], source_code: str) -> object:  # compiles nothing
         sources.append(CppKernel(tuple(argtypes), with_bounded_teams(with_threads_of_call(source_code))))
         return None
 
-    settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}  # so that it stands in every parallel region
+    settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}  # so that every parallel region contains it
     with (
         temporary_cache_without_warnings(),
         expanded_strides(),
@@ -142,17 +142,17 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
 
 @contextmanager
 def without_triton_key() -> Iterator[None]:
-    """While this lasts, Inductor does not hash Triton's files where there is no GPU, since it does not use the hash."""
+    """Prevent Inductor from hashing Triton's files if there is no GPU, within the context: the hash is unused then."""
     with nullcontext() if torch.cuda.is_available() else mock.patch.object(KEY_OWNER, "triton_key", lambda: None):
         yield
 
 
 def with_bounded_teams(source: str) -> str:
-    """Bound the threads of a kernel's parallel regions by the number they were compiled for, and that a call may use.
+    """Bound the threads of a kernel's parallel regions by the compiled number and by the number that a call may use.
 
-    With more, some threads would write behind the accumulators, of which there is one for each thread. With more than
-    a call may use, what PyTorch is told later (`torch.set_num_threads`) would not hold, and a forked child, which has
-    to use one thread, would wait for those of its parent.
+    With more threads than compiled, some threads would write past the accumulators, of which there is one for each
+    thread. With more than a call may use, a later `torch.set_num_threads` would have no effect, and a forked child,
+    which must use one thread, would wait for the threads of its parent.
     """
     return OMP_PARALLEL.sub(_bounded, source)
 
@@ -165,7 +165,7 @@ def _bounded(region: re.Match[str]) -> str:
 
 
 def strides_of(compiled: Any, sizes: SizesByName = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
-    """Return each result's strides, evaluated from the expressions that Inductor gives; None where it gives none."""
+    """Return each result's strides, evaluated from the expressions that Inductor gives, or None if it gives none."""
     output_strides = compiled.output_strides or ()
     return tuple(
         None if strides is None else tuple(size_of(str(stride), sizes) for stride in strides)
@@ -174,14 +174,14 @@ def strides_of(compiled: Any, sizes: SizesByName = NO_SIZES) -> tuple[tuple[Any,
 
 
 def _kernel_names(wrapper: str) -> list[str]:
-    """Return the names to which the module binds its kernels, in the order in which it compiles them."""
+    """Return the names to which the module binds its kernels, in compilation order."""
     return [line.partition(" = ")[0] for line in wrapper.splitlines() if " = async_compile.cpp_pybinding(" in line]
 
 
 def refusal_for(error: Exception) -> Refusal:
     """Return the refusal of a region for which Inductor raised.
 
-    The refusal is lasting where the error is Inductor's own; an error of the machine's state may not recur.
+    The refusal is lasting if the error is Inductor's own; an error of the machine's state may not recur.
     """
     cause = getattr(error, "inner_exception", error)
     message = str(error).strip().partition("\n")[0]
@@ -191,11 +191,11 @@ def refusal_for(error: Exception) -> Refusal:
 
 @contextmanager
 def temporary_cache_without_warnings() -> Iterator[None]:
-    """While this lasts, Inductor warns of nothing, and its files go to a folder that is removed at the end."""
+    """Silence Inductor's warnings, and put its files into a folder that is removed at the end, within the context."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),
         warnings.catch_warnings(action="ignore"),
-        mock.patch.object(LOGGER, "disabled", True),  # it names the folder as one that is kept
+        mock.patch.object(LOGGER, "disabled", True),  # it logs that the folder is kept
     ):
         yield

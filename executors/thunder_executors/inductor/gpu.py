@@ -1,4 +1,4 @@
-"""Regions on CUDA: Inductor writes Triton kernels, which are compiled to cubins, for a GPU that need not be here."""
+"""Regions on CUDA: Inductor writes Triton kernels, which are compiled to cubins. This machine may lack the GPU."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from thunder_executors.inductor.wrapper import printed, statements
 from thunder_executors.triton.cubin import capability_of
 
 HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
-DROPPED = ("torch.cuda.set_device",)  # the region is run with its device in place
-ALIGNED = "copy_if_misaligned"  # done to all inputs
-STREAM = "get_raw_stream"  # a launch finds it by itself
+DROPPED = ("torch.cuda.set_device",)  # the region runs with its device already set
+ALIGNED = "copy_if_misaligned"  # all inputs are aligned already
+STREAM = "get_raw_stream"  # a launch finds the stream itself
 MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 188}
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
-    """For each region its machine code, or why there is none."""
-    found = []
+    """Return, for each region, its machine code or the refusal."""
+    results = []
     for number, region in enumerate(regions, start=1):
-        found.append(built(region, architecture()))
+        results.append(built(region, architecture()))
         advance(number, len(regions))
-    return found
+    return results
 
 
 def built(region: Region, target: str) -> MachineCode | Refusal:
-    """The code that Inductor and Triton make of a region; whatever they raise is a reason to leave it to others."""
+    """Return the code that Inductor and Triton make of a region; any exception is a reason to refuse the region."""
     try:
         generated, sources = generate(region, target)
         check_outputs(region, generated)
@@ -62,7 +62,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
         kernels = {name: compiled(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
-    except Exception as error:  # Inductor raises what its passes raise
+    except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
     index = next(iter((*region.inputs, *region.outputs))).device.index or 0
     places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
@@ -76,7 +76,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
 
 
 def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]]:
-    """Inductor's wrapper in the form that it has on the CPU, and the sources of its kernels by their names."""
+    """Return Inductor's wrapper in the form that it has on the CPU, and the sources of its kernels by name."""
     graph, fakes = graph_of(region)
     sources: dict[str, str] = {}
 
@@ -97,8 +97,10 @@ def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]
 
 @contextmanager
 def forgetting() -> Iterator[None]:
-    """A context within and after which PyTorch asks anew what it remembers of the machine's GPU and of Triton."""
-    remembered = [one for one in (*vars(torch.utils._triton).values(), DeviceProperties.create) if _is_cached(one)]
+    """Clear PyTorch's cached facts about the machine's GPU and Triton before and after the context."""
+    remembered = [
+        function for function in (*vars(torch.utils._triton).values(), DeviceProperties.create) if _is_cached(function)
+    ]
     for function in remembered:
         function.cache_clear()
     try:
@@ -113,7 +115,7 @@ def _is_cached(value: object) -> bool:
 
 
 def pretending(target: str) -> Iterator[Any]:
-    """A context in which Inductor writes for a GPU that is not here: its device and Triton's driver answer for it."""
+    """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
     major, minor = divmod(capability_of(target), 10)
     device = SimpleNamespace(
         name=target,
@@ -148,7 +150,7 @@ def pretending(target: str) -> Iterator[Any]:
 
 
 def plain(wrapper: str, kernels: set[str]) -> str:
-    """The wrapper without its device and streams, with launches as calls of the kernels."""
+    """Return the wrapper without its device and streams, with launches as calls of the kernels."""
     lines = [ast.unparse(line) for statement in statements(wrapper) for line in _plain(statement, kernels)]
     return "\n".join(["def call(args):", *(f"    {line}" for line in lines)]) + "\n"
 
@@ -173,7 +175,7 @@ def _plain(statement: ast.stmt, kernels: set[str]) -> Iterator[ast.stmt]:
 
 
 def _calls(wrapper: str, names: set[str]) -> Iterator[ast.Call]:
-    """Each call of a kernel; raises `Unsupported` where a kernel is called for different sizes."""
+    """Yield each call of a kernel; raise `Unsupported` if a kernel is called for different sizes."""
     seen: dict[str, dict[str, int]] = {}
     for node in ast.walk(ast.parse(wrapper)):
         if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in names:

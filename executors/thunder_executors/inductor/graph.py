@@ -1,4 +1,4 @@
-"""Regions as FX graphs of what Inductor takes: decomposed by its own table, on fake tensors."""
+"""Regions as FX graphs for Inductor: decomposed by Inductor's own table, on fake tensors."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ COPY = torch.ops.aten.copy_.default
 
 
 class SymbolicMode(FakeTensorMode):
-    """A mode for tensors with symbolic sizes, which are contiguous only where they are for all sizes.
+    """A mode for tensors with symbolic sizes, which count as contiguous only if they are for all sizes.
 
-    PyTorch's cache of fake tensors is off: to find a result in it, and to build that anew, takes longer than the call.
+    PyTorch's cache of fake tensors is off: finding and rebuilding a cached result takes longer than the call.
     """
 
     def __init__(self, environment: TraceShapeEnv) -> None:
@@ -53,7 +53,7 @@ class SymbolicMode(FakeTensorMode):
 
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
-    """The region as a graph that returns a tuple, and fake tensors like its inputs, with its symbols behind them."""
+    """Return the region as a graph that returns a tuple, and fake tensors for its inputs, followed by its symbols."""
     environment = environment_of(region.symbols)
     mode = FakeTensorMode() if environment is None else SymbolicMode(environment)
     with mode:
@@ -61,8 +61,8 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
         fakes += [torch.empty((), dtype=NUMBER) for _ in region.numbers]
         fakes += [torch.SymInt(proxy.value.node) for proxy in region.symbols]  # type: ignore[no-untyped-call]
 
-    def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results, written = computed_by(region, given, ValueChecks() if has_flag(region) else None)
+    def run(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results, written = computed_by(region, values, ValueChecks() if has_flag(region) else None)
         return (*(laid_out(*pair) for pair in zip(results, region.outputs, strict=True)), *written.values())
 
     dispatching = enable_python_dispatcher() if environment is not None else nullcontext()
@@ -76,17 +76,17 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
 
 
 def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
-    """A view of that shape, or of a copy; whether sizes are one is not asked where they are symbolic."""
+    """Return a view of that shape, or of a copy; symbolic sizes are not compared with one."""
     if not is_symbolic(tensor):
-        found: torch.Tensor = torch.ops.aten.reshape.default(tensor, shape)
-        return found
+        reshaped_tensor: torch.Tensor = torch.ops.aten.reshape.default(tensor, shape)
+        return reshaped_tensor
     try:
         return tensor.view(shape)
     except (RuntimeError, ValueError):
         return tensor.clone(memory_format=torch.contiguous_format).view(shape)
 
 
-# Decompositions may lay a tensor out otherwise than PyTorch does, and then it cannot be viewed as it was.
+# Decompositions may give tensors another layout than PyTorch, so that a view of the original layout is impossible.
 INSTEAD: dict[object, Callable[..., Any]] = {
     torch.ops.aten.view.default: reshaped,
     torch.ops.aten.reshape.default: reshaped,
@@ -97,20 +97,24 @@ INSTEAD: dict[object, Callable[..., Any]] = {
 
 
 def _write_at_the_end(graph: GraphModule, region: Region) -> None:
-    """Inputs are given the last values that the graph returns, in place of returning these."""
-    given = dict(zip((proxy.name for proxy in region.inputs), graph.graph.find_nodes(op="placeholder"), strict=False))
+    """Copy the last values into the inputs, instead of returning the values."""
+    placeholders = dict(
+        zip((proxy.name for proxy in region.inputs), graph.graph.find_nodes(op="placeholder"), strict=False)
+    )
     ends = graph.graph.output_node()
     results: Any = ends.args[0]
     kept, last = results[: len(region.outputs)], results[len(region.outputs) :]
     with graph.graph.inserting_before(ends):
         for proxy, value in zip(dict.fromkeys(region.writes), last, strict=True):
-            graph.graph.call_function(COPY, (given[proxy.name], value)).meta["val"] = given[proxy.name].meta["val"]
+            graph.graph.call_function(COPY, (placeholders[proxy.name], value)).meta["val"] = placeholders[
+                proxy.name
+            ].meta["val"]
     ends.args = (tuple(kept),)
     graph.recompile()
 
 
 def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Run the region on tensors, as PyTorch has its operations; the inputs that it writes to are written to."""
+    """Run the region on tensors with PyTorch's own operations, including the writes to inputs."""
     results, written = computed_by(region, given)
     values = dict(zip((proxy.name for proxy in region.inputs), given, strict=False))
     for name, value in written.items():
@@ -122,10 +126,10 @@ Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 
 def computed_by(region: Region, given: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
-    """The results of a region, and the values that it writes to its inputs, by their names, without any write.
+    """Return the results of a region, and the values for its written inputs by name, without any write.
 
-    What has been written to is another value from then on. With `checks`, operations are given operands that they
-    cannot refuse, and the flag is among the results.
+    A name that was written to has the new value from then on. With `checks`, operations get operands that they cannot
+    refuse, and the flag is among the results.
     """
     count = len(given) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
@@ -148,7 +152,7 @@ def computed_by(region: Region, given: tuple[torch.Tensor, ...], checks: ValueCh
 
 
 def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The value that an operation gives, or would write, in the dtype that it is to have."""
+    """Return the value that an operation computes, or would write, in its final dtype."""
     target: Any = operation.symbol.target
     dtype = _dtype(operation)
     formula = formula_of(operation) if takes_numbers(operation) else None
@@ -161,20 +165,20 @@ def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:
-    """The dtype of the tensor that an operation writes to, or else of its only result."""
+    """Return the dtype of the tensor that an operation writes to, or else of its only result."""
     into = next(tensors_written(operation), operation.output)
     return into.dtype if isinstance(into, TensorProxy) else None
 
 
-def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether strides address the same memory: those of sizes of one do not matter."""
-    sizes = zip(shape, one, other, strict=True)
+def same_layout(shape: Sequence[int], left: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether strides address the same memory; strides of dimensions of size one do not matter."""
+    sizes = zip(shape, left, right, strict=True)
     with disable_proxy_modes_tracing():
         return all(is_certain(size < 2) or is_certain(first == second) for size, first, second in sizes)
 
 
 def laid_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
-    """The result, copied where decompositions give another order of dimensions in memory than PyTorch itself does."""
+    """Return the result, copied if decompositions ordered its dimensions in memory differently from PyTorch."""
     if same_layout(proxy.shape, result.stride(), proxy.stride):
         return result
     order = sorted(range(len(proxy.shape)), key=lambda place: -hint_of(proxy.stride[place]))

@@ -1,4 +1,4 @@
-"""Inductor, imported in silence and without its pool of processes: what it compiles is compiled here."""
+"""Inductor, imported without warnings and without its pool of processes: kernels are compiled here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch._inductor import config
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
-# What PyTorch finds deprecated in itself is not the user's.
+# Deprecations inside PyTorch do not concern the user.
 with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
     import torch._inductor.compile_fx as compiler
     from torch._inductor.async_compile import AsyncCompile
@@ -27,7 +27,7 @@ propagated = compiler.fake_tensor_prop
 
 
 def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
-    """The function that Inductor compiles a graph to whose nodes have their values, as `make_fx` notes them."""
+    """Return the function that Inductor compiles from a graph whose nodes have values recorded by `make_fx`."""
     with (
         mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of),
         sizes_as_traced(),
@@ -38,9 +38,9 @@ def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
 
 
 def fake_mode_of(graph: GraphModule, fakes: Sequence[Any], force_allow_non_fake_inputs: bool = False) -> Any:
-    """The mode of a graph's values, which are found anew where a node has none.
+    """Return the mode of a graph's values, which are recomputed if a node has none.
 
-    Inductor finds them anew for every graph, with functions in C++ that ask whether symbolic sizes are one.
+    Inductor recomputes them for every graph, with C++ functions that check whether symbolic sizes are one.
     """
     mode = detect_fake_mode(fakes)
     if mode is None or any("val" not in node.meta for node in graph.graph.nodes if node.op != "output"):

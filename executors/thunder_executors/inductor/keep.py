@@ -1,4 +1,4 @@
-"""Regions from the cache, and those that are not there from Inductor, once for all processes."""
+"""Regions from the cache; regions that are not cached are built by Inductor, once for all processes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from thunder_core.backend.fusion.region import Region
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import OutOfDisk
 
-# Imported when it is needed: Inductor takes seconds.
+# Imported at its first use: Inductor takes seconds to import.
 BUILD = "thunder_executors.inductor.build:build"
 BUILD_FOR_GPU = "thunder_executors.inductor.gpu:build"
 Result = MachineCode | Refusal
 Build = Callable[[Sequence[Region]], Sequence[Result]]
 
-BUILDING = RLock()  # Inductor is patched while it writes code, in all threads at once
+BUILDING = RLock()  # Inductor is patched for all threads while it writes code
 os.register_at_fork(after_in_child=BUILDING._at_fork_reinit)  # type: ignore[attr-defined]
 
 TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
@@ -32,36 +32,39 @@ CONDITIONS = "conditions.json"
 
 
 def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
-    """For each region what runs it, or why nothing does; `machine` is what decides besides, `builder` who compiles."""
+    """Return the code or the refusal of each region.
+
+    `machine` are the other facts of the key, and `builder` compiles.
+    """
     store = Store()
     keys = {region.digest: key_of(region, machine) for region in regions}
     kept = {digest: store.get(key) for digest, key in keys.items()}
-    found = {digest: read(entry) for digest, entry in kept.items() if entry is not None}
-    missing = [region for region in regions if region.digest not in found]
-    found |= _built(store, missing, keys, builder) if missing else {}
-    return [_fused(found[region.digest]) for region in regions]
+    results = {digest: read(entry) for digest, entry in kept.items() if entry is not None}
+    missing = [region for region in regions if region.digest not in results]
+    results |= _built(store, missing, keys, builder) if missing else {}
+    return [_fused(results[region.digest]) for region in regions]
 
 
 def key_of(region: Region, machine: Mapping[str, str]) -> Key:
-    """The key of a region's machine code: all that it depends on."""
+    """Return the key of a region's machine code: everything that the code depends on."""
     return Key("inductor", {"region": region.digest, "executor": version(), **machine})
 
 
 @cache
 def version() -> str:
-    """The digest of this executor's own source: a change of what it makes of a region makes every entry anew."""
+    """Return the digest of this executor's own source, so that a change of the source rebuilds every entry."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def label_of(region: Region) -> str:
-    """A region in a few words."""
+    """Return a short description of a region."""
     shapes = sorted({proxy.described for proxy in region.outputs}, key=len)
     return f"{len(region.operations)} operations to {', '.join(shapes)}"
 
 
 def read(entry: Entry) -> Result:
-    """The content of an entry of the cache."""
+    """Return the content of an entry of the cache."""
     if REFUSAL in entry.contents:
         return Refusal(entry.read(REFUSAL).decode(), lasting=True)
     needs = tuple(json.loads(entry.read(NEEDS)))
@@ -76,7 +79,7 @@ def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], bui
     for region in regions:
         result = results[region.digest]
         if isinstance(result, MachineCode) or result.lasting:
-            with suppress(OutOfDisk):  # the result is here, whether it is kept or not
+            with suppress(OutOfDisk):  # the result is available even if it is not cached
                 store.get_or_build(keys[region.digest], _writer(result), label_of(region))
     return results
 

@@ -1,4 +1,4 @@
-"""Running regions on CUDA: kept cubins, launched as they are. Nothing here imports Inductor."""
+"""Launching regions on CUDA from stored cubins. Nothing here imports Inductor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.driver import LoadedCubin, driver
 from thunder_executors.triton.launch import ALIGNMENT
 
-LENGTH = 8  # bytes of the number before the facts
+LENGTH = 8  # bytes of the length before the facts
 
 
 @dataclass(frozen=True, eq=False)
 class CubinLaunch:
-    """A kernel of Inductor's as machine code: called with its arguments, it is launched on their stream.
+    """An Inductor kernel as machine code, which a call launches with its arguments on the current stream.
 
-    `arguments` names them in order; those that the machine code does not take were built in.
+    `arguments` are the argument names in order, including arguments that were built into the machine code.
     """
 
     cubin: Cubin
@@ -36,13 +36,13 @@ class CubinLaunch:
         return LoadedCubin(self.cubin)
 
     def __call__(self, *values: Any) -> None:
-        """Launch it on the current device's current stream."""
+        """Launch the kernel on the current device's current stream."""
         arguments = dict(zip(self.arguments, values, strict=True))
         self.loaded.launch(driver(), torch.cuda.current_device(), self.grid, arguments)
 
 
 def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
-    """Kernels as bytes: the length of the facts, the facts, and the machine code of one after the other."""
+    """Return kernels as bytes: the length of the facts, the facts, and the machine code of each kernel."""
     facts = [
         {
             "name": name,
@@ -58,20 +58,20 @@ def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
 
 
 def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
-    """Kernels from bytes whose digest was checked; raises `ArtifactForeign` where this GPU does not run them."""
+    """Return the kernels in bytes whose digest was checked; raise `ArtifactForeign` if this GPU does not run them."""
     start = LENGTH + int.from_bytes(library[:LENGTH], "little")
-    found: dict[str, CubinLaunch] = {}
+    kernels: dict[str, CubinLaunch] = {}
     for facts in json.loads(library[LENGTH:start]):
         image, start = library[start : start + facts["size"]], start + facts["size"]
         cubin = Cubin.from_metadata(facts["cubin"], image)
-        found[facts["name"]] = CubinLaunch(cubin, tuple(facts["arguments"]), tuple(facts["grid"]))
-    _require_gpu({kernel.cubin.target for kernel in found.values()})
-    return found
+        kernels[facts["name"]] = CubinLaunch(cubin, tuple(facts["arguments"]), tuple(facts["grid"]))
+    _require_gpu({kernel.cubin.target for kernel in kernels.values()})
+    return kernels
 
 
 def _require_gpu(targets: set[str]) -> None:
     if not torch.cuda.is_available():
-        return  # a program that is made for a GPU elsewhere: it does not run here
+        return  # the program is for a GPU elsewhere and does not run here
     here = "sm_{}{}".format(*torch.cuda.get_device_capability())
     if targets - {here}:
         raise ArtifactForeign(
@@ -81,19 +81,19 @@ def _require_gpu(targets: set[str]) -> None:
 
 
 def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()) -> Callable[..., Any]:
-    """The function of a region, run on that device, with inputs that lie as its kernels expect.
+    """Return a region's function that runs on a device, with inputs aligned as its kernels expect.
 
-    What it writes to copies, for those of the inputs at the places `written`, is written to the inputs as well.
+    Writes to copies of the inputs at the places `written` are copied back to the inputs.
     """
 
     @wraps(function)
     def region(args: list[torch.Tensor]) -> Any:
         with torch.cuda.device(index):
-            given = [args[place] for place in written]
+            originals = [args[place] for place in written]
             align(args)
             used = [args[place] for place in written]
             result = function(args)
-            for tensor, copy in zip(given, used, strict=True):
+            for tensor, copy in zip(originals, used, strict=True):
                 if copy is not tensor:
                     tensor.copy_(copy)
             return result
@@ -102,13 +102,13 @@ def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()
 
 
 def align(args: list[torch.Tensor]) -> None:
-    """Put copies into a list of inputs for those from whose address vectors cannot be loaded."""
+    """Replace inputs in the list by copies if vectors cannot be loaded from their addresses."""
     for place in range(len(args)):
         args[place] = aligned(args[place])
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy of it in the same strides, at an address from which vectors can be loaded."""
+    """Return the tensor, or a copy with the same strides, at an address from which vectors can be loaded."""
     if tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
     length = extent(tensor.shape, tensor.stride())

@@ -1,4 +1,4 @@
-"""Strides of indices in loops, which Inductor asks for many times: of polynomials without SymPy's general rules."""
+"""Strides of loop indices, which Inductor computes often: for polynomials without SymPy's general rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch._inductor.utils import sympy_subs
 ATOMS = (sympy.Symbol, sympy.Integer)
 SUMS = (sympy.Add, sympy.Mul)
 
-# The module of Inductor that defines both functions: `sizevars` from PyTorch 2.12 on, before that the C++ backend.
+# The module of Inductor that defines both functions: `sizevars` from PyTorch 2.12 on, the C++ backend before.
 OWNER: Any = sizevars if hasattr(sizevars, "stride_at") else cpp
 
 general_stride = OWNER.stride_at
@@ -25,7 +25,10 @@ general_index = OWNER.simplify_index_in_vec_range
 
 @contextmanager
 def expanded_strides() -> Iterator[None]:
-    """While this lasts, Inductor expands what is a polynomial, which decides as much as `sympy.simplify` at a tenth."""
+    """Make Inductor expand polynomials within the context.
+
+    This is equivalent to `sympy.simplify`, at a tenth of its time.
+    """
     with (
         mock.patch.object(OWNER, "stride_at", stride),
         mock.patch.object(OWNER, "simplify_index_in_vec_range", index_in_vectors),
@@ -35,7 +38,7 @@ def expanded_strides() -> Iterator[None]:
 
 @cache
 def is_polynomial(index: sympy.Expr) -> bool:
-    """Whether an expression is made of symbols and integers by sums, products and powers by positive integers alone."""
+    """Whether an expression has only symbols, integers, sums, products and powers by positive integers."""
     if isinstance(index, sympy.Pow):
         base, exponent = index.args
         return isinstance(exponent, sympy.Integer) and exponent > 0 and is_polynomial(base)
@@ -43,15 +46,15 @@ def is_polynomial(index: sympy.Expr) -> bool:
 
 
 def stride(index: sympy.Expr, variable: sympy.Symbol) -> sympy.Expr:
-    """The distance between the elements of an index at two values of a variable that follow each other."""
+    """Return the distance between the elements of an index at two consecutive values of a variable."""
     if not is_polynomial(index):
         return general_stride(index, variable)
     return sympy.expand(sympy_subs(index, {variable: variable + 1}) - index)
 
 
 def index_in_vectors(index: sympy.Expr, variable: sympy.Expr, length: int) -> sympy.Expr:
-    """An index within a vector of that length, from which quotients that are constant there have been taken.
+    """Return an index within a vector of that length, simplified by removing quotients that are constant there.
 
-    A polynomial has no quotients, and its stride does not hang on how it is written.
+    A polynomial has no quotients, and its stride does not depend on its form.
     """
     return index if is_polynomial(index) else general_index(index, variable, length)

@@ -1,6 +1,6 @@
-"""Checks that what Inductor's lowerings compute has the sizes that PyTorch's metadata functions gave to it.
+"""A check that Inductor's lowerings compute results of the sizes that PyTorch's metadata functions give.
 
-Where sizes are symbolic, some lowerings take a branch that is right for a part of the sizes alone.
+For symbolic sizes, some lowerings take a branch that is right only for some sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ lowered_node = GraphLowering.run_node
 
 @contextmanager
 def sizes_as_traced() -> Iterator[None]:
-    """While this lasts, a lowering that gives a result of other sizes than its node has raises `RuntimeError`."""
+    """Raise `RuntimeError` within the context if a lowering's result has other sizes than its node."""
     with (
         mock.patch.object(lowering, "pooling_size", pooling_size),
         mock.patch.object(GraphLowering, "run_node", checked_node),
@@ -33,17 +33,17 @@ def sizes_as_traced() -> Iterator[None]:
 
 
 def pooling_size(*args: Any, **kwargs: Any) -> tuple[Any, bool]:
-    """The size of what is pooled along a dimension, and whether the last window reaches beyond its end.
+    """Return the pooled size of a dimension, and whether the last window reaches beyond its end.
 
-    Whether that window would begin in the padding has to be asked: neither answer is right for all sizes.
+    Whether that window would begin in the padding must be decided, because neither answer is right for all sizes.
     """
     with every_size_asked():
-        found: tuple[Any, bool] = lowered_pooling_size(*args, **kwargs)
-        return found
+        size: tuple[Any, bool] = lowered_pooling_size(*args, **kwargs)
+        return size
 
 
 def checked_node(graph: GraphLowering, node: Node) -> object:
-    """The result that a node is lowered to; raises `RuntimeError` where it has other sizes than the node's value."""
+    """Return the result that a node is lowered to; raise `RuntimeError` if its sizes differ from the node's value."""
     result = lowered_node(graph, node)
     value = node.meta.get("val")
     if not isinstance(result, ir.TensorBox) or not isinstance(value, torch.Tensor):
@@ -57,7 +57,7 @@ def checked_node(graph: GraphLowering, node: Node) -> object:
 
 
 def _differ(graph: GraphLowering, lowered: Any, traced: sympy.Expr) -> bool:
-    """Whether two sizes differ, for the values that the symbols had while tracing."""
+    """Whether two sizes differ for the symbols' values while tracing."""
     if lowered == traced:
         return False
     hints = graph.sizevars.shape_env.backed_var_to_val

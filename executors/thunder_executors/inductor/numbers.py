@@ -1,4 +1,4 @@
-"""Operations that are given numbers which change from call to call: with tensors of one element in place of these."""
+"""Operations with numbers that change from call to call: the numbers become tensors of one element."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 
-WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # what PyTorch computes in
+WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # PyTorch's compute dtypes
 Formula = Callable[..., Tensor]
 
 
 def lerp(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
-    """From the end that is nearer, so that a weight of 1 gives the other end exactly (ATen/native/Lerp.h)."""
+    """Interpolate from the nearer end, so that a weight of 1 gives the other end exactly (ATen/native/Lerp.h)."""
     near = weight.abs() < 0.5
     return torch.where(near, one, other) + torch.where(near, weight, weight - 1) * (other - one)
 
 
 def addcmul(one: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
-    """Add a product of three in the order of PyTorch's kernels, of which one differs: what overflows depends on it."""
+    """Add a product of three factors in the order of PyTorch's kernels.
+
+    CUDA's order differs, which affects overflow.
+    """
     product: Tensor = value * (first * second) if one.is_cuda else value * first * second
     return one + product
 
@@ -49,20 +52,24 @@ WORDS = frozenset({"alpha", "value"})
 
 
 def formula_of(operation: BoundSymbol) -> Formula | None:
-    """The formula by which the operation is computed of tensors; None where that is not known."""
-    made = operation.args[0] if operation.output is None else operation.output
-    if not isinstance(made, TensorProxy) or not made.dtype.is_floating_point or not operation.kwargs.keys() <= WORDS:
+    """Return the formula that computes the operation from tensors; None if it is not known."""
+    result = operation.args[0] if operation.output is None else operation.output
+    if (
+        not isinstance(result, TensorProxy)
+        or not result.dtype.is_floating_point
+        or not operation.kwargs.keys() <= WORDS
+    ):
         return None
     return FORMULAS.get(operation.symbol.target._schema.name.partition("::")[2].removesuffix("_"))  # type: ignore[attr-defined]
 
 
 def takes_numbers(operation: BoundSymbol) -> bool:
-    """Whether the operation is given such a number."""
+    """Whether the operation takes a number that changes from call to call."""
     return any(type(leaf) is Proxy for leaf in leaves((operation.args, dict(operation.kwargs))))
 
 
 def computed(formula: Formula, dtype: torch.dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """The result, of that dtype; what is a number comes as a tensor of float64."""
+    """Return the result in that dtype; numbers are passed as float64 tensors."""
 
     def wide(value: Any) -> Any:
         return value.to(WIDER.get(dtype, dtype)) if isinstance(value, Tensor) else value

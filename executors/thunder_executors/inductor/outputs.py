@@ -1,4 +1,4 @@
-"""Do the results of a region have the strides, and share the memory, that PyTorch's own have?"""
+"""A check that the results of a region have the strides, and share the memory, of PyTorch's results."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from thunder_executors.inductor.wrapper import statements, unpacked
 
 
 def check_outputs(region: Region, generated: GeneratedCode) -> None:
-    """Raise `Unsupported` where a program could tell Inductor's results from PyTorch's."""
+    """Raise `Unsupported` if a program could distinguish Inductor's results from PyTorch's."""
     for proxy, stride in zip(region.outputs, generated.strides, strict=True):
         if stride is not None and not same_layout(proxy.shape, proxy.stride, stride):
-            found, wanted = text_of_sizes(stride), text_of_sizes(proxy.stride)
-            raise Unsupported(f"a result has the strides {found} instead of {wanted}")
+            actual, wanted = text_of_sizes(stride), text_of_sizes(proxy.stride)
+            raise Unsupported(f"a result has the strides {actual} instead of {wanted}")
     if shared_in_wrapper(generated.wrapper, len(region.inputs)) != shared_in_region(region):
         raise Unsupported("its results share memory differently from PyTorch's")
 
 
 def shared_in_region(region: Region) -> list[int]:
-    """For each input and output the first one that it shares memory with, as PyTorch has it."""
+    """Return, for each input and output, the first that it shares memory with, as in PyTorch."""
     known = alias_sets(region.operations)
     return _numbered([known.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
-    """The results that share memory by the statements of Inductor's wrapper; `count` of its arguments are tensors."""
+    """Return the same by the statements of Inductor's wrapper; the first `count` of its arguments are tensors."""
     bases: dict[str, str] = {}
     inputs: list[str] = []
     for statement in statements(wrapper):
@@ -44,7 +44,7 @@ def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
 
 
 def _base(value: ast.expr, bases: dict[str, str]) -> str:
-    """The buffer behind an expression: a name, a view of one, or something new."""
+    """Return the buffer of an expression: a name, the base of a view, or a new buffer."""
     if isinstance(value, ast.Call) and ast.unparse(value.func) == VIEWS:
         return _base(value.args[0], bases)
     if isinstance(value, ast.Name):

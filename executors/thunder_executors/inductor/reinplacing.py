@@ -1,8 +1,8 @@
-"""Writes that Inductor makes in place: only to tensors whose elements have each a place of their own in memory.
+"""In-place writes by Inductor: only to tensors whose elements each have their own place in memory.
 
-Inductor writes an update of a tensor into the tensor itself where nobody reads that later. Where elements share their
-memory, as in an expanded tensor, each of them then gets what was meant for the others. `torch.compile` gives such
-results too (torch 2.13); `tests/executors/inductor/test_reinplacing.py` notices when it no longer does.
+Inductor writes an update of a tensor in place if the tensor is not read later. If elements share memory, as in an
+expanded tensor, each of them then gets the values for the others. `torch.compile` also gives such results (torch 2.13);
+`tests/executors/inductor/test_reinplacing.py` notices when it no longer does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from thunder_core.backend.fusion.updates import has_distinct_places
 
 
 def careful_reinplacing() -> AbstractContextManager[Any]:
-    """A context within which Inductor updates no tensor in place that overlaps with itself."""
+    """Return a context in which Inductor updates no overlapping tensor in place."""
     table = {function: _careful(operation) for function, operation in reinplace.inplaceable_ops.items()}
     return mock.patch.dict(reinplace.inplaceable_ops, table)
 
@@ -34,6 +34,6 @@ def _careful(operation: reinplace.InplaceableOp) -> reinplace.InplaceableOp:
 
 
 def has_own_memory(written: Any) -> bool:
-    """Whether each element of what a node of Inductor's graph gives has a place in memory of its own."""
+    """Whether each element of a graph node's value has its own place in memory."""
     value = written.meta.get("val") if isinstance(written, Node) else None
     return isinstance(value, torch.Tensor) and has_distinct_places(value.shape, value.stride())

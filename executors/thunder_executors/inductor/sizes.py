@@ -1,4 +1,4 @@
-"""Regions with symbolic sizes in an environment of their own, in which the compiler decides by them."""
+"""Regions with symbolic sizes in a separate environment, in which the compiler's decisions are recorded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def in_own_environment(region: Region) -> Region:
-    """The region with its symbols in an environment in which nothing was decided yet; itself where it has none.
+    """Return the region with its symbols in an environment without decisions; the region itself if it has none.
 
-    There they are called by their places, `s0`, `s1`, ..., and are sizes, or any integers, as they were.
+    The symbols are named by their places, `s0`, `s1`, ..., and remain sizes or integers.
     """
     if not region.symbols:
         return region
@@ -35,7 +35,7 @@ def in_own_environment(region: Region) -> Region:
 
 
 def _symbol(environment: TraceShapeEnv, place: int, proxy: NumberProxy) -> NumberProxy:
-    """The symbol of the new environment in place of one."""
+    """Return the symbol of the new environment for an old symbol."""
     source, hint = NamedSource(f"s{place}"), hint_of(proxy.value)
     is_size = proxy.value.node.expr.is_positive
     create = environment.create_symbol if is_size else environment.create_unspecified_symbol
@@ -45,31 +45,31 @@ def _symbol(environment: TraceShapeEnv, place: int, proxy: NumberProxy) -> Numbe
 
 
 def numbers_in(region: Region, symbols: Sequence[Any]) -> dict[str, Any]:
-    """The numbers that operations of the region are given, by their names, computed from its symbols' values."""
+    """Return the numbers that operations of the region take, by name, computed from its symbols' values."""
     values = dict(zip((proxy.value.node.expr for proxy in region.symbols), symbols, strict=True))
-    given = leaves([(operation.args, dict(operation.kwargs)) for operation in region.operations])
-    numbers = {leaf.name: leaf.value for leaf in given if isinstance(leaf, NumberProxy)}
+    arguments = leaves([(operation.args, dict(operation.kwargs)) for operation in region.operations])
+    numbers = {leaf.name: leaf.value for leaf in arguments if isinstance(leaf, NumberProxy)}
     return {name: computed_size(value, values) for name, value in numbers.items()}
 
 
 def computed_size(size: Any, values: dict[sympy.Basic, Any]) -> Any:
-    """The value of a size, computed from the values of symbols."""
+    """Return the value of a size, computed from the values of symbols."""
     return sympy_interp(PythonReferenceAnalysis, values, size.node.expr) if isinstance(size, torch.SymInt) else size
 
 
 def conditions_of(region: Region) -> tuple[str, ...]:
-    """The conditions that were decided by the region's symbols in its own environment, as Python."""
+    """Return the conditions that were decided on the region's symbols in its own environment, as Python."""
     environment = environment_of(region.symbols)
     guards: Any = () if environment is None else environment.guards
     return tuple(dict.fromkeys(text_of(guard.expr) for guard in guards))
 
 
 def is_certain(condition: Any) -> bool:
-    """Whether a condition holds for all sizes; nothing is decided by asking."""
+    """Whether a condition holds for all sizes; the check adds no guard."""
     return bool(statically_known_true(condition))
 
 
 def text_of_sizes(sizes: Sequence[Any]) -> str:
-    """Sizes as a tuple in Python."""
+    """Return sizes as a Python tuple."""
     texts = [text_of(size.node.expr) if isinstance(size, torch.SymInt) else str(size) for size in sizes]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

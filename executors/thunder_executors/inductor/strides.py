@@ -1,8 +1,8 @@
-"""Results of Inductor's wrapper as PyTorch gives them: tensors of their own, with strides of their own.
+"""Results of Inductor's wrapper in PyTorch's form: separate tensors with PyTorch's strides.
 
-Inductor's strides of dimensions of size one are others at times. No element lies elsewhere for that, but kernels and
-derivatives take their ways by them: a tensor of one channel may look like channels last. And where a view changes
-nothing, Inductor returns the tensor that is viewed; PyTorch returns another one on the same memory.
+Inductor's strides of dimensions of size one sometimes differ. No element's address depends on them, but kernels and
+derivatives choose algorithms by them: a tensor with one channel may look like channels last. If a view changes nothing,
+Inductor returns the viewed tensor itself; PyTorch returns another tensor on the same memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from thunder_core.backend.fusion.conditions import NO_SIZES, SizesByName, size_o
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors.inductor.sizes import is_certain, text_of_sizes
 
-VIEWS = "reinterpret_tensor"  # of a tensor, sizes, strides and an offset
-PLACES_OF_STRIDES = {"empty_strided_cpu": 1, "empty_strided_cuda": 1, VIEWS: 2}  # among the arguments
+VIEWS = "reinterpret_tensor"  # takes a tensor, sizes, strides and an offset
+PLACES_OF_STRIDES = {"empty_strided_cpu": 1, "empty_strided_cuda": 1, VIEWS: 2}  # their positions among the arguments
 Strides = tuple[Any, ...]
 
 
@@ -26,13 +26,13 @@ def with_strides(
     outputs: Sequence[TensorProxy],
     sizes: SizesByName = NO_SIZES,
 ) -> Iterator[ast.stmt]:
-    """The wrapper's statements, of which the last returns new tensors with the outputs' strides.
+    """Yield the wrapper's statements; the last returns new tensors with the outputs' strides.
 
-    `inputs` are the wrapper's names of what it is given, and `sizes` the symbols of the region by such names.
+    `inputs` are the wrapper's names of its inputs, and `sizes` the symbols of the region by such names.
     """
     known: dict[str, Strides | None] = {}
     named = dict(sizes)
-    tensors = {name: name for name in inputs}  # the name by which each tensor was known first
+    tensors = {name: name for name in inputs}  # the first name of each tensor
     for statement in body:
         if isinstance(statement, ast.Assign):
             target = ast.unparse(statement.targets[0])
@@ -42,7 +42,7 @@ def with_strides(
                 named[target] = size_of(ast.unparse(statement.value), named)
         if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             values = statement.value.elts
-            names = [tensors.get(ast.unparse(value), "") for value in values]  # those of expressions are empty
+            names = [tensors.get(ast.unparse(value), "") for value in values]  # the names of expressions are empty
             returned = set(inputs)
             for place, (value, name, proxy) in enumerate(zip(values, names, outputs, strict=True)):
                 if name in returned or not has_strides(strides_of(value, known, named), proxy):
@@ -52,7 +52,7 @@ def with_strides(
 
 
 def strides_of(value: ast.expr, known: dict[str, Strides | None], sizes: SizesByName) -> Strides | None:
-    """The strides of what an expression makes, as its text tells them; None where it does not."""
+    """Return the strides of an expression's tensor, if its text shows them; else None."""
     if isinstance(value, ast.Name):
         return known.get(value.id)
     place = PLACES_OF_STRIDES.get(ast.unparse(value.func)) if isinstance(value, ast.Call) else None
@@ -60,13 +60,13 @@ def strides_of(value: ast.expr, known: dict[str, Strides | None], sizes: SizesBy
 
 
 def has_strides(strides: Strides | None, proxy: TensorProxy) -> bool:
-    """Whether a tensor of these strides has those of the proxy, in dimensions of size one too; False if in doubt."""
+    """Whether a tensor with these strides has the proxy's strides, also in dimensions of size one; False if unsure."""
     if strides is None:
         return all(is_certain(size != 1) for size in proxy.shape)
-    return all(is_certain(one == other) for one, other in zip(strides, proxy.stride, strict=True))
+    return all(is_certain(own == expected) for own, expected in zip(strides, proxy.stride, strict=True))
 
 
 def as_view(value: ast.expr, proxy: TensorProxy) -> ast.expr:
-    """An expression for a view of all that the expression computes, with the proxy's shape and strides."""
+    """Return an expression for a view of an expression's tensor with the proxy's shape and strides."""
     layout = f"{text_of_sizes(proxy.shape)}, {text_of_sizes(proxy.stride)}"
     return ast.parse(f"{VIEWS}({ast.unparse(value)}, {layout}, 0)", mode="eval").body

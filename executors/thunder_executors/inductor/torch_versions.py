@@ -1,6 +1,6 @@
-"""Statements of Inductor's wrapper that versions of PyTorch write in different ways, in the one way that we read.
+"""Statements of Inductor's wrapper that differ between versions of PyTorch, normalized to one form.
 
-From PyTorch 2.14 on, one statement checks the layouts of several tensors, and another also checks a data type.
+From PyTorch 2.14 on, one statement checks the layouts of several tensors, and another also checks a dtype.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 
-CHECK_LAYOUT = "assert_size_stride"  # of a tensor, its sizes, its strides and the name of an operation
+CHECK_LAYOUT = "assert_size_stride"  # takes a tensor, its sizes, its strides and the name of an operation
 
 
 def checks_of_each(tensors: ast.Tuple, sizes: ast.Tuple, strides: ast.Tuple, *more: ast.expr) -> Iterator[ast.expr]:
-    """The checks of each of several tensors."""
+    """Yield the check of each of several tensors."""
     for tensor, size, stride in zip(tensors.elts, sizes.elts, strides.elts, strict=True):
         yield _check(tensor, size, stride, *more)
 
@@ -20,7 +20,7 @@ def checks_of_each(tensors: ast.Tuple, sizes: ast.Tuple, strides: ast.Tuple, *mo
 def check_of_layout(
     tensor: ast.expr, size: ast.expr, stride: ast.expr, dtype: ast.expr, *more: ast.expr
 ) -> Iterator[ast.expr]:
-    """The check of a tensor's layout; its data type is not checked, as before PyTorch 2.14."""
+    """Yield the check of a tensor's layout; its dtype is not checked, as before PyTorch 2.14."""
     yield _check(tensor, size, stride, *more)
 
 
@@ -31,7 +31,7 @@ SPELLINGS: dict[str, Callable[..., Iterator[ast.expr]]] = {
 
 
 def with_plain_checks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements with each check of layouts as calls of `assert_size_stride`, one for each tensor."""
+    """Yield the statements with layout checks as calls of `assert_size_stride`, one for each tensor."""
     for statement in body:
         call = statement.value if isinstance(statement, ast.Expr) else None
         spelling = SPELLINGS.get(ast.unparse(call.func)) if isinstance(call, ast.Call) else None

@@ -1,9 +1,9 @@
 """Checks of values that Inductor drops: a region also computes whether eager PyTorch would raise an error.
 
-Inductor lets indices count from the end where PyTorch does not, checks only the indices that it reads, and checks no
-probabilities. So a region replaces invalid elements of the operands of these operations, and returns one more result:
-whether any element was invalid. Where one was, the operations that the check needs run in eager PyTorch, which raises
-its error. `RULES` has a function for each operation, which yields the operands that PyTorch checks.
+Inductor accepts indices that count from the end where PyTorch does not, checks only the indices that it reads, and
+checks no probabilities. A region therefore replaces invalid elements of the operands of these operations, and returns
+one more result: whether any element was invalid. If so, the operations that the check needs run in eager PyTorch, which
+raises its error. `RULES` has a function for each operation, which yields the operands that PyTorch checks.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_executors.inductor.sizes import text_of_sizes
 
 CPU = torch.device("cpu")
-FLAG = TensorProxy("refused", (), (), torch.bool, CPU)  # the result that says whether PyTorch would have raised
-CHECK = "raise_as_eager"  # the function that a region calls then
+FLAG = TensorProxy("refused", (), (), torch.bool, CPU)  # the result: whether PyTorch would have raised
+CHECK = "raise_as_eager"  # the function that a region calls in that case
 CONTRADICTION = "a region refused tensor values that eager PyTorch accepts; please report this with the program"
 Named = Mapping[str, Any]  # the arguments of a call by the names of the operator's schema
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand whose values PyTorch checks: the argument of a `name`, or the item of that argument at a `place`.
+    """An operand whose values PyTorch checks: the argument `name`, or its item at `place`.
 
-    `valid` says for each element whether PyTorch takes it, and `substitute` replaces the elements that are not valid.
+    `valid` says for each element whether PyTorch accepts it, and `substitute` replaces invalid elements.
     """
 
     name: str
@@ -50,7 +50,7 @@ Rule = Callable[[Named], Iterator[Operand]]
 
 
 def is_in_range(low: Any, index: torch.Tensor, end: Any) -> torch.Tensor:
-    """A mask of the elements of an index that are at least `low` and below `end`."""
+    """Return a mask of the elements of an index that are at least `low` and below `end`."""
     inside: torch.Tensor = (index >= low) & (index < end)
     return inside
 
@@ -67,7 +67,7 @@ def index_along_dimension_from_both_ends(named: Named) -> Iterator[Operand]:
 
 
 def dimension_size(named: Named) -> Any:
-    """The size of the dimension that the operation indexes; a tensor without dimensions has one element."""
+    """Return the size of the indexed dimension; a tensor without dimensions has one element."""
     tensor = named["self"]
     return tensor.shape[named["dim"]] if tensor.dim() else 1
 
@@ -108,7 +108,7 @@ def class_numbers(named: Named) -> Iterator[Operand]:
 
 def output_positions(named: Named) -> Iterator[Operand]:
     """Yield the positions in the flattened output of an unpooling."""
-    count = reduce(lambda one, other: one * other, named["output_size"], 1)
+    count = reduce(lambda left, right: left * right, named["output_size"], 1)
     yield Operand("indices", is_in_range(0, named["indices"], count))
 
 
@@ -142,21 +142,21 @@ CHECKED: dict[Rule, tuple[str, ...]] = {
     **dict.fromkeys((class_numbers_or_ignored, class_numbers), ("target",)),
     probabilities: ("self", "target"),
     divisors: ("other",),
-}  # the arguments that a rule looks at
+}  # the arguments that a rule checks
 DIVISIONS = frozenset(name for name, rule in RULES.items() if rule is divisors)
-# What raises by values that no rule knows, while Inductor computes without a word.
+# Operations that raise depending on values that no rule covers, while Inductor computes silently.
 UNCHECKED = frozenset({"repeat_interleave"})
 
 
 def name_of(operation: BoundSymbol) -> str:
-    """The name of an aten operator without overload; empty for anything else."""
+    """Return the name of an aten operator without its overload; empty for anything else."""
     target = operation.symbol.target
     name = target._schema.name if isinstance(target, torch._ops.OpOverload) else ""
     return name.removeprefix("aten::").removesuffix("_") if name.startswith("aten::") else ""
 
 
 def rule_of(operation: BoundSymbol) -> Rule | None:
-    """The rule of an operation that may refuse values of its tensors; None for any other."""
+    """Return the rule of an operation that may refuse values of its tensors; None for other operations."""
     name = name_of(operation)
     rule = RULES.get(name)
     if rule is None or (name in DIVISIONS and not divides_integers(operation)):
@@ -165,7 +165,7 @@ def rule_of(operation: BoundSymbol) -> Rule | None:
 
 
 def is_checked(operation: BoundSymbol) -> bool:
-    """Whether a region checks all values by which an operation may raise: on CUDA, indices that are read alone."""
+    """Whether a region checks all values for which an operation may raise; on CUDA, only indices that are read."""
     name = name_of(operation)
     if name in UNCHECKED:
         return False
@@ -178,20 +178,20 @@ def is_checked(operation: BoundSymbol) -> bool:
 
 
 def checked_leaves(operation: BoundSymbol, rule: Rule) -> Iterator[Any]:
-    """The leaves of the arguments that a rule looks at."""
+    """Return the leaves of the arguments that a rule checks."""
     named = named_arguments(operation.symbol.target, operation.args, operation.kwargs)
     return leaves([named[name] for name in CHECKED[rule]])
 
 
 def named_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by the names of the schema, with its defaults."""
+    """Return the arguments of a call by schema names, including defaults."""
     declared = target._schema.arguments
-    defaults = {one.name: one.default_value for one in declared if one.has_default_value()}
-    return {**defaults, **dict(zip((one.name for one in declared), args, strict=False)), **kwargs}
+    defaults = {argument.name: argument.default_value for argument in declared if argument.has_default_value()}
+    return {**defaults, **dict(zip((argument.name for argument in declared), args, strict=False)), **kwargs}
 
 
 def with_flag(region: Region) -> Region:
-    """The region that returns the flag as well, if it is on the CPU and has an operation that may refuse values."""
+    """Return the region with the flag as a result, if it is on the CPU and has an operation that may refuse values."""
     is_on_cpu = all(proxy.device == CPU for proxy in (*region.inputs, *region.outputs))
     if not is_on_cpu or not any(map(rule_of, region.operations)):
         return region
@@ -210,7 +210,7 @@ class ValueChecks:
     refused: list[torch.Tensor] = field(default_factory=list)
 
     def settle(self, operation: BoundSymbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The arguments with operands that the operation cannot refuse; what it would have refused is noted."""
+        """Return arguments that the operation cannot refuse, and record which elements it would have refused."""
         rule = rule_of(operation)
         if rule is None:
             return args, kwargs
@@ -221,16 +221,16 @@ class ValueChecks:
             if operand.substitute is not None:
                 safe[operand.name] = substituted(safe[operand.name], operand, operand.substitute)
         target: Any = operation.symbol.target
-        declared = [one.name for one in target._schema.arguments]
+        declared = [argument.name for argument in target._schema.arguments]
         return tuple(safe[name] for name in declared[: len(args)]), {name: safe[name] for name in kwargs}
 
     def flag(self) -> torch.Tensor:
-        """Whether anything would have been refused."""
+        """Return whether any element would have been refused."""
         return reduce(torch.logical_or, self.refused) if self.refused else torch.zeros((), dtype=torch.bool)
 
 
 def substituted(argument: Any, operand: Operand, substitute: int) -> Any:
-    """An argument with the substitute for elements that are not valid."""
+    """Return an argument with invalid elements substituted."""
     if operand.place is None:
         return torch.where(operand.valid, argument, substitute)
     items = list(argument)
@@ -243,16 +243,16 @@ def substituted(argument: Any, operand: Operand, substitute: int) -> Any:
 
 @dataclass(frozen=True)
 class EagerCheck:
-    """The function that raises eager's error, as text, and the names of what it is given, in the region's names."""
+    """The function that raises eager's error, as text, and its arguments in the region's names."""
 
     text: str
     inputs: tuple[str, ...]
 
 
 def eager_check(region: Region) -> EagerCheck:
-    """The operations that may raise, and those that make what they look at, in eager PyTorch and in the same order.
+    """Return the check: operations that may raise, and the operations that they depend on, in eager PyTorch, in order.
 
-    In place of the other tensors stand tensors of the same metadata, with any values.
+    Other tensors are replaced by tensors of the same metadata with arbitrary values.
     """
     lines, inputs = list[str](), dict[str, None]()
     known = {proxy.name for proxy in (*region.inputs, *region.numbers)}
@@ -268,7 +268,7 @@ def eager_check(region: Region) -> EagerCheck:
 
 
 def _needed(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
-    """The operations to be run, with their places; those whose results are not read, with stand-ins."""
+    """Return the operations to run, with their places; operations whose results are unread get stand-ins."""
     read, needed = set[str](), list[tuple[int, BoundSymbol]]()
     for place, operation in reversed([*enumerate(operations)]):
         rule = rule_of(operation)
@@ -283,7 +283,7 @@ def _needed(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
 
 
 def _with_stand_ins(operation: BoundSymbol) -> BoundSymbol:
-    """The operation with stand-ins for all tensors but those whose values decide."""
+    """Return the operation with stand-ins for all tensors whose values do not matter."""
     rule = rule_of(operation)
     assert rule is not None
     kept = {leaf.name for leaf in checked_leaves(operation, rule) if isinstance(leaf, Proxy)}
@@ -296,13 +296,13 @@ def _with_stand_ins(operation: BoundSymbol) -> BoundSymbol:
 
 
 def stand_in(proxy: TensorProxy) -> Code:
-    """An expression for a tensor of the same metadata, by which PyTorch chooses the kernel that raises."""
+    """Return an expression for a tensor of the same metadata, by which PyTorch chooses the kernel that raises."""
     layout = f"{text_of_sizes(proxy.shape)}, {text_of_sizes(proxy.stride)}"
     return Code(f"torch.empty_strided({layout}, dtype={proxy.dtype})")
 
 
 def _with_sizes(operation: BoundSymbol) -> BoundSymbol:
-    """The operation with the expressions of its symbolic numbers in their place."""
+    """Return the operation with its symbolic numbers replaced by their expressions."""
 
     def size(leaf: Any) -> Any:
         return Code(text_of(leaf.value.node.expr)) if isinstance(leaf, NumberProxy) else leaf

@@ -1,6 +1,6 @@
-"""Inductor's wrapper as Python of our own: one function that needs PyTorch and the kernels alone.
+"""Inductor's wrapper rewritten as a Python function that needs only PyTorch and the kernels.
 
-It takes its tensors in a list, which it empties, and deletes each after it was read last.
+The function takes its tensors in a list, which it empties, and deletes each tensor after its last use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thunder_executors.inductor.torch_versions import CHECK_LAYOUT, with_plain_c
 from thunder_executors.inductor.value_checks import CHECK, EagerCheck, eager_check, has_flag
 
 GUARDS = "torch._C._dynamo.guards"
-# Functions of PyTorch's own library that the wrapper calls by short names.
+# Functions of PyTorch that the wrapper calls by short names.
 LIBRARY = {
     "empty_strided_cpu": f"{GUARDS}._empty_strided_cpu",
     "empty_strided_cuda": f"{GUARDS}._empty_strided_cuda",
@@ -31,15 +31,15 @@ LIBRARY = {
     CHECK_LAYOUT: f"{GUARDS}.{CHECK_LAYOUT}",
 }
 DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
-GIVEN = "args"  # the list of inputs, in Inductor's words
+GIVEN = "args"  # Inductor's name of the list of inputs
 CLEAR = f"{GIVEN}.clear"
-CHECKED = "checked"  # what the check of values is given, if it is called
+CHECKED = "checked"  # the arguments of the value check, if it is called
 OF_SIZES = ("max", "min")
 BORROWED = "extern_kernels"
 INDUCTORS = "torch.ops.inductor."
 OWN_OPERATORS = "torch.ops.thunder."
 PRODUCTS = "thunder_core.backend.quantization.products"
-OPERATORS = "torch.ops."  # PyTorch's own, and those of libraries that the model brings along
+OPERATORS = "torch.ops."  # operators of PyTorch, and of libraries that the model uses
 NODES = (
     ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Store, ast.Del,
     ast.Tuple, ast.List, ast.Constant, ast.Attribute, ast.Subscript, ast.UnaryOp, ast.USub,
@@ -48,9 +48,9 @@ NODES = (
 
 
 def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
-    """The text of a module that defines `region`; raises `Unsupported` for a wrapper that does more than expected.
+    """Return the text of a module that defines `region`; raise `Unsupported` for an unexpected wrapper.
 
-    It makes tensors of its numbers, and lets PyTorch know what its kernels have written to.
+    The region makes tensors of its numbers, and increases the versions of the tensors that its kernels write to.
     """
     body = _Body(frozenset(kernels))
     acting = statements(wrapper)
@@ -72,7 +72,7 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
 
 
 def _first(region: Region, inputs: list[str]) -> Iterator[str]:
-    """The first statements: versions go up while the tensors that are written to still have their names."""
+    """Yield the first statements: versions increase while the written tensors still have their names."""
     names = dict(zip((proxy.name for proxy in region.inputs), inputs, strict=False))
     numbers = inputs[len(names) : len(names) + len(region.numbers)]
     if region.writes:
@@ -81,31 +81,31 @@ def _first(region: Region, inputs: list[str]) -> Iterator[str]:
 
 
 def _kept(check: EagerCheck, region: Region, inputs: Sequence[str]) -> str:
-    """The statement that keeps what the check of values would be given, before it is deleted."""
+    """Return the statement that keeps the arguments of the value check before they are deleted."""
     proxies = (*region.inputs, *region.numbers, *region.symbols)
     names = dict(zip((proxy.name for proxy in proxies), inputs, strict=True))
     return f"{CHECKED} = ({''.join(f'{names[name]}, ' for name in check.inputs)})"
 
 
 def _returned_if_valid(statement: str) -> list[str]:
-    """The statements that return what a region computed, once its last result says that no value was refused."""
+    """Return the statements that return a region's results if its last result says that no value was refused."""
     value = ast.parse(statement.removeprefix("return "), mode="eval").body
     *results, flag = map(ast.unparse, value.elts if isinstance(value, ast.Tuple) else [value])
-    returned = results[0] if len(results) == 1 else f"({''.join(f'{one}, ' for one in results)})"
+    returned = results[0] if len(results) == 1 else f"({''.join(f'{result}, ' for result in results)})"
     return [f"if {flag}.item():", f"    {CHECK}(*{CHECKED})", f"return {returned}"]
 
 
 def statements(wrapper: str) -> list[ast.stmt]:
-    """The statements of the wrapper that act on its tensors."""
+    """Return the statements of the wrapper that process its tensors."""
     functions = [node for node in ast.walk(ast.parse(wrapper)) if isinstance(node, ast.FunctionDef)]
-    found = [function for function in functions if function.name == "call"]
-    if len(found) != 1:
-        raise Unsupported(f"its wrapper has {len(found)} functions `call`")
-    return list(with_plain_checks(found[0].body))
+    calls = [function for function in functions if function.name == "call"]
+    if len(calls) != 1:
+        raise Unsupported(f"its wrapper has {len(calls)} functions `call`")
+    return list(with_plain_checks(calls[0].body))
 
 
 def unpacked(statement: ast.stmt) -> list[str]:
-    """The inputs, if this is the statement that names them: `arg0_1, arg1_1 = args`."""
+    """Return the input names if this statement unpacks them (`arg0_1, arg1_1 = args`); else empty."""
     if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != GIVEN:
         return []
     names = statement.targets[0]
@@ -114,7 +114,7 @@ def unpacked(statement: ast.stmt) -> list[str]:
 
 @dataclass
 class _Body:
-    """The statements of the wrapper, one after the other, as they are printed; `inputs` are the region's."""
+    """The printed form of the wrapper's statements; `inputs` are the region's inputs."""
 
     kernels: frozenset[str]
     inputs: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ class _Body:
         yield ast.unparse(_Shortened().visit(statement))
 
     def _checks_input(self, statement: ast.stmt) -> bool:
-        """A check of an input, which the program's guards and the trace's metadata have made already."""
+        """Whether a statement checks an input, which guards and the trace's metadata have already checked."""
         if not _is_call_of(statement, CHECK_LAYOUT):
             return False
         return ast.unparse(statement.value.args[0]) in self.inputs  # type: ignore[attr-defined]
@@ -149,9 +149,9 @@ class _Body:
 
 
 class _Shortened(ast.NodeTransformer):
-    """Functions that Inductor borrows from PyTorch by their own names, and of our operations what they do.
+    """A transformer that replaces Inductor's borrowed functions by their names in PyTorch, and Thunder's operations.
 
-    A region is nothing that autograd records, so that no dispatcher is needed.
+    Autograd records nothing in a region, so Thunder's operations are called directly, without a dispatcher.
     """
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -163,14 +163,14 @@ class _Shortened(ast.NodeTransformer):
 
 
 def _borrowed(name: str) -> str:
-    """The name in PyTorch of what Inductor calls `extern_kernels.mm`; empty for a function of Inductor's own."""
+    """Return the PyTorch name of a function that Inductor calls `extern_kernels.mm`; empty for Inductor's own."""
     function = getattr(extern_kernels, name.partition(".")[2], None)
-    found = resolve_name(function) or _name_in_torch(function)
-    return found if found.startswith("torch.") and "_inductor" not in found else ""
+    path = resolve_name(function) or _name_in_torch(function)
+    return path if path.startswith("torch.") and "_inductor" not in path else ""
 
 
 def _name_in_torch(function: object) -> str:
-    """The name of a function of PyTorch's that is not public, such as `torch._int_mm`; empty for any other."""
+    """Return the name of a private function of PyTorch, such as `torch._int_mm`; empty for any other function."""
     name = str(getattr(function, "__name__", ""))
     return f"torch.{name}" if name and getattr(torch, name, None) is function else ""
 

@@ -1,4 +1,4 @@
-"""nvFuser: whole regions as fused kernels on CUDA, cached as its own definitions in text form."""
+"""nvFuser: whole regions as fused kernels on CUDA, cached as nvFuser definitions in text form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thunder_executors.nvfuser import elementwise, reductions, shapes  # noqa: F
 from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
 
 LIBRARY = "thunder_executors.nvfuser.library"
-PYTHON = (3, 12)  # of those that Thunder runs on the one that nvFuser has wheels for
+PYTHON = (3, 12)  # the version that nvFuser has wheels for
 INSTALL = "pip install nvfuser-cu130-torch210==0.2.36.dev20260301"
 
 
@@ -36,17 +36,17 @@ class Nvfuser(FusionExecutor):
 
     @property
     def claims(self) -> str:
-        """Regions on CUDA."""
+        """The claimed operations: regions on CUDA."""
         return (
             "regions of elementwise operations, reductions, conversions and views on CUDA; equal regions are built once"
         )
 
     def missing(self) -> str | None:
-        """A GPU, the package, or the version of Python that there are wheels for."""
+        """Return the missing parts: a GPU, the package, or the Python version that nvFuser has wheels for."""
         return "; ".join(lacking()) or None
 
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Whether nvFuser has all operations of a bound symbol."""
+        """Whether nvFuser supports all operations of a bound symbol."""
         definition = Definition()
         try:
             for operation in bsym.operations:
@@ -56,22 +56,22 @@ class Nvfuser(FusionExecutor):
         return True
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Definitions as text, each of which was run once."""
-        found = []
+        """Return definitions as text, each of which ran once."""
+        results = []
         for number, region in enumerate(regions, start=1):
-            found.append(built(region))
+            results.append(built(region))
             advance(number, len(regions))
-        return found
+        return results
 
 
 def lacking() -> Iterator[str]:
-    """The parts of a GPU, Python and the package that are not here."""
+    """Yield the parts that this machine lacks: a GPU, Python and the package."""
     if (gpu := Cuda().missing()) is not None:
         yield gpu
     if not plugins.installed("nvfuser_direct"):
         here, there = (".".join(map(str, version)) for version in (sys.version_info[:2], PYTHON))
-        other = "" if sys.version_info[:2] == PYTHON else f", under Python {there} (it has no wheels for {here})"
-        yield f"nvfuser_direct is not installed: {INSTALL}{other}"
+        version_note = "" if sys.version_info[:2] == PYTHON else f", under Python {there} (it has no wheels for {here})"
+        yield f"nvfuser_direct is not installed: {INSTALL}{version_note}"
         return
     try:
         plugins.imported(LIBRARY)
@@ -80,27 +80,27 @@ def lacking() -> Iterator[str]:
 
 
 def built(region: Region) -> Fused | Refusal:
-    """The function that runs a region, or the reason why nvFuser does not run it."""
+    """Return the function that runs a region, or the reason why nvFuser does not run it."""
     try:
         code = MachineCode(printed(region), b"", ())
         with quiet():
             code.function(ENTRY)(*zeros(region))
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
-    except Exception as error:  # nvFuser raises what its passes raise
+    except Exception as error:  # nvFuser's passes may raise any exception
         return Refusal(f"nvFuser: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
     return Fused(code.function)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """A context without nvFuser's own printing of what goes wrong in a definition, which is raised besides."""
+    """Suppress nvFuser's own printing of errors, which are also raised, within the context."""
     with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
         yield
 
 
 def zeros(region: Region) -> list[torch.Tensor]:
-    """Tensors like the region's inputs."""
+    """Return tensors of zeros with the metadata of the region's inputs."""
     memories = (
         torch.zeros(extent(proxy.shape, proxy.stride), dtype=proxy.dtype, device=proxy.device)
         for proxy in region.inputs

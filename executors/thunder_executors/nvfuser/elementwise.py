@@ -1,4 +1,4 @@
-"""Rules of elementwise operations: each writes an aten operation as one of nvFuser's."""
+"""Rules of elementwise operations: each writes an aten operation as an nvFuser operation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHOLE = frozenset({torch.int64, torch.int32, torch.bool})
 
 
 def operand(definition: Definition, value: object, shape: tuple[int, ...]) -> str:
-    """A tensor, broadcast to the shape of the result, or a number; what is written already stays as it is."""
+    """Return a tensor broadcast to the result's shape, or a number; an expression is returned unchanged."""
     if isinstance(value, str):
         return value
     if not isinstance(value, TensorProxy):
@@ -44,20 +44,20 @@ def operand(definition: Definition, value: object, shape: tuple[int, ...]) -> st
 
 
 def broadcast(proxy: TensorProxy, shape: tuple[int, ...]) -> str:
-    """A tensor as wide as the shape, its dimensions being the last ones."""
+    """Return a tensor broadcast to the shape, aligned at the last dimensions."""
     first = len(shape) - len(proxy.shape)
     return call("broadcast_in_dim", proxy.name, shape=list(shape), broadcast_dims=list(range(first, len(shape))))
 
 
 def in_dtype(expression: str, operation: BoundSymbol) -> str:
-    """The expression in the dtype of PyTorch's result, wherever nvFuser's own might be another one."""
+    """Return the expression in the dtype of PyTorch's result, converted if nvFuser's dtype may differ."""
     wanted = result_of(operation).dtype
     own = {proxy.dtype for proxy in operation.inputs if isinstance(proxy, TensorProxy)}
     return expression if own == {wanted} and wanted not in SHORT else cast(expression, wanted)
 
 
 def elementwise(definition: Definition, operation: BoundSymbol, name: str, *values: object) -> str:
-    """An operation on each element of its operands."""
+    """Return an elementwise operation on its operands."""
     shape = result_of(operation).shape
     if not any(isinstance(value, TensorProxy) for value in values):
         raise Unsupported(f"{name} of numbers alone")
@@ -66,14 +66,14 @@ def elementwise(definition: Definition, operation: BoundSymbol, name: str, *valu
 
 @rule(*UNARY)
 def unary(definition: Definition, operation: BoundSymbol) -> str:
-    """An operation that nvFuser has under the same name."""
+    """Return an operation that nvFuser has under the same name."""
     target: Any = operation.symbol.target
     return elementwise(definition, operation, target.overloadpacket.__name__, operation.args[0])
 
 
 @rule(*BINARY)
 def binary(definition: Definition, operation: BoundSymbol) -> str:
-    """An operation on two operands that nvFuser has under the same name."""
+    """Return an operation on two operands that nvFuser has under the same name."""
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__
     if name == "pow" and result_of(operation).dtype in WHOLE:
@@ -83,14 +83,14 @@ def binary(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("bitwise_not")
 def inverted(definition: Definition, operation: BoundSymbol) -> str:
-    """The negation of truth values."""
+    """Return the logical negation, or the bitwise negation of integers."""
     name = "logical_not" if result_of(operation).dtype == torch.bool else "bitwise_not"
     return elementwise(definition, operation, name, operation.args[0])
 
 
 @rule("add", "sub", "rsub")
 def sums(definition: Definition, operation: BoundSymbol) -> str:
-    """`self + alpha * other`, `self - alpha * other`, and the other way round."""
+    """Return `self + alpha * other`, `self - alpha * other`, or the reversed difference."""
     given = arguments(operation)
     target: Any = operation.symbol.target
     name, first, second = target.overloadpacket.__name__, given["self"], given["other"]
@@ -104,7 +104,7 @@ def sums(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("div")
 def quotient(definition: Definition, operation: BoundSymbol) -> str:
-    """True division."""
+    """Return the true division."""
     given = arguments(operation)
     if given.get("rounding_mode"):
         raise Unsupported("div with rounding")
@@ -113,7 +113,7 @@ def quotient(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("where")
 def chosen(definition: Definition, operation: BoundSymbol) -> str:
-    """One of two, by a condition."""
+    """Return a selection between two operands by a condition."""
     if len(operation.args) != 3:
         raise Unsupported("where as nonzero")
     return elementwise(definition, operation, "where", *operation.args)
@@ -121,41 +121,41 @@ def chosen(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("masked_fill")
 def filled(definition: Definition, operation: BoundSymbol) -> str:
-    """A value where a mask says so."""
+    """Return the operand with a value where the mask is set."""
     given = arguments(operation)
     return elementwise(definition, operation, "where", given["mask"], given["value"], given["self"])
 
 
 @rule("clamp", "clamp_min", "clamp_max")
 def clamped(definition: Definition, operation: BoundSymbol) -> str:
-    """Between bounds, either of which may be missing."""
+    """Return the operand clamped to bounds, either of which may be missing."""
     given = arguments(operation)
     expression = operation.args[0]
     for name, bound in (("maximum", given.get("min")), ("minimum", given.get("max"))):
         if bound is not None:
-            operands = (operand(definition, one, result_of(operation).shape) for one in (expression, bound))
+            operands = (operand(definition, value, result_of(operation).shape) for value in (expression, bound))
             expression = definition.named(call(name, *operands))
     return in_dtype(expression, operation)
 
 
 @rule("gelu")
 def gelu(definition: Definition, operation: BoundSymbol) -> str:
-    """The formula `x * Phi(x)`, or its approximation by tanh (https://arxiv.org/abs/1606.08415)."""
+    """Return the formula `x * Phi(x)`, or its tanh approximation (https://arxiv.org/abs/1606.08415)."""
     given = arguments(operation)
     x = definition.wide(given["self"])
     if given["approximate"] == "tanh":
         cube = definition.named(call("mul", call("mul", x, x), x))
         inner = call("mul", call("add", x, call("mul", cube, "0.044715")), repr(math.sqrt(2 / math.pi)))
-        part = call("tanh", inner)
+        term = call("tanh", inner)
     else:
-        part = call("erf", call("mul", x, repr(math.sqrt(0.5))))
-    whole = call("mul", call("mul", x, "0.5"), call("add", part, "1.0"))
+        term = call("erf", call("mul", x, repr(math.sqrt(0.5))))
+    whole = call("mul", call("mul", x, "0.5"), call("add", term, "1.0"))
     return in_dtype(whole, operation)
 
 
 @rule("_to_copy")
 def converted(definition: Definition, operation: BoundSymbol) -> str:
-    """Another dtype on the same device."""
+    """Return a conversion to another dtype on the same device."""
     if arguments(operation)["self"].dtype == result_of(operation).dtype:
         raise Unsupported("a copy in the same dtype")
     return cast(operation.inputs[0].name, result_of(operation).dtype)

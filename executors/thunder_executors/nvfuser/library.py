@@ -1,4 +1,4 @@
-"""nvFuser's own names, for the text of regions: imported so that it loads beside a PyTorch of another minor version."""
+"""nvFuser's names for the text of regions, imported so that it loads with a PyTorch of another minor version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-# The wheels are built against PyTorch 2.10; later ones lack a function for log messages that is never called.
+# The wheels are built against PyTorch 2.10; later versions lack a logging function that is never called.
 _flags = sys.getdlopenflags()
 sys.setdlopenflags(os.RTLD_LAZY)
 try:
@@ -20,7 +20,7 @@ __all__ = ["DataType", "FusionDefinition", "laid_out"]
 
 
 def laid_out(result: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """A result with these strides; nvFuser may order dimensions in memory as those of an input are."""
+    """Return a result with these strides; nvFuser may order dimensions in memory like an input's dimensions."""
     if result.stride() == stride:
         return result
     if all(size < 2 or own == wanted for size, own, wanted in zip(result.shape, result.stride(), stride, strict=True)):

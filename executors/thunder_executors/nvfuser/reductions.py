@@ -1,4 +1,4 @@
-"""Rules of reductions, which are computed in float32 where the tensor's dtype is shorter, as PyTorch does."""
+"""Rules of reductions, which are computed in float32 for 16-bit dtypes, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thunder_executors.nvfuser.elementwise import WHOLE, in_dtype, operand
 
 
 def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
-    """The dimensions of a reduction, counted from the front; all of them if none are given."""
+    """Return the dimensions of a reduction, counted from the front; all dimensions if none are given."""
     if not proxy.shape:
         raise Unsupported("a reduction of a scalar")
     dims = [given] if isinstance(given, int) else list(given or range(len(proxy.shape)))
@@ -32,12 +32,12 @@ def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[in
 
 
 def reduced(name: str, x: str, dims: list[int], keep: bool, **options: object) -> str:
-    """A reduction of nvFuser's."""
+    """Return a reduction of nvFuser."""
     return call(name, x, dims=dims, **options, keepdim=keep)
 
 
 def summed(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
-    """The sum that an operation wants in the dtype of the arithmetic, and of how many numbers."""
+    """Return the sum of an operation in its compute dtype, and the number of summands."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
     wanted = torch.float32 if result_of(operation).dtype in SHORT else result_of(operation).dtype
@@ -48,20 +48,20 @@ def summed(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
 
 @rule("sum")
 def total(definition: Definition, operation: BoundSymbol) -> str:
-    """The sum."""
+    """Return the sum."""
     return in_dtype(summed(definition, operation)[0], operation)
 
 
 @rule("mean")
 def mean(definition: Definition, operation: BoundSymbol) -> str:
-    """The sum, divided by how many there are."""
+    """Return the sum divided by the number of summands."""
     expression, count = summed(definition, operation)
     return in_dtype(call("truediv", expression, repr(float(count))), operation)
 
 
 @rule("amax", "amin")
 def extreme(definition: Definition, operation: BoundSymbol) -> str:
-    """The largest or smallest one."""
+    """Return the largest or smallest element."""
     given = arguments(operation)
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__.removeprefix("a")
@@ -73,7 +73,7 @@ def extreme(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("var")
 def variance(definition: Definition, operation: BoundSymbol) -> str:
-    """The variance, with the divisor `n - correction`."""
+    """Return the variance, with the divisor `n - correction`."""
     given = arguments(operation)
     if "correction" not in given:
         raise Unsupported("var without a correction")
@@ -85,7 +85,7 @@ def variance(definition: Definition, operation: BoundSymbol) -> str:
 
 
 def shifted(definition: Definition, operation: BoundSymbol) -> tuple[str, str, Callable[[str], str]]:
-    """For a softmax: `x - max(x)`, the sum of its exponentials as wide as it is, and what makes others so wide."""
+    """Return `x - max(x)`, the sum of its exponentials, and a function that broadcasts to x's shape, for a softmax."""
     proxy: TensorProxy = operation.args[0]
     if not proxy.shape:
         raise Unsupported("softmax of a scalar")
@@ -103,21 +103,21 @@ def shifted(definition: Definition, operation: BoundSymbol) -> tuple[str, str, C
 
 @rule("_softmax")
 def softmax(definition: Definition, operation: BoundSymbol) -> str:
-    """The exponentials of `x - max`, divided by their sum."""
+    """Return the exponentials of `x - max`, divided by their sum."""
     less, total, widened = shifted(definition, operation)
     return in_dtype(call("truediv", call("exp", less), widened(total)), operation)
 
 
 @rule("_log_softmax")
 def log_softmax(definition: Definition, operation: BoundSymbol) -> str:
-    """The logarithm of softmax: `x - max`, less the logarithm of the sum of its exponentials."""
+    """Return the logarithm of softmax: `x - max` minus the logarithm of the sum of its exponentials."""
     less, total, widened = shifted(definition, operation)
     return in_dtype(call("sub", less, widened(definition.named(call("log", total)))), operation)
 
 
 @rule("native_layer_norm")
 def layer_norm(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
-    """(x - mean) * rsqrt(var + eps) * weight + bias, the mean, and the rsqrt."""
+    """Return (x - mean) * rsqrt(var + eps) * weight + bias, the mean, and the rsqrt."""
     given = arguments(operation)
     proxy: TensorProxy = given["input"]
     dims = list(range(len(proxy.shape) - len(given["normalized_shape"]), len(proxy.shape)))
@@ -131,8 +131,8 @@ def layer_norm(definition: Definition, operation: BoundSymbol) -> tuple[str, ...
         return definition.named(call("broadcast_in_dim", name, shape=list(proxy.shape), broadcast_dims=places))
 
     y = call("mul", call("sub", x, widened(center)), widened(factor))
-    for name, other in (("mul", given["weight"]), ("add", given["bias"])):
-        y = y if other is None else call(name, y, operand(definition, other, proxy.shape))
+    for name, factor_or_bias in (("mul", given["weight"]), ("add", given["bias"])):
+        y = y if factor_or_bias is None else call(name, y, operand(definition, factor_or_bias, proxy.shape))
     results = (y, center, factor)
-    dtypes = [one.dtype for one in operation.outputs if isinstance(one, TensorProxy)]
-    return tuple(cast(one, dtype) for one, dtype in zip(results, dtypes, strict=True))
+    dtypes = [output.dtype for output in operation.outputs if isinstance(output, TensorProxy)]
+    return tuple(cast(result, dtype) for result, dtype in zip(results, dtypes, strict=True))

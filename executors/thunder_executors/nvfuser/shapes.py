@@ -1,4 +1,4 @@
-"""Rules of operations that fill or join tensors, or give the same numbers another shape or place."""
+"""Rules of operations that fill or join tensors, or change a tensor's shape or order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thunder_executors.nvfuser.reductions import dimensions
 
 @rule("full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
 def constant(definition: Definition, operation: BoundSymbol) -> str:
-    """One number everywhere."""
+    """Return a tensor filled with one number."""
     given = arguments(operation)
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__
@@ -34,24 +34,26 @@ def constant(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("cat")
 def joined(definition: Definition, operation: BoundSymbol) -> str:
-    """Tensors one behind the other."""
+    """Return the concatenation of tensors."""
     given, proxy = arguments(operation), result_of(operation)
-    parts: Sequence[TensorProxy] = given["tensors"]
-    if len(parts) < 2 or any(one.dtype != proxy.dtype or len(one.shape) != len(proxy.shape) for one in parts):
+    tensors: Sequence[TensorProxy] = given["tensors"]
+    if len(tensors) < 2 or any(
+        tensor.dtype != proxy.dtype or len(tensor.shape) != len(proxy.shape) for tensor in tensors
+    ):
         raise Unsupported("cat of unequal tensors")
-    names = f"[{', '.join(one.name for one in parts)}]"
+    names = f"[{', '.join(tensor.name for tensor in tensors)}]"
     return call("cat", names, dim=given["dim"] % len(proxy.shape))
 
 
 @rule("clone", "contiguous", "alias", "detach", "lift_fresh", moves=True)
 def same(definition: Definition, operation: BoundSymbol) -> str:
-    """The operand itself."""
+    """Return the operand."""
     return call("set", operation.inputs[0].name)
 
 
 @rule("view", "_unsafe_view", "reshape", moves=True)
 def reshaped(definition: Definition, operation: BoundSymbol) -> str:
-    """The numbers of a tensor, in order, in another shape."""
+    """Return the elements of a tensor, in order, in another shape."""
     if len(operation.args) != 2 or not isinstance(operation.args[1], Sequence):
         raise Unsupported("a view in another dtype")
     return call("reshape", operation.inputs[0].name, new_shape=list(result_of(operation).shape))
@@ -59,7 +61,7 @@ def reshaped(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("permute", "transpose", "t", moves=True)
 def permuted(definition: Definition, operation: BoundSymbol) -> str:
-    """The dimensions in another order."""
+    """Return the tensor with its dimensions in another order."""
     given = arguments(operation)
     rank = len(given["self"].shape)
     order = list(range(rank))
@@ -73,13 +75,13 @@ def permuted(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("expand", moves=True)
 def expanded(definition: Definition, operation: BoundSymbol) -> str:
-    """Dimensions of one element made longer, and new ones in front."""
+    """Return the tensor with dimensions of size one expanded, and new leading dimensions."""
     return broadcast(operation.args[0], result_of(operation).shape)
 
 
 @rule("unsqueeze", moves=True)
 def unsqueezed(definition: Definition, operation: BoundSymbol) -> str:
-    """A new dimension of one element."""
+    """Return the tensor with a new dimension of size one."""
     given, shape = arguments(operation), result_of(operation).shape
     new = given["dim"] % len(shape)
     places = [place for place in range(len(shape)) if place != new]
@@ -88,7 +90,7 @@ def unsqueezed(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("squeeze", moves=True)
 def squeezed(definition: Definition, operation: BoundSymbol) -> str:
-    """Without dimensions of one element."""
+    """Return the tensor without dimensions of size one."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
     dims = [dim for dim in dimensions(given.get("dim"), proxy) if proxy.shape[dim] == 1]
@@ -97,7 +99,7 @@ def squeezed(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("slice", moves=True)
 def sliced(definition: Definition, operation: BoundSymbol) -> str:
-    """A part of a dimension."""
+    """Return a slice of a dimension."""
     given = arguments(operation)
     if given["step"] != 1:
         raise Unsupported("slice with steps")
@@ -110,7 +112,7 @@ def sliced(definition: Definition, operation: BoundSymbol) -> str:
 
 
 def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> str:
-    """A part of a tensor: so many along a dimension, from a place on."""
+    """Return a slice of a tensor: `length` elements along a dimension, starting at `first`."""
     starts, ends = [0] * len(proxy.shape), list(proxy.shape)
     starts[dim], ends[dim] = first, first + length
     return call("slice", name, start_indices=starts, end_indices=ends)
@@ -118,7 +120,7 @@ def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> st
 
 @rule("select", moves=True)
 def selected(definition: Definition, operation: BoundSymbol) -> str:
-    """One of a dimension, which is gone then."""
+    """Return one element of a dimension, which is removed."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
     dim = given["dim"] % len(proxy.shape)
@@ -127,9 +129,9 @@ def selected(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("split", "split_with_sizes", moves=True)
 def divided(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
-    """Parts of a dimension, one behind the other."""
+    """Return consecutive slices of a dimension."""
     given = arguments(operation)
     proxy: TensorProxy = given["self"]
     dim = given["dim"] % len(proxy.shape)
-    lengths = [one.shape[dim] for one in operation.outputs if isinstance(one, TensorProxy)]
+    lengths = [output.shape[dim] for output in operation.outputs if isinstance(output, TensorProxy)]
     return tuple(part(proxy.name, proxy, dim, sum(lengths[:place]), size) for place, size in enumerate(lengths))

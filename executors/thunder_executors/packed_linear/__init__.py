@@ -1,7 +1,7 @@
-"""Linear layers in float32 on the CPU: a matrix product of our own, where a measurement shows that it is faster.
+"""Linear layers in float32 on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
 
-The kernel reads weights where they lie and packs a panel of them while it multiplies. No copy of a weight is kept, so
-the next call sees every write to a weight.
+The kernel reads weights in place and packs a panel of them while it multiplies. No copy of a weight is kept, so the
+next call sees every write to a weight.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PackedLinear(Executor):
     """Claims linear layers in float32 on the CPU whose results autograd does not record."""
 
     symbolic_sizes: ClassVar[bool] = True
-    fuses_regions: ClassVar[bool] = True  # machine code is no operation that a backward can be derived from
+    fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "joined", "nvfuser")
     before: ClassVar[tuple[str, ...]] = ("inductor",)
     name: str = EXECUTOR_NAME
@@ -45,27 +45,27 @@ class PackedLinear(Executor):
 
     @property
     def claims(self) -> str:
-        """Linear layers on the CPU."""
+        """The claimed operations: linear layers on the CPU."""
         return "linear layers in float32 on the CPU, for inference, where its kernel is measured to be faster"
 
     def without_measuring(self) -> PackedLinear:
-        """The executor that claims each linear layer that the kernel takes."""
+        """Return the executor that claims each linear layer that the kernel supports."""
         return replace(self, measures=False)
 
     def missing(self) -> str | None:
-        """The part that this machine lacks: AVX2 and FMA, or a C++ compiler."""
+        """Return what this machine lacks: AVX2 and FMA, or a C++ compiler; None if nothing."""
         return missing_processor() or CxxCompiler().missing()
 
     def missing_on(self, device: torch.device) -> str | None:
-        """The CPU, for a program elsewhere."""
+        """Return the reason why programs on a device are not supported; None on a suitable CPU."""
         return self.missing() if device.type == "cpu" else "it multiplies on the CPU only"
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """The CPU, for a program that is made for a GPU."""
+        """Return the reason why programs for a GPU are not supported."""
         return "it multiplies on the CPU only"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """None: all linear layers of a program are measured together."""
+        """Return None: all linear layers of a program are measured together."""
         return None
 
     def takes(self, bsym: BoundSymbol) -> bool:
@@ -73,17 +73,17 @@ class PackedLinear(Executor):
         return product_in(bsym) is not None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """The trace with the kernel in place of each linear layer for which it is faster."""
-        found = products_in(trace)
+        """Return the trace with the kernel in place of each linear layer for which it is faster."""
+        products = products_in(trace)
         budget = TuningBudget()
-        if not found or (self.measures and budget.is_off) or self.missing():
+        if not products or (self.measures and budget.is_off) or self.missing():
             return trace
         bsyms = list(trace.bound_symbols)
-        occurrences = {place: occurrence_of(bsyms[place]) for place in found}
+        occurrences = {place: occurrence_of(bsyms[place]) for place in products}
         first: dict[str, int] = {}
         for place, occurrence in occurrences.items():
             first.setdefault(occurrence.region.digest, place)
-        choices = {key: self.choice(found[place], occurrences[place], budget) for key, place in first.items()}
+        choices = {key: self.choice(products[place], occurrences[place], budget) for key, place in first.items()}
         symbols = symbols_of(choices)
         refused: Counter[Refusal] = Counter()
         for place, occurrence in occurrences.items():
@@ -92,11 +92,11 @@ class PackedLinear(Executor):
                 refused[choice] += 1
             else:
                 bsyms[place] = region_bound_symbol(occurrence, symbols[occurrence.region.digest], self.name)
-        left = (left_out(self.name, one, count) for one, count in refused.items())
+        left = (left_out(self.name, refusal, count) for refusal, count in refused.items())
         return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *left))
 
     def choice(self, product: Product, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
-        """The kernel for a product, or the reason why PyTorch's library multiplies."""
+        """Return the kernel for a product, or the reason why PyTorch's library multiplies."""
         try:
             times = times_of(product, budget) if self.measures else None
             if self.measures and times is None:
@@ -110,28 +110,28 @@ class PackedLinear(Executor):
 
 
 def products_in(trace: Trace) -> dict[int, Product]:
-    """The linear layers of a trace that the kernel takes and autograd does not record, by their places."""
+    """Return the linear layers of a trace that the kernel supports and autograd does not record, by place."""
     recorded = may_be_recorded(trace, followed_by_autograd(trace))
-    found = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
-    return {place: product for place, product in found if product is not None}
+    candidates = ((place, product_in(bsym)) for place, bsym in enumerate(trace.bound_symbols) if not recorded[place])
+    return {place: product for place, product in candidates if product is not None}
 
 
 def product_in(bsym: BoundSymbol) -> Product | None:
-    """The product that an unclaimed bound symbol of a program is, if the kernel takes it."""
+    """Return the product of an unclaimed bound symbol of a program, if the kernel supports it."""
     if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates or not bsym.is_resolved:
         return None
     return product_of(bsym)
 
 
 def occurrence_of(bsym: BoundSymbol) -> RegionOccurrence:
-    """The region of one bound symbol, which returns its result."""
+    """Return the region of one bound symbol, which returns its result."""
     occurrence = region_occurrence([bsym])
     (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == bsym.output.name)
     return occurrence.returning({result})
 
 
 def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol]:
-    """The symbols of the kernels, numbered in the order in which they are met."""
+    """Return the symbols of the kernels, numbered in order of occurrence."""
     kernels = {digest: choice for digest, choice in choices.items() if isinstance(choice, MachineCode)}
     names = {digest: f"packed_linear_{number}" for number, digest in enumerate(kernels)}
     return {
@@ -140,7 +140,7 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal]) -> dict[str, Symbol
 
 
 def left_out(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
-    """The linear layers that the library multiplies: by a measurement, unless the machine could not compile."""
+    """Return the record of linear layers left to the library: by a measurement, unless compilation failed."""
     by_measurement = refusal.lasting or refusal == NOT_MEASURED
     return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)
 

@@ -1,4 +1,4 @@
-"""Compiles the matrix product by the compiler and the flags of Inductor's regions."""
+"""Compilation of the matrix product with the compiler and flags of Inductor's regions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from thunder_executors.packed_linear.source import ARGUMENTS, NAME, SOURCE
 
 
 def build() -> bytes:
-    """The shared object; raises `CompilerFailed` with what the compiler said, and `OutOfDisk`."""
+    """Return the shared object; raise `CompilerFailed` with the compiler's message, or `OutOfDisk`."""
     with compilers() as started:
         return library.compiled({NAME: CppKernel(ARGUMENTS, SOURCE)}, started)

@@ -1,4 +1,4 @@
-"""The compiled matrix product from the cache, or from the compiler, once for all processes of a machine."""
+"""The compiled matrix product, from the cache or from the compiler, once for all processes of a machine."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from thunder_executors.inductor.keep import BUILDING
 from thunder_executors.packed_linear.source import NAME, SOURCE
 
 EXECUTOR_NAME = "packed-linear"
-# Imported when it is needed: it imports Inductor, which takes seconds.
+# Imported at its first use: it imports Inductor, which takes seconds.
 BUILD = "thunder_executors.packed_linear.build:build"
 LIBRARY = "kernels.so"
-PROCESSORS = ("x86-64-v3", "x86-64-v4")  # that have AVX2 and FMA, or AVX-512
+PROCESSORS = ("x86-64-v3", "x86-64-v4")  # with AVX2 and FMA, or AVX-512
 
 
 def missing_processor() -> str | None:
-    """The reason why this machine's processor does not run the kernel; None if it does."""
+    """Return the reason why this machine's processor does not run the kernel; None if it does."""
     return None if processors()[0] in PROCESSORS else "the kernel needs a processor with AVX2 and FMA"
 
 
 def library() -> bytes:
-    """The shared object for this machine's class of processors.
+    """Return the shared object for this machine's class of processors.
 
-    Raises `CompilerFailed` where it is in no cache and cannot be compiled, and `OutOfDisk`.
+    Raises `CompilerFailed` if it is not cached and cannot be compiled, and `OutOfDisk`.
     """
     entry = Store().get_or_build(key(), _write, "the matrix product of packed panels")
     return entry.read(LIBRARY)
 
 
 def key() -> Key:
-    """The key of the shared object: its source, and all of the machine that its code depends on but the threads."""
+    """Return the key of the shared object: its source, and the machine's facts except the threads."""
     machine = {name: value for name, value in facts().items() if name != "threads"}
     return Key(EXECUTOR_NAME, {"source": source_digest(), **machine})
 
 
 def function() -> Callable[..., Any]:
-    """The function of the shared object."""
-    found: Callable[..., Any] = getattr(extension(library()), NAME)
-    return found
+    """Return the function of the shared object."""
+    kernel: Callable[..., Any] = getattr(extension(library()), NAME)
+    return kernel
 
 
 @cache
 def source_digest() -> str:
-    """The digest of the C++ source."""
+    """Return the digest of the C++ source."""
     return sha256(SOURCE.encode()).hexdigest()
 
 

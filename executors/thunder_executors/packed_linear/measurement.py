@@ -1,8 +1,8 @@
-"""The time of a product by PyTorch's library and by the kernel, measured on this machine and kept in the cache.
+"""The time of a product by PyTorch's library and by the kernel, measured on this machine and cached.
 
 First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both
-multiply an input that is in the cache of the processor by weights that are not, as in a model, in turn. The time
-is the least of some passes, per product.
+alternately multiply an input that is in the processor's cache by weights that are not, as in a model. The time is the
+minimum over some passes, divided by the number of products.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, function, sour
 from thunder_executors.packed_linear.product import Product
 
 FILE = "times.json"
-POOL = 1 << 24  # numbers that weights are taken from, 64 MiB, which is more than the cache of most processors
+POOL = 1 << 24  # numbers for weights: 64 MiB, more than the cache of most processors
 PASSES = 3
 PASS_SECONDS = 0.015
-CALL_SECONDS = 0.05  # if one call would take longer, only some columns are measured
-MOST_CALLS = 200  # of a pass
-FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, by which the time of a measurement is estimated
+CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
+MOST_CALLS = 200  # in a pass
+FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate of a measurement's time
 PERIOD = 65_537
-RTOL = 1e-4  # of sums of products of numbers of the size of one, whose errors grow with the root of their count
-MARGIN = 0.97  # of the library's time, which the kernel has to stay below: measurements differ by some percent
+RTOL = 1e-4  # for sums of products of numbers near one, whose errors grow with the square root of their count
+MARGIN = 0.97  # times the library's time must exceed the kernel's: measurements vary by some percent
 
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
 Multiply = Callable[[torch.Tensor], torch.Tensor]
@@ -50,7 +50,7 @@ class Times:
 
     @property
     def is_kernel_better(self) -> bool:
-        """Whether the kernel gives equal values and is faster by more than measurements differ."""
+        """Whether the kernel gives equal values and is faster by more than the variation of measurements."""
         return self.agrees and self.kernel < MARGIN * self.library
 
     def __str__(self) -> str:
@@ -61,23 +61,23 @@ class Times:
 
 
 def times_of(product: Product, budget: TuningBudget) -> Times | None:
-    """The times of a product, from the cache or measured; None where too little is left of the budget."""
+    """Return the times of a product, from the cache or measured; None if the remaining budget is too small."""
     store, key = Store(), key_of(product)
     entry = store.get(key)
     if entry is not None:
         return read(entry)
     if measuring_seconds(product) > budget.left:
         return None
-    kernel = function()  # compiled, where it is in no cache, before the time for measuring begins
+    kernel = function()  # compiled if needed, before the measurement starts
     with budget.spending():
         times = measure(product, kernel)
-    with suppress(OutOfDisk):  # the result is here, whether it is kept or not
+    with suppress(OutOfDisk):  # the result is available even if it is not cached
         store.get_or_build(key, lambda folder: write(folder, times), f"the time of {product.title}")
     return times
 
 
 def key_of(product: Product) -> Key:
-    """The key of a measurement: the product, the processor, the threads and the code on both sides."""
+    """Return the key of a measurement: the product, the processor, the threads and the code on both sides."""
     return Key(
         f"{EXECUTOR_NAME} times",
         {
@@ -91,7 +91,7 @@ def key_of(product: Product) -> Key:
 
 
 def read(entry: Entry) -> Times:
-    """The times that an entry of the cache holds."""
+    """Return the times in an entry of the cache."""
     return Times(**json.loads(entry.read(FILE)))
 
 
@@ -101,30 +101,30 @@ def write(folder: Path, times: Times) -> None:
 
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:
-    """An estimate of the time of one product."""
+    """Return an estimate of the time of one product."""
     return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH + OVERHEAD
 
 
 def measured_columns(product: Product) -> int:
-    """All columns, or fewer if one call takes long or the weight does not fit into half of the pool."""
+    """Return the number of measured columns: fewer if a call takes long or the weight exceeds half of the pool."""
     fitting = int(product.columns * CALL_SECONDS / call_seconds(product.rows, product.depth, product.columns))
     return min(product.columns, max(64, min(fitting, POOL // (2 * product.depth)) // 64 * 64))
 
 
 def products_in_pass(product: Product) -> int:
-    """The number of products of a pass, which is long enough for the clock."""
-    one = call_seconds(product.rows, product.depth, measured_columns(product))
-    return min(MOST_CALLS, 1 + int(PASS_SECONDS / one))
+    """Return the number of products in a pass, which is long enough for the clock."""
+    seconds = call_seconds(product.rows, product.depth, measured_columns(product))
+    return min(MOST_CALLS, 1 + int(PASS_SECONDS / seconds))
 
 
 def measuring_seconds(product: Product) -> float:
-    """An estimate of the time that measuring a product takes."""
-    one = call_seconds(product.rows, product.depth, measured_columns(product))
-    return 2 * (PASSES + 1) * products_in_pass(product) * one
+    """Return an estimate of the time for measuring a product."""
+    seconds = call_seconds(product.rows, product.depth, measured_columns(product))
+    return 2 * (PASSES + 1) * products_in_pass(product) * seconds
 
 
 def measure(product: Product, kernel: Callable[..., Any]) -> Times:
-    """Time a product by both. If only some columns ran, the time is scaled up to all columns."""
+    """Time a product by both; if only some columns ran, scale the time up to all columns."""
     rows, depth, columns = product.rows, product.depth, measured_columns(product)
     numbers = pattern(max(POOL, 2 * columns * depth))
     x = pattern(rows * depth).view(rows, depth)
@@ -132,8 +132,8 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), torch.float32)
-        given = weight if bias is None else bias
-        kernel(x, weight, given, result, rows, depth, columns, depth, depth, int(bias is not None))
+        addend = weight if bias is None else bias
+        kernel(x, weight, addend, result, rows, depth, columns, depth, depth, int(bias is not None))
         return result
 
     weights, count = cold_weights(numbers, columns, depth), products_in_pass(product)
@@ -143,17 +143,17 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         agrees = torch.allclose(multiply(weight), linear(x, weight, bias), rtol=RTOL, atol=RTOL * depth**0.5)
         passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
     scale = product.columns / columns / count
-    return Times(**{name: scale * min(one[name] for one in passes[1:]) for name in calls}, agrees=agrees)
+    return Times(**{name: scale * min(seconds[name] for seconds in passes[1:]) for name in calls}, agrees=agrees)
 
 
 def pattern(count: int) -> torch.Tensor:
-    """Numbers from -1 to 1 that repeat after a prime, so that rows of a matrix differ; the generator stays as it is."""
+    """Return numbers from -1 to 1 with a prime period, so that matrix rows differ; the random generator is not used."""
     period = torch.arange(PERIOD, device="cpu", dtype=torch.float32).mul_(0.7).sin_()
     return period.repeat(-(-count // PERIOD))[:count]
 
 
 def cold_weights(numbers: torch.Tensor, columns: int, depth: int) -> Iterator[torch.Tensor]:
-    """Weights one behind the other in memory, round and round."""
+    """Yield consecutive weights in memory, repeatedly."""
     size = columns * depth
     while True:
         for start in range(0, len(numbers) - size + 1, size):
@@ -161,9 +161,9 @@ def cold_weights(numbers: torch.Tensor, columns: int, depth: int) -> Iterator[to
 
 
 def pass_seconds(call: Multiply, weights: Iterator[torch.Tensor], count: int) -> float:
-    """The time of one pass."""
-    given, read_clock = list(islice(weights, count)), clock()
+    """Return the time of one pass."""
+    inputs, read_clock = list(islice(weights, count)), clock()
     start = read_clock()
-    for weight in given:
+    for weight in inputs:
         call(weight)
     return read_clock() - start

@@ -37,7 +37,7 @@ def {entry}(args):
 
 @dataclass(frozen=True)
 class Product:
-    """The product of an input [..., depth] with a weight [columns, depth], and a bias [columns] to add, or none."""
+    """The product of an input [..., depth] with a weight [columns, depth], and an optional bias [columns]."""
 
     input: TensorProxy
     weight: TensorProxy
@@ -56,20 +56,20 @@ class Product:
 
     @property
     def rows(self) -> int:
-        """The number of rows of the input, at the sizes that were traced."""
+        """The number of rows of the input, at the sizes seen while tracing."""
         return prod(map(hint_of, self.input.shape[:-1]))
 
     @property
     def title(self) -> str:
-        """The product in words: `128 x 512 to 1376, with bias`; symbolic rows have their number while tracing."""
+        """The product as text: `128 x 512 to 1376, with bias`; symbolic rows have the number seen while tracing."""
         bias = "" if self.bias is None else ", with bias"
         return f"{self.rows} x {self.depth} to {self.columns}{bias}"
 
 
 def product_of(bsym: BoundSymbol) -> Product | None:
-    """The product that a call of `torch.nn.functional.linear` is; None where the kernel does not take its tensors."""
-    given = dict(zip(("input", "weight", "bias"), bsym.args, strict=False)) | dict(bsym.kwargs)
-    x, weight, bias, result = given.get("input"), given.get("weight"), given.get("bias"), bsym.output
+    """Return the product of a call of `torch.nn.functional.linear`; None if the kernel does not support its tensors."""
+    arguments = dict(zip(("input", "weight", "bias"), bsym.args, strict=False)) | dict(bsym.kwargs)
+    x, weight, bias, result = arguments.get("input"), arguments.get("weight"), arguments.get("bias"), bsym.output
     if not (isinstance(x, TensorProxy) and isinstance(weight, TensorProxy) and isinstance(result, TensorProxy)):
         return None
     if not (bias is None or isinstance(bias, TensorProxy)):
@@ -79,12 +79,12 @@ def product_of(bsym: BoundSymbol) -> Product | None:
 
 
 def is_supported(product: Product) -> bool:
-    """Whether all tensors are of float32 on the CPU, and lie in memory as the kernel reads and writes them."""
-    given = (product.input, product.weight, *([] if product.bias is None else [product.bias]))
-    tensors = (*given, product.result)
-    if any(one.dtype is not torch.float32 or one.device.type != "cpu" or one.overrides for one in tensors):
+    """Whether all tensors are float32 on the CPU, with memory layouts that the kernel reads and writes."""
+    operands = (product.input, product.weight, *([] if product.bias is None else [product.bias]))
+    tensors = (*operands, product.result)
+    if any(proxy.dtype is not torch.float32 or proxy.device.type != "cpu" or proxy.overrides for proxy in tensors):
         return False
-    if len({one.name for one in given}) < len(given):
+    if len({proxy.name for proxy in operands}) < len(operands):
         return False
     constant = (*product.weight.shape, *product.weight.stride)
     return (
@@ -99,7 +99,7 @@ def is_supported(product: Product) -> bool:
 
 
 def row_stride(proxy: TensorProxy) -> Any | None:
-    """The elements from a row of a tensor to its next one; None where its rows do not lie evenly, or have gaps."""
+    """Return the elements from a row of a tensor to the next; None if rows are unevenly spaced, or have gaps."""
     sizes, strides = _expressions(proxy.shape), _expressions(proxy.stride)
     if strides[-1] != 1 and sizes[-1] != 1:
         return None
@@ -116,7 +116,7 @@ def is_contiguous(proxy: TensorProxy) -> bool:
 
 
 def region_text(product: Product, occurrence: RegionOccurrence) -> str:
-    """The text of a module that defines the region: it makes the result, and has the kernel compute it."""
+    """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
     symbols = {proxy.value.node.expr: f"s{place}" for place, proxy in enumerate(occurrence.region.symbols)}
 
     def text(size: Any) -> str:
@@ -143,7 +143,7 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
 
 
 def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
-    """The names of what the region is given, in its order."""
+    """Yield the names of the region's inputs, in order."""
     named = {"x": product.input, "weight": product.weight, "bias": product.bias}
     names = {proxy.name: name for name, proxy in named.items() if proxy is not None}
     yield from (names[proxy.name] for proxy in occurrence.inputs)
@@ -151,5 +151,5 @@ def _names(product: Product, occurrence: RegionOccurrence) -> Iterator[str]:
 
 
 def _expressions(sizes: Sequence[Any]) -> list[Any]:
-    """Sizes as expressions, by which nothing is decided."""
+    """Return sizes as expressions, on which comparisons add no guards."""
     return [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]

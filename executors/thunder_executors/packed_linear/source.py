@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-NAME = "packed_linear"  # of the function in the extension module
-# input, weight, bias, result; rows, in, out, stride of the input's rows, stride of the weight's rows, whether a bias
+NAME = "packed_linear"  # the function in the extension module
+# The arguments: input, weight, bias, result, rows, in, out, input row stride, weight row stride, whether there is a
+# bias.
 ARGUMENTS = (*("const float*",) * 3, "float*", *("int64_t",) * 6)
 
 SOURCE = r"""
@@ -46,10 +47,10 @@ inline float sum_of(Vector values) {
 #endif
 
 constexpr int PANEL = 2 * WIDTH;           // columns of the result whose weights are packed together
-constexpr int64_t MOST_DEPTH = 512;        // of a packed panel, which stays in the cache of a core, and of a sum
-constexpr int64_t MOST_INPUT = 2 << 20;    // bytes of the input that are multiplied by one panel after the other
-constexpr int64_t FEW_ROWS = 16;           // for which packing costs more than it gives
-constexpr int64_t FETCHED_COLUMNS = 16;    // by which dot products ask for weights before they read them
+constexpr int64_t MOST_DEPTH = 512;        // of a packed panel, which stays in a core's cache, and of a partial sum
+constexpr int64_t MOST_INPUT = 2 << 20;    // bytes of the input that are multiplied by all panels in turn
+constexpr int64_t FEW_ROWS = 16;           // up to which packing costs more than it saves
+constexpr int64_t FETCHED_COLUMNS = 16;    // by which dot products prefetch weights
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications that are worth a thread
 
 // result[row, column] = bias[column] + sum over k of input[row, k] * weight[column, k]
@@ -59,7 +60,7 @@ struct Product {
     int64_t rows, in, out, input_stride, weight_stride;
 };
 
-// Some rows of the input times a panel, from a depth on; the sums stay in registers.
+// Multiplies some rows of the input by a panel, from a depth on; the sums stay in registers.
 template <int ROWS>
 void tile(const Product& p, int64_t row, int64_t column, int64_t depth, int64_t count, const float* panel) {
     const int width = std::min<int64_t>(PANEL, p.out - column);
@@ -86,7 +87,7 @@ void tile(const Product& p, int64_t row, int64_t column, int64_t depth, int64_t 
             sums[r][1] = fma(value, right, sums[r][1]);
         }
     }
-    if (!first)  // the sums of each block apart, as errors grow with the length of a sum
+    if (!first)  // each block is summed separately, because errors grow with the length of a sum
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
                 sums[r][half] = add(load(to + r * stride + half * WIDTH), sums[r][half]);
@@ -112,7 +113,7 @@ template <> struct Tiles<1> {
     static Tile of(int64_t) { return tile<1>; }
 };
 
-// Eight rows of eight numbers as columns, each of which is a part of a row of a panel.
+// Transposes eight rows of eight numbers into parts of rows of a panel.
 inline void transpose(const float* from, int64_t stride, float* to) {
     __m256 a[8], b[8];
     UNROLLED for (int i = 0; i < 8; i++) {
@@ -131,7 +132,7 @@ inline void transpose(const float* from, int64_t stride, float* to) {
     }
 }
 
-// Weights of up to PANEL columns, in the order in which a tile reads them; columns that are not there are zeros.
+// Packs weights of up to PANEL columns in the order in which a tile reads them; missing columns are zeros.
 inline void pack(const float* weight, int64_t stride, int64_t count, int width, float* panel) {
     int64_t k = 0;
     if (width == PANEL)
@@ -142,7 +143,7 @@ inline void pack(const float* weight, int64_t stride, int64_t count, int width, 
         for (int c = 0; c < PANEL; c++) panel[k * PANEL + c] = c < width ? weight[c * stride + k] : 0.0f;
 }
 
-// Lines of the weights that come next, asked for while the tiles of a panel are computed.
+// Prefetches lines of the next weights while the tiles of a panel are computed.
 struct Fetch {
     const float* weight;
     int64_t stride, lines, done = 0;
@@ -152,7 +153,7 @@ struct Fetch {
     }
 };
 
-// One panel of the result, for a block of rows.
+// Computes one panel of the result, for a block of rows.
 inline void panel_of(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t depth, float* panel) {
     const int width = std::min<int64_t>(PANEL, p.out - column);
     const float* weight = p.weight + column * p.weight_stride;
@@ -170,7 +171,7 @@ inline void panel_of(const Product& p, int64_t row, int64_t rows, int64_t column
     }
 }
 
-// Dot products of some rows with some columns, whose vectors run along the depth: nothing is packed.
+// Computes dot products of some rows with some columns, with vectors along the depth, without packing.
 template <int ROWS, int COLUMNS>
 void dots(const Product& p, int64_t row, int64_t column) {
     const float* input = p.input + row * p.input_stride;
@@ -207,7 +208,7 @@ void dots_of(const Product& p, int64_t row, int64_t first, int64_t last) {
     for (; first < last; first++) dots<ROWS, 1>(p, row, first);
 }
 
-// Some columns of the result for all of a few rows.
+// Computes some columns of the result for a few rows.
 inline void columns_of(const Product& p, int64_t first, int64_t last) {
     int64_t row = 0;
     for (; row + 4 <= p.rows; row += 4) dots_of<4, 3>(p, row, first, last);
@@ -224,7 +225,7 @@ struct Free {
     void operator()(float* memory) const { std::free(memory); }
 };
 
-// `work(first, last, thread)` for the tasks, which are shared out evenly: each is done by one thread, whoever that is.
+// Divides the tasks evenly among threads and calls `work(first, last, thread)`.
 template <typename Work>
 void share(int64_t tasks, int64_t threads, const Work& work) {
     if (threads <= 1) return work(0, tasks, 0);

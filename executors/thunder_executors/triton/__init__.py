@@ -36,23 +36,26 @@ class Triton(OperatorExecutor):
 
     @property
     def claims(self) -> str:
-        """The patterns and functions of PyTorch that are replaced, and the operations that there are."""
+        """The replaced patterns and functions of PyTorch, and the available operations."""
         return f"{super().claims} on CUDA, with Triton {triton.__version__}; operations: {', '.join(OPERATORS)}"
 
     def missing(self) -> str | None:
-        """A GPU, where there is none; Triton's interpreter needs none."""
+        """Return the reason why there is no GPU; None if there is one, or with Triton's interpreter."""
         return None if INTERPRETED else Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Nothing: there is a compiler for every GPU, but in the interpreter's place."""
+        """Return None, because Triton compiles for every GPU.
+
+        Under its interpreter, the reason why it cannot compile.
+        """
         return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
-        """The cubins of the kernels that the executor's bound symbols of a trace launch."""
+        """Return the cubins of the kernels that the executor's bound symbols of a trace launch."""
         return device_code(trace, self.name, target)
 
     def keep(self, kernels: Iterable[DeviceCode]) -> None:
-        """Launch these cubins as they are where they fit."""
+        """Launch these cubins instead of compiling kernels, for matching launches."""
         keep(cubins(kernels))
 
 
@@ -63,12 +66,12 @@ for each in CLAIMS:
 
 
 def argument(bsym: BoundSymbol, position: int, name: str, default: Any = None) -> Any:
-    """An argument of a call, wherever it was written."""
+    """Return an argument of a call, passed by position or by name."""
     return bsym.args[position] if len(bsym.args) > position else bsym.kwargs.get(name, default)
 
 
 def is_over_rows(bsym: BoundSymbol) -> bool:
-    """Whether an RMSNorm is over the last dimension alone, with an epsilon that is given."""
+    """Whether an RMSNorm is over the last dimension only, with an explicit epsilon."""
     weight = argument(bsym, 2, "weight")
     return (
         takes(argument(bsym, 0, "input"))
@@ -79,7 +82,7 @@ def is_over_rows(bsym: BoundSymbol) -> bool:
 
 
 def is_of_labels(bsym: BoundSymbol) -> bool:
-    """Whether a cross-entropy is of rows of logits with one label each, neither weighted nor smoothed."""
+    """Whether a cross-entropy is of rows of logits with one label each, without weights and label smoothing."""
     logits, labels = argument(bsym, 0, "input"), argument(bsym, 1, "target")
     unusual = (
         argument(bsym, 2, "weight"),
@@ -104,7 +107,7 @@ def norm(
     weight: torch.Tensor | None = None,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    """PyTorch's rms_norm over the last dimension."""
+    """Compute PyTorch's rms_norm over the last dimension."""
     result: torch.Tensor = rms_norm.rms_norm(input, weight, eps)
     return result
 
@@ -120,6 +123,6 @@ def loss(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """PyTorch's cross_entropy of rows of logits."""
+    """Compute PyTorch's cross_entropy of rows of logits."""
     result: torch.Tensor = cross_entropy.cross_entropy(input, target, ignore_index, reduction)[0]
     return result

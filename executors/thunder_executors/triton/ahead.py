@@ -1,4 +1,4 @@
-"""The kernels that a trace launches, compiled for a GPU that need not be here; from the cache where they are there."""
+"""The kernels that a trace launches, compiled for a GPU that this machine may lack, or taken from the cache."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ IMAGE, FACTS = "kernel.cubin", "facts.json"
 
 
 def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, ...]:
-    """The machine code of every kernel that the executor's bound symbols launch, each once, in their order."""
+    """Return the machine code of every kernel that the executor's bound symbols launch, each once, in order."""
     wanted = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
     return tuple(from_cache(wanted, executor, target))
 
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
-    """The launches of the bound symbols of the executor, found by running these on tensors without data."""
+    """Yield the launches of the executor's bound symbols, found by running them on tensors without data."""
     for bsym in unwrapped(trace.bound_symbols):
         if bsym.executor == executor:
             yield from launches(bsym)
 
 
 def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
-    """The launches of a bound symbol where nobody asks for gradients; an empty grid is no launch."""
-    with recorded_launches() as found:
+    """Return the launches of a bound symbol without gradients; an empty grid is not a launch."""
+    with recorded_launches() as recorded:
         trace_on(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, (bsym.args, dict(bsym.kwargs)), False)
-    return tuple(launch for launch in found if 0 not in launch.grid)
+    return tuple(launch for launch in recorded if 0 not in launch.grid)
 
 
 def from_cache(wanted: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:
-    """The machine code of each specialization, compiled once for all processes."""
+    """Yield the machine code of each specialization, compiled once for all processes."""
     store = Store()
     for specialization in wanted:
         entry = store.get_or_build(
@@ -52,7 +52,10 @@ def from_cache(wanted: Iterable[Specialization], executor: str, target: str) -> 
 
 
 def key_of(specialization: Specialization, target: str) -> Key:
-    """The key of machine code in the cache; `source` is Triton's digest of the kernel and of all that it calls."""
+    """Return the cache key of machine code.
+
+    `source` is Triton's digest of the kernel and of all functions that it calls.
+    """
     kernel: Any = plugins.imported(specialization.kernel)
     fields = {
         REGION: sha256(json.dumps(specialization.as_dict(), sort_keys=True).encode()).hexdigest(),
@@ -64,13 +67,13 @@ def key_of(specialization: Specialization, target: str) -> Key:
 
 
 def label(specialization: Specialization) -> str:
-    """A kernel in a few words."""
+    """Return a short description of a kernel."""
     pointers = sorted({kind.removeprefix("*") for _, kind in specialization.types if kind.startswith("*")})
     return f"{specialization.kernel.partition(':')[2]} of {', '.join(pointers)}"
 
 
 def writer(specialization: Specialization, target: str) -> Any:
-    """A function that compiles the specialization into a folder."""
+    """Return a function that compiles the specialization into a folder."""
 
     def write(folder: Path) -> None:
         cubin = compile_for(specialization, target)
@@ -81,12 +84,12 @@ def writer(specialization: Specialization, target: str) -> Any:
 
 
 def facts_of(entry: Entry) -> dict[str, Any]:
-    """The facts of the machine code of an entry that a launch must know."""
+    """Return the facts of an entry's machine code that a launch needs."""
     facts: dict[str, Any] = json.loads(entry.read(FACTS))
     return facts
 
 
 def cubins(kernels: Iterable[DeviceCode]) -> Iterator[Cubin]:
-    """Kept machine code as it is launched."""
+    """Yield stored machine code as cubins."""
     for code in kernels:
         yield Cubin.from_metadata(code.facts, code.image)

@@ -1,9 +1,9 @@
-"""Softmax cross-entropy of logits, and of the product of hidden states and a vocabulary that is never materialized.
+"""Softmax cross-entropy of logits, and of the product of hidden states and a vocabulary without materialized logits.
 
 `loss = logsumexp(logits) - logits[label]`, `dlogits = (exp(logits - logsumexp) - onehot(label)) * dloss`. The sum of
-exponentials is computed online, a block after the other, Milakov and Gimelshein, 2018 (arXiv:1805.02867). For a large
-vocabulary the logits are made and used up a range of words at a time, and made again for the gradients, as in Wijmans
-et al., 2024 (arXiv:2411.09009); with logsumexp kept, each word's gradient is complete in one step.
+exponentials is computed online, block by block, as in Milakov and Gimelshein, 2018 (arXiv:1805.02867). For a large
+vocabulary, the logits are computed and consumed for a range of words at a time, and recomputed for the gradients, as in
+Wijmans et al., 2024 (arXiv:2411.09009); with logsumexp saved, each word's gradient is complete in one step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from thunder_executors.triton.rows import (
 
 LONGEST_FORWARD, LONGEST_GRADIENT = 4096, 2048
 CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
-CHUNK_WORDS = 1024  # a range of words is a multiple of this, so that the matrix product is a fast one
+CHUNK_WORDS = 1024  # a range of words is a multiple of this, so that the matrix product is fast
 
 
 @triton.jit
@@ -48,9 +48,9 @@ def cross_entropy_kernel(
     CONTINUED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One row's words from `first` on: its logsumexp and its label's logit so far, and the loss from both.
+    """Process one row's words from `first` on: its logsumexp and its label's logit so far, and the loss.
 
-    A label that is no word leaves NaN, where PyTorch stops the program.
+    A label that is not a word gives NaN, where PyTorch stops the program.
     """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
@@ -66,7 +66,7 @@ def cross_entropy_kernel(
         column = start + tl.arange(0, BLOCK)
         value = tl.load(logits + row * logits_stride + column, column < columns, float("-inf")).to(tl.float32)
         raised = tl.maximum(highest, tl.max(value))
-        # A row of -inf so far: its exponentials are zero, not NaN.
+        # The row has only -inf so far: its exponentials are zero, not NaN.
         base = tl.where(raised == float("-inf"), 0.0, raised)
         total = total * tl.exp(highest - base) + tl.sum(tl.exp(value - base))
         highest = raised
@@ -94,7 +94,7 @@ def cross_entropy_gradient_kernel(
     ignored: tl.int64,
     BLOCK: tl.constexpr,
 ) -> None:
-    """A block of a row: (softmax - onehot) * scale; `dlogits` may be `logits`."""
+    """Process a block of a row: (softmax - onehot) * scale; `dlogits` may be `logits`."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
@@ -113,7 +113,7 @@ def reference(
     reduction: str = "mean",
     in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PyTorch's cross_entropy, and the logsumexp of each row."""
+    """Return PyTorch's cross_entropy, and the logsumexp of each row."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = functional.cross_entropy(wide, labels, ignore_index=ignore_index, reduction=reduction)
     return loss if in_float32 else loss.to(logits.dtype), wide.logsumexp(-1)
@@ -126,7 +126,7 @@ def linear_reference(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of a language model's head as Hugging Face computes it, in float32, and the logsumexp of each row."""
+    """Return the loss of a language model's head as in Hugging Face, in float32, and the logsumexp of each row."""
     logits = functional.linear(hidden, weight)
     return reference(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, ignore_index, reduction)
 
@@ -139,7 +139,7 @@ def gradient_reference(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """(softmax - onehot) * dloss."""
+    """Return (softmax - onehot) * dloss."""
     softmax = torch.exp(logits.to(logsumexp.dtype) - logsumexp[:, None])
     kept = labels != ignore_index
     onehot = functional.one_hot(torch.where(kept, labels, 0), logits.shape[1])
@@ -156,7 +156,7 @@ def linear_gradient_reference(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of the hidden states and of the weight, by way of those of the logits."""
+    """Return the gradients of the hidden states and of the weight, from the gradients of the logits."""
     logits = functional.linear(hidden, weight)
     dlogits = gradient_reference(dloss, logits, labels, logsumexp, ignore_index, reduction)
     return dlogits @ weight, dlogits.T @ hidden
@@ -178,7 +178,7 @@ REDUCTIONS = {
 
 
 def _scales(dloss: torch.Tensor, labels: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
-    """The factors of the rows' gradients: one number for each row, or for all."""
+    """Return the factors of the rows' gradients: one number for each row, or one for all rows."""
     wide = dloss.to(torch.promote_types(dloss.dtype, torch.float32))
     return wide / (labels != ignore_index).sum() if reduction == "mean" else wide
 
@@ -233,7 +233,7 @@ def _differentiate(
 
 
 def _state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For each row its logsumexp, its label's logit and its loss."""
+    """Return empty tensors for each row's logsumexp, label's logit and loss."""
     lanes = [torch.empty(rows, dtype=torch.float32, device=device) for _ in range(3)]
     return lanes[0], lanes[1], lanes[2]
 
@@ -261,9 +261,9 @@ def cross_entropy(
     reduction: str = "mean",
     in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of logits (rows, words) and int64 labels (rows), and the logsumexp of each row in float32.
+    """Return the loss of logits (rows, words) and int64 labels (rows), and the logsumexp of each row in float32.
 
-    The loss is computed in float32, and is rounded to the dtype of the logits unless it is wanted `in_float32`.
+    The loss is computed in float32, and rounded to the dtype of the logits unless `in_float32` is set.
     """
     check_floats(logits=logits)
     _check(labels, logits.shape[0], reduction)
@@ -283,7 +283,7 @@ def cross_entropy_gradient(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """The gradient of the logits, contiguous."""
+    """Return the gradient of the logits, contiguous."""
     dlogits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
     if not is_dropping():
         scales = _scales(dloss, labels, ignore_index, reduction)
@@ -292,7 +292,7 @@ def cross_entropy_gradient(
 
 
 def _ranges(rows: int, words: int) -> Iterator[tuple[int, int]]:
-    """Ranges of words whose logits may exist at once."""
+    """Yield ranges of words whose logits may exist at once."""
     length = max(CHUNK_WORDS, CHUNK_ELEMENTS // max(rows, 1) // CHUNK_WORDS * CHUNK_WORDS)
     for first in range(0, words, length):
         yield first, min(first + length, words)
@@ -330,7 +330,7 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss of `hidden @ weight.T` (rows, width; words, width) in float32, and each row's logsumexp."""
+    """Return the loss of `hidden @ weight.T` (rows, width; words, width) in float32, and each row's logsumexp."""
     _check_linear(hidden, weight, labels, reduction)
     rows, targets = hidden.shape[0], labels.contiguous()
     state = _state(rows, hidden.device)
@@ -363,7 +363,7 @@ def linear_cross_entropy_gradient(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of the hidden states (summed in float32 over the ranges of words) and of the weight."""
+    """Return the gradients of the hidden states (summed in float32 over the ranges of words) and of the weight."""
     scales = _scales(dloss, labels, ignore_index, reduction)
     targets = labels.contiguous()
     dhidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)

@@ -1,4 +1,4 @@
-"""Kernels as machine code: compiled for a GPU that need not be there, as bytes with what a launcher must know."""
+"""Kernels as machine code: compiled for a GPU that this machine may lack, with the facts that a launcher needs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from thunder_executors.triton.elf import architecture_of, most_threads, paramete
 from thunder_executors.triton.launch import ALIGNMENT, Specialization
 
 WARP = 32
-VERSION = f"triton {triton.__version__}"  # what compiles
-SIZES = {"i32": 4, "i64": 8, "fp32": 4}  # bytes of a parameter; pointers take eight
-SCRATCH_POINTERS = 2  # that Triton appends to every kernel's parameters, and that ours do not use
-# A launcher passes none of these: a kernel that needs them is not ours.
+VERSION = f"triton {triton.__version__}"  # the compiler
+SIZES = {"i32": 4, "i64": 8, "fp32": 4}  # bytes of a parameter; a pointer has eight
+SCRATCH_POINTERS = 2  # Triton appends them to every kernel's parameters; Thunder's kernels do not use them
+# A launcher passes none of these, so a kernel that needs them is refused.
 UNSUPPORTED = {
     "num_ctas": 1,
     "global_scratch_size": 0,
@@ -34,10 +34,10 @@ UNSUPPORTED = {
 
 @dataclass(frozen=True)
 class Cubin:
-    """The machine code of one specialization of a kernel: an ELF file, and what a launch of it needs.
+    """The machine code of a specialization of a kernel: an ELF file, and the facts for a launch.
 
-    `entry` is the function's name within, `shared` the bytes of shared memory of a block, `target` the GPU's
-    architecture (`sm_90`), `compiler` what made it.
+    `entry` is the function's name in the file, `shared` the bytes of shared memory of a block, `target` the GPU's
+    architecture (`sm_90`), and `compiler` the compiler that made it.
     """
 
     specialization: Specialization
@@ -49,11 +49,11 @@ class Cubin:
 
     @property
     def threads(self) -> int:
-        """The threads of a block."""
+        """The number of threads of a block."""
         return WARP * self.specialization.warps
 
     def metadata(self) -> dict[str, Any]:
-        """All but the image as plain data, for a manifest."""
+        """Return everything but the image as plain data, for a manifest."""
         return {
             "specialization": self.specialization.as_dict(),
             "entry": self.entry,
@@ -64,13 +64,13 @@ class Cubin:
 
     @classmethod
     def from_metadata(cls, data: Mapping[str, Any], image: bytes) -> Cubin:
-        """From the plain data and the image."""
+        """Make a cubin of the plain data and the image."""
         rest = {name: value for name, value in data.items() if name != "specialization"}
         return cls(specialization=Specialization.from_dict(data["specialization"]), image=image, **rest)
 
 
 def capability_of(target: str) -> int:
-    """90 of `sm_90`."""
+    """Return the number of an architecture: 90 for `sm_90`."""
     digits = target.removeprefix("sm_")
     if digits == target or not digits.isdecimal():
         raise BadOption(
@@ -80,7 +80,7 @@ def capability_of(target: str) -> int:
 
 
 def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
-    """Compile one specialization for an architecture; no GPU is needed, and no cache is read or written.
+    """Compile a specialization for an architecture; no GPU is needed, and no cache is read or written.
 
     Raises EnvironmentLacks under Triton's interpreter, which compiles nothing.
     """
@@ -103,7 +103,7 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
 
 
 def is_consistent(cubin: Cubin) -> bool:
-    """Whether the machine code is for its architecture, and takes the parameters and threads that a launch gives it."""
+    """Whether the machine code is for its architecture, and takes the parameters and threads of a launch."""
     if architecture_of(cubin.image) != cubin.target:
         return False
     expected = [SIZES.get(kind, 8) for _, kind in cubin.specialization.types] + [8] * SCRATCH_POINTERS
@@ -124,8 +124,8 @@ def _compiled(kernel: Any, specialization: Specialization, target: GPUTarget) ->
     with ExitStack() as stack:
         stack.enter_context(knobs.cache.scope())
         stack.enter_context(knobs.compilation.scope())
-        # Triton's own cache is not ours to trust: it does not notice a flipped bit.
+        # Triton's own cache is not trusted: it does not notice a flipped bit.
         knobs.cache.dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-triton-"))
-        # The lines of this machine's files mean nothing elsewhere, and would make each machine's code another.
+        # Source paths of this machine mean nothing elsewhere, and would make the code differ between machines.
         knobs.compilation.disable_line_info = True
         return triton.compile(source, target=target, options={"num_warps": specialization.warps})

@@ -1,4 +1,4 @@
-"""Launching kept machine code through CUDA's driver: no Triton, no compiler."""
+"""Launching stored machine code through CUDA's driver: no Triton, no compiler."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from thunder_executors.triton.launch import KEPT, Launch, Specialization
 
 LIBRARY = "libcuda.so.1"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-FREE_SHARED = 48 * 1024  # what a block may have without asking
-SCRATCH = (ctypes.c_void_p(0), ctypes.c_void_p(0))  # Triton's kernels end in two pointers that ours do not use
+FREE_SHARED = 48 * 1024  # shared memory that a block may have without a request
+SCRATCH = (ctypes.c_void_p(0), ctypes.c_void_p(0))  # the last two parameters of Triton's kernels, unused by Thunder's
 
-# How an argument of a type is passed; pointers go by their address.
+# The C type of an argument by its type; pointers are passed by address.
 SCALARS: dict[str, Callable[[Any], Any]] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
-# Of the driver's error codes, those that have a cause outside this program.
+# The driver's error codes that have a cause outside this program.
 CAUSES: dict[int, tuple[type[ThunderError], str]] = {
     2: (OutOfMemory, "free memory on the GPU, or use a smaller batch"),
     100: (DeviceNotAvailable, "run on a machine with a GPU"),
@@ -47,25 +47,25 @@ OURS: tuple[type[ThunderError], str] = (Bug, "please report it, with the output 
 
 @dataclass(frozen=True)
 class Driver:
-    """CUDA's driver: the few functions that launch a kernel, with errors in place of codes."""
+    """Access to CUDA's driver: the few functions that launch a kernel, with exceptions instead of error codes."""
 
     library: Any
 
     def call(self, function: str, *args: Any) -> None:
-        """Call a function of the driver; its error, named, is one of ours."""
+        """Call a function of the driver; raise a ThunderError with the name of its error."""
         code = getattr(self.library, function)(*args)
         if code:
             error, fix = CAUSES.get(code, OURS)
             raise error(f"{function} failed: {self.name_of(code)} ({code})", fix=fix)
 
     def name_of(self, code: int) -> str:
-        """The name of an error code, such as CUDA_ERROR_OUT_OF_MEMORY."""
+        """Return the name of an error code, such as CUDA_ERROR_OUT_OF_MEMORY."""
         name = ctypes.c_char_p()
         self.library.cuGetErrorName(ctypes.c_int(code), ctypes.byref(name))
         return (name.value or b"an unknown error").decode()
 
     def enter(self, device: int) -> None:
-        """Make the device's context, the one that PyTorch uses, the thread's own, if it has none yet."""
+        """Set the thread's context to the device's primary context, which PyTorch uses, if the thread has none."""
         context = ctypes.c_void_p()
         self.call("cuCtxGetCurrent", ctypes.byref(context))
         if not context.value:
@@ -74,7 +74,7 @@ class Driver:
             self.call("cuCtxSetCurrent", context)
 
     def function(self, cubin: Cubin) -> ctypes.c_void_p:
-        """Load machine code into the current context; it stays there while the process lives."""
+        """Load machine code into the current context for the lifetime of the process."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(cubin.image))
         self.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(cubin.entry.encode()))
@@ -96,7 +96,7 @@ class Driver:
 
 @cache
 def driver() -> Driver:
-    """The driver of this machine; DeviceNotAvailable where there is none."""
+    """Return the driver of this machine; raise DeviceNotAvailable if there is none."""
     try:
         return Driver(ctypes.CDLL(LIBRARY))
     except OSError as error:
@@ -106,7 +106,7 @@ def driver() -> Driver:
 
 
 def packed(specialization: Specialization, values: Mapping[str, Any]) -> list[Any]:
-    """The arguments of a launch as C values, in the order of the kernel's parameters."""
+    """Return the arguments of a launch as C values, in the order of the kernel's parameters."""
     return [
         ctypes.c_void_p(values[name].data_ptr()) if kind.startswith("*") else SCALARS[kind](values[name])
         for name, kind in specialization.types
@@ -115,13 +115,13 @@ def packed(specialization: Specialization, values: Mapping[str, Any]) -> list[An
 
 @dataclass
 class LoadedCubin:
-    """Machine code and its functions on the devices that it was launched on: it is loaded when first needed there."""
+    """Machine code and its functions on devices, loaded on a device at the first launch there."""
 
     cubin: Cubin
     functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
 
     def launch(self, driver: Driver, device: int, grid: tuple[int, ...], values: Mapping[str, Any]) -> None:
-        """Launch it on the current stream of this device, which is the current one; `values` are its arguments."""
+        """Launch the kernel on the current stream of this device, which is current; `values` are the arguments."""
         driver.enter(device)
         if device not in self.functions:
             self.functions[device] = driver.function(self.cubin)
@@ -132,7 +132,7 @@ class LoadedCubin:
 
 @dataclass
 class CubinKernel:
-    """Machine code that launches as the kernel of ours that it was compiled from."""
+    """Machine code that replaces launches of the kernel that it was compiled from."""
 
     cubin: Cubin
     driver: Driver
@@ -143,7 +143,7 @@ class CubinKernel:
         return LoadedCubin(self.cubin)
 
     def __call__(self, launch: Launch) -> None:
-        """Launch it on the current stream of the device of the arguments."""
+        """Launch the kernel on the current stream of the arguments' device."""
         if launch.specialization != self.cubin.specialization:
             raise Bug(f"{launch.specialization} cannot be launched as {self.cubin.specialization}", fix=OURS[1])
         device = launch.device.index or 0
@@ -152,7 +152,7 @@ class CubinKernel:
 
 
 def keep(cubins: Iterable[Cubin]) -> None:
-    """From now on, launch these in place of what Triton would compile for the same launches.
+    """Launch these cubins from now on, instead of compiling kernels for the same launches.
 
     Only pass machine code whose digest was checked.
     """

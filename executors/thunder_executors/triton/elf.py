@@ -1,7 +1,7 @@
-"""Cubins, ELF files of NVIDIA's, read far enough to check what they say of themselves against a launch.
+"""Cubins, NVIDIA's ELF files, read far enough to check their facts against a launch.
 
-The layout of ELF is the System V ABI's; that of `.nv.info` (records of format, attribute, size, value) is NVIDIA's, as
-`cuobjdump -elf` prints it.
+The layout of ELF is defined by the System V ABI; the layout of `.nv.info` (records of format, attribute, size, value)
+is NVIDIA's, as `cuobjdump -elf` prints it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ SIZED, PARAMETER, MAX_THREADS = 0x04, 0x17, 0x10  # a record with a value; EIATT
 
 
 def architecture_of(image: bytes) -> str | None:
-    """The architecture that the file is for, such as `sm_90`; None if it is no ELF file of NVIDIA's."""
+    """Return the architecture of the file, such as `sm_90`; None if it is not an ELF file of NVIDIA."""
     if len(image) < HEADER.size or not image.startswith(MAGIC):
         return None
     _, _, machine, _, _, _, _, flags, *_ = HEADER.unpack_from(image)
     if machine != CUDA:
         return None
-    # Since ABI version 8 (CUDA 13) the architecture is the second byte of the flags, before it was the first.
+    # Since ABI version 8 (CUDA 13), the architecture is the second byte of the flags; before, the first.
     return f"sm_{(flags >> 8) & 0xFF if image[8] >= 8 else flags & 0xFF}"
 
 
@@ -48,16 +48,16 @@ def _records(image: bytes, entry: str) -> Iterator[tuple[int, bytes]]:
 
 
 def parameter_sizes(image: bytes, entry: str) -> list[int]:
-    """The bytes of each parameter of a kernel, in order."""
-    found: dict[int, int] = {}
+    """Return the bytes of each parameter of a kernel, in order."""
+    sizes: dict[int, int] = {}
     for attribute, value in _records(image, entry):
         if attribute == PARAMETER:
             _, place, shape = struct.unpack("<III", value)
-            found[place & 0xFFFF] = shape >> 18
-    return [found[number] for number in sorted(found)]
+            sizes[place & 0xFFFF] = shape >> 18
+    return [sizes[number] for number in sorted(sizes)]
 
 
 def most_threads(image: bytes, entry: str) -> int | None:
-    """The threads that a block of the kernel was compiled for."""
+    """Return the number of threads that a block of the kernel was compiled for; None if unknown."""
     blocks = [struct.unpack("<III", value) for attribute, value in _records(image, entry) if attribute == MAX_THREADS]
     return blocks[0][0] * blocks[0][1] * blocks[0][2] if blocks else None

@@ -1,8 +1,8 @@
-"""SwiGLU and GeGLU: an activation of the gate, times up, Shazeer, 2020 (arXiv:2002.05202).
+"""SwiGLU and GeGLU: an activation of the gate, multiplied by up; Shazeer, 2020 (arXiv:2002.05202).
 
-`silu(x) = x * s(x)`, s the logistic function; `gelu(x) = x * Phi(x)`, Phi the normal distribution function, Hendrycks
-and Gimpel, 2016 (arXiv:1606.08415); its approximation `0.5 * x * (1 + tanh(u))` with `u = sqrt(2 / pi) * (x + 0.044715
-* x^3)` is computed as `x * s(2 * u)`, which is the same. Each derivative is `w + x * w'` for the factor w.
+`silu(x) = x * s(x)` with the logistic function s. `gelu(x) = x * Phi(x)` with the normal distribution function Phi;
+Hendrycks and Gimpel, 2016 (arXiv:1606.08415). Its approximation `0.5 * x * (1 + tanh(u))` with `u = sqrt(2 / pi) * (x +
+0.044715 * x^3)` is computed as `x * s(2 * u)`, which is equal. Each derivative is `w + x * w'` for the factor w.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @triton.jit
 def factor_and_slope(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
-    """The factor w of the activation x * w(x), and its derivative."""
+    """Return the factor w of the activation x * w(x), and its derivative."""
     if ACTIVATION == "silu":
         factor = tl.sigmoid(x)
         slope = factor * (1.0 - factor)
@@ -56,7 +56,7 @@ def gated_forward_kernel(
     ACTIVATION: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """A block of a row: y = activation(gate) * up."""
+    """Process a block of a row: y = activation(gate) * up."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
@@ -81,7 +81,7 @@ def gated_gradient_kernel(
     ACTIVATION: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """A block of a row: dgate = dy * up * activation'(gate), dup = dy * activation(gate)."""
+    """Process a block of a row: dgate = dy * up * activation'(gate), dup = dy * activation(gate)."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
@@ -95,14 +95,14 @@ def gated_gradient_kernel(
 
 
 def reference(gate: torch.Tensor, up: torch.Tensor, activation: str = "silu") -> torch.Tensor:
-    """The activation of the gate, times up."""
+    """Return the activation of the gate, multiplied by up."""
     return ACTIVATIONS[activation](gate) * up
 
 
 def gradient_reference(
     dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str = "silu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PyTorch's own derivative of the reference."""
+    """Return PyTorch's own derivative of the reference."""
     inputs = gate.detach().requires_grad_(), up.detach().requires_grad_()
     with torch.enable_grad():
         dgate, dup = torch.autograd.grad(reference(*inputs, activation), inputs, dy)
@@ -121,7 +121,7 @@ def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
 
 @operator(reference)
 def gated(gate: torch.Tensor, up: torch.Tensor, activation: str = "silu") -> torch.Tensor:
-    """`activation(gate) * up`, contiguous; the activation is `silu`, `gelu` or `gelu_tanh`."""
+    """Return `activation(gate) * up`, contiguous; the activation is `silu`, `gelu` or `gelu_tanh`."""
     _check(gate, up, activation)
     y = torch.empty(gate.shape, dtype=torch.promote_types(gate.dtype, up.dtype), device=gate.device)
     if not is_dropping():
@@ -133,7 +133,7 @@ def gated(gate: torch.Tensor, up: torch.Tensor, activation: str = "silu") -> tor
 def gated_gradient(
     dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: str = "silu"
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of gate and up."""
+    """Return the gradients of gate and up."""
     _check(gate, up, activation)
     dgate = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     dup = torch.empty(up.shape, dtype=up.dtype, device=up.device)
@@ -151,13 +151,13 @@ def _launch(kernel: Any, activation: str, **tensors: torch.Tensor) -> None:
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """`silu(gate) * up`."""
+    """Return `silu(gate) * up`."""
     result: torch.Tensor = gated(gate, up, "silu")
     return result
 
 
 def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """`gelu(gate, approximate) * up`."""
+    """Return `gelu(gate, approximate) * up`."""
     result: torch.Tensor = gated(gate, up, {"none": "gelu", "tanh": "gelu_tanh"}[approximate])
     return result
 

@@ -1,4 +1,4 @@
-"""Patterns of what the models of transformers write, and the operations of ours that compute the same."""
+"""Patterns of the models of transformers, and Thunder's operations that compute the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Tensors = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Claim:
-    """A pattern, the function that computes it by our kernels, and for which bound symbols that is the same."""
+    """A pattern, the function that computes it with Thunder's kernels, and the condition for bound symbols."""
 
     pattern: Pattern
     function: Callable[..., Any]
@@ -33,109 +33,109 @@ class Claim:
 
 
 def takes_all(bsym: BoundSymbol) -> bool:
-    """Whether our kernels compute with every tensor of a bound symbol."""
+    """Whether Thunder's kernels support every tensor of a bound symbol."""
     return all(takes(proxy) for proxy in bsym.inputs)
 
 
 def is_in_one_dtype(bsym: BoundSymbol) -> bool:
-    """Whether our kernels compute with every tensor of a bound symbol, and all have one dtype."""
+    """Whether Thunder's kernels support every tensor of a bound symbol, and all have one dtype."""
     return takes_all(bsym) and len({proxy.dtype for proxy in proxies(bsym)}) == 1
 
 
 def is_in_float32(bsym: BoundSymbol) -> bool:
-    """Whether everything is in float32, so that it does not matter where it is rounded."""
+    """Whether all tensors are float32, so that the places of rounding do not matter."""
     return takes_all(bsym) and {proxy.dtype for proxy in proxies(bsym)} == {torch.float32}
 
 
 def is_of_labels(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol's last tensor is of int64 labels, and our kernels compute with the others."""
+    """Whether the last tensor is int64 labels, and Thunder's kernels support the others."""
     *others, labels = bsym.inputs
     return is_here(labels, torch.int64) and all(takes(proxy) for proxy in others)
 
 
 def proxies(bsym: BoundSymbol) -> list[TensorProxy]:
-    """The tensors that a bound symbol reads and returns."""
+    """Return the tensors that a bound symbol reads and returns."""
     return [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
 
 
 def norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm as Llama and T5 round it."""
+    """Compute RMSNorm with the rounding of Llama and T5."""
     result: Tensor = rms_norm(hidden, weight, eps)
     return result
 
 
 def add_norm(hidden: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensors:
-    """RMSNorm of a sum, and the sum."""
+    """Compute RMSNorm of a sum, and the sum."""
     normalized, total = add_rms_norm(hidden, residual, weight, eps)
     return normalized, total
 
 
 def norm_of_gemma(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of Gemma: in float32 to the end, where the kernel has nothing to round on the way."""
+    """Compute RMSNorm of Gemma, entirely in float32, so that the kernel rounds no intermediate value."""
     result: Tensor = rms_norm(hidden.float(), 1.0 + weight.float(), eps)
     return result.type_as(hidden)
 
 
 def add_norm_of_gemma(hidden: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensors:
-    """RMSNorm of Gemma of a sum in float32, and the sum."""
+    """Compute RMSNorm of Gemma of a sum in float32, and the sum."""
     return add_norm(hidden, residual, 1.0 + weight, eps)
 
 
 def turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Tensors:
-    """Rotary embedding of query and key in one launch."""
-    turned, other = rotary(query, key, cos, sin)
-    return turned, other
+    """Compute the rotary embedding of query and key in one launch."""
+    turned_query, turned_key = rotary(query, key, cos, sin)
+    return turned_query, turned_key
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """`silu(gate) * up`."""
+    """Return `silu(gate) * up`."""
     result: Tensor = gated(gate, up, "silu")
     return result
 
 
 def packed_swiglu(gate_and_up: Tensor) -> Tensor:
-    """`silu(gate) * up` of two halves, which stay where they are."""
+    """Return `silu(gate) * up` of two halves, which are not copied."""
     gate, up = gate_and_up.chunk(2, dim=-1)
     return swiglu(gate, up)
 
 
 def geglu(gate: Tensor, up: Tensor) -> Tensor:
-    """`gelu(gate) * up`."""
+    """Return `gelu(gate) * up`."""
     result: Tensor = gated(gate, up, "gelu")
     return result
 
 
 def geglu_tanh(gate: Tensor, up: Tensor) -> Tensor:
-    """`gelu(gate) * up`, approximated by tanh."""
+    """Return `gelu(gate) * up`, approximated by tanh."""
     result: Tensor = gated(gate, up, "gelu_tanh")
     return result
 
 
 def shifted(labels: Tensor, ignored: int) -> Tensor:
-    """For each position the label that comes after it; the last one has none."""
+    """Return the next label for each position; the last position has the ignored label."""
     return functional.pad(labels, (0, 1), value=ignored)[..., 1:].reshape(-1)
 
 
 def loss(logits: Tensor, labels: Tensor, ignored: int) -> Tensor:
-    """The mean cross-entropy of rows of logits."""
+    """Return the mean cross-entropy of rows of logits."""
     result: Tensor = cross_entropy(logits, labels, ignored, "mean")[0]
     return result
 
 
 def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
-    """The loss of a language model, in float32: the kernel widens the logits as it reads them."""
+    """Return the loss of a language model, in float32: the kernel widens the logits as it reads them."""
     rows = logits.view(-1, vocabulary)
     result: Tensor = cross_entropy(rows, shifted(labels, ignored), ignored, "mean", in_float32=True)[0]
     return result
 
 
 def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
-    """The loss of a language model from its last hidden states: the logits never exist at once."""
+    """Return the loss of a language model from its last hidden states, without materializing all logits."""
     result: Tensor = linear_cross_entropy(hidden.flatten(0, -2), weight, shifted(labels, ignored), ignored, "mean")[0]
     return result
 
 
-# Longer before shorter, and Gemma's before Llama's, which it contains where nothing is converted.
+# Longer patterns come before shorter, and Gemma's before Llama's, which it contains if nothing is converted.
 CLAIMS = (
     Claim(hugging_face.add_rms_norm_of_gemma, add_norm_of_gemma, is_in_float32),
     Claim(hugging_face.rms_norm_of_gemma, norm_of_gemma, takes_all),

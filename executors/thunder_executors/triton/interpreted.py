@@ -1,4 +1,4 @@
-"""Triton's interpreter beside NumPy 2.4 and later, which no longer take an array of one number for the number."""
+"""A fix of Triton's interpreter for NumPy 2.4 and later, which no longer accept a one-element array as a number."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import triton
 from triton.runtime import interpreter
 
-MENDED = (3, 7)  # the version of Triton that reads the number itself
+MENDED = (3, 7)  # the first version of Triton with the fix
 
 
 def mend() -> None:
-    """Have the interpreter of Triton 3.6 read the bounds of a kernel's loops as later ones do."""
+    """Make the interpreter of Triton 3.6 read the bounds of a kernel's loops as later versions do."""
     if tuple(map(int, triton.__version__.split(".")[:2])) >= MENDED:
         return
     interpreter._patch_lang_tensor = reading_numbers(interpreter._patch_lang_tensor)
 
 
 def reading_numbers(original: Callable[..., None]) -> Callable[..., None]:
-    """A context in which tensors of Triton's interpreter have a value as a number besides."""
+    """Return a patch function that also lets tensors of Triton's interpreter convert to an index."""
 
     def patched(tensor: type, scope: Any) -> None:
         original(tensor, scope)

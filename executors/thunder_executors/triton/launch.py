@@ -1,8 +1,8 @@
-"""One launch of a Triton kernel as data, and everything that is done with it: run it, note it, say what to compile.
+"""A launch of a Triton kernel as data, and its uses: run it, record it, derive the specialization to compile.
 
-A launcher (`rms_norm.rms_norm`, say) allocates its outputs and makes a `Launch` of them. What the kernel is compiled
-for, the `Specialization`, is read from that same object, so what runs at once, what is compiled ahead of time and what
-is looked up among kept machine code cannot differ.
+A launcher (for example `rms_norm.rms_norm`) allocates its outputs and makes a `Launch` of them. The `Specialization`
+that the kernel is compiled for is derived from the same object, so that an immediate launch, ahead-of-time compilation
+and the lookup of stored machine code cannot differ.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ POINTERS = {
     torch.int8: "*i8",
     torch.int64: "*i64",
 }
-# A kernel annotates its numbers. Such a number is compiled for its type whatever its value, 1 included; without an
-# annotation Triton would make three kernels of it.
+# A kernel annotates its numbers. An annotated number is compiled for its type at any value, including 1; without an
+# annotation, Triton would make three kernels.
 NUMBERS = {"tl.int32": "i32", "tl.int64": "i64", "tl.float32": "fp32"}
-INTERPRETED = bool(knobs.runtime.interpret)  # as it was when Triton was imported, which is when it counts
+INTERPRETED = bool(knobs.runtime.interpret)  # as set when Triton was imported, which decides
 if INTERPRETED:
     interpreted.mend()
-ALIGNMENT = 16  # bytes of a pointer, units of an integer: what Triton distinguishes, so that it can load vectors
+ALIGNMENT = 16  # bytes of a pointer, units of an integer: Triton specializes on such multiples to load vectors
 
 
 @dataclass(frozen=True)
 class Specialization:
     """The arguments' types, constants and options that a kernel is compiled for.
 
-    `kernel` is where its function lies (`module:name`); `types` are its run-time parameters in order, each with its
-    type (`*bf16`, `i64`); `divisible` names those that are multiples of 16; `constants` are built in.
+    `kernel` is the place of its function (`module:name`). `types` are its run-time parameters in order, each with its
+    type (`*bf16`, `i64`). `divisible` names the parameters that are multiples of 16; `constants` are built in.
     """
 
     kernel: str
@@ -63,12 +63,12 @@ class Specialization:
         return self._hash
 
     def as_dict(self) -> dict[str, Any]:
-        """The specialization as plain data, for a manifest."""
+        """Return the specialization as plain data, for a manifest."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Specialization:
-        """From plain data; lists become tuples again."""
+        """Make a specialization of plain data; lists become tuples again."""
         return cls(
             kernel=str(data["kernel"]),
             types=tuple((str(name), str(kind)) for name, kind in data["types"]),
@@ -92,27 +92,29 @@ class Launch:
     warps: int
 
     def run(self) -> None:
-        """Launch it, or do what the surrounding `recorded_launches` or `dropped_launches` wants instead."""
+        """Launch the kernel, or record or drop the launch in `recorded_launches` or `dropped_launches`."""
         _taker.get()(self)
 
     @property
     def values(self) -> dict[str, torch.Tensor | int | float]:
-        """The arguments that are passed when the kernel is launched."""
+        """The arguments that are passed at the launch."""
         return {name: value for name, value in self.arguments.items() if value is not None}
 
     @property
     def device(self) -> torch.device:
-        """The device that its tensors are on."""
+        """The device of its tensors."""
         return next(value.device for value in self.arguments.values() if isinstance(value, torch.Tensor))
 
     @cached_property
     def specialization(self) -> Specialization:
-        """The specialization that the kernel has to be compiled for to be launched so."""
+        """The specialization that the kernel must be compiled for to be launched like this."""
         traits = tuple((name, *_traits_of(value)) for name, value in self.arguments.items())
         return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps)
 
 
-Traits: TypeAlias = tuple[str, str, bool]  # of an argument: its name, its type if its value tells, is it divisible
+Traits: TypeAlias = tuple[
+    str, str, bool
+]  # an argument's name, its type if its value decides it, and whether it is divisible
 
 
 def _traits_of(value: torch.Tensor | int | float | None) -> tuple[str, bool]:
@@ -121,7 +123,7 @@ def _traits_of(value: torch.Tensor | int | float | None) -> tuple[str, bool]:
     return POINTERS[value.dtype] if isinstance(value, torch.Tensor) else "number", is_divisible(value)
 
 
-@lru_cache(maxsize=4096)  # a launch is described in a few microseconds, of which this would be most
+@lru_cache(maxsize=4096)  # without the cache, this would take most of a launch's time
 def _specialization(
     function: Callable[..., Any], traits: tuple[Traits, ...], constants: tuple[tuple[str, Constant], ...], warps: int
 ) -> Specialization:
@@ -138,7 +140,7 @@ def _specialization(
 
 
 def is_divisible(value: torch.Tensor | int | float) -> bool:
-    """Whether an integer, or the address of a tensor's data, is a multiple of 16; memory that is allocated is."""
+    """Whether an integer, or the address of a tensor's data, is a multiple of 16; allocated memory always is."""
     if isinstance(value, FakeTensor):
         return int(value.storage_offset()) * value.element_size() % ALIGNMENT == 0
     if isinstance(value, torch.Tensor):
@@ -146,14 +148,14 @@ def is_divisible(value: torch.Tensor | int | float) -> bool:
     return isinstance(value, int) and value % ALIGNMENT == 0
 
 
-# Machine code that was loaded, by what it was compiled for: launched in place of what Triton would compile.
+# Loaded machine code by specialization: launched instead of kernels that Triton would compile.
 KEPT: dict[Specialization, Callable[[Launch], None]] = {}
 
 
 def launch_now(launch: Launch) -> None:
-    """Launch a kernel: from kept machine code if there is some for it, else through Triton; an empty grid is no work.
+    """Launch a kernel, from stored machine code if there is any, else through Triton; an empty grid does nothing.
 
-    Raises DeviceNotAvailable for CPU tensors, unless Triton's interpreter was switched on before Triton was imported.
+    Raises DeviceNotAvailable for CPU tensors, unless Triton's interpreter was enabled before Triton was imported.
     """
     if 0 in launch.grid:
         return
@@ -179,18 +181,18 @@ _taker: ContextVar[Callable[[Launch], None]] = ContextVar("_taker", default=laun
 
 
 def is_dropping() -> bool:
-    """Whether launches are dropped: whoever launches need not make ready what is not launched."""
+    """Whether launches are dropped, so that a launcher need not prepare its inputs."""
     return _taker.get() is drop
 
 
 def is_recording() -> bool:
-    """Whether launches are noted: whoever launches must not leave it to a stand-in that launches nothing."""
+    """Whether launches are recorded, so that a launcher must not be replaced by a fake that launches nothing."""
     return _taker.get() not in (launch_now, drop)
 
 
 @contextmanager
 def recorded_launches() -> Iterator[list[Launch]]:
-    """Within it, launches are noted in the list and nothing runs; made for launchers that are given fake tensors."""
+    """Record launches in the list instead of running them, within the context; for launchers with fake tensors."""
     launches: list[Launch] = []
     token = _taker.set(launches.append)
     try:
@@ -201,7 +203,7 @@ def recorded_launches() -> Iterator[list[Launch]]:
 
 @contextmanager
 def dropped_launches() -> Iterator[None]:
-    """Within it, launchers allocate their outputs and nothing runs: what an operation returns, as metadata."""
+    """Drop launches within the context: launchers only allocate their outputs, for an operation's metadata."""
     token = _taker.set(drop)
     try:
         yield

@@ -18,9 +18,9 @@ NAMESPACE = "thunder"
 class Operator:
     """An operation `torch.ops.thunder.<name>`.
 
-    Calling it goes through PyTorch's dispatcher: it works on fake tensors, and autograd records it where it has a
-    derivative. `launcher` is the function beneath, for when nobody asks for gradients: it allocates and launches.
-    `reference` says in plain PyTorch what the kernel computes.
+    A call goes through PyTorch's dispatcher: it works on fake tensors, and autograd records it if it has a derivative.
+    `launcher` is the underlying function, for calls without gradients: it allocates and launches. `reference` computes
+    the same in plain PyTorch.
     """
 
     name: str
@@ -29,17 +29,17 @@ class Operator:
     operation: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it as an operation of PyTorch; where launches are noted, what it launches."""
+        """Call the operation through PyTorch, or only the launcher while launches are recorded."""
         return self.launcher(*args, **kwargs) if is_recording() else self.operation(*args, **kwargs)
 
     def launches(self, *args: Any, **kwargs: Any) -> tuple[Launch, ...]:
-        """The kernels that it launches for these arguments (fake tensors, if they are not at hand), in order."""
+        """Return the kernels that it launches for these arguments (fake tensors are allowed), in order."""
         with recorded_launches() as launches:
             self.launcher(*args, **kwargs)
         return tuple(launch for launch in launches if 0 not in launch.grid)
 
     def differentiate(self, save: Callable[..., None], backward: Callable[..., Any]) -> None:
-        """Give it a derivative, as `torch.library.register_autograd` takes it."""
+        """Register a derivative, as `torch.library.register_autograd` takes it."""
         self.operation.register_autograd(backward, setup_context=save)
 
 
@@ -49,9 +49,9 @@ OPERATORS: dict[str, Operator] = {}
 def operator(
     reference: Callable[..., Any], *, metadata: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Make an operation of a launcher, with its name.
+    """Make an operation of a launcher, with the launcher's name.
 
-    What it returns for fake tensors is what the launcher allocates, or what `metadata` returns where that is cheaper.
+    For fake tensors, the operation returns the launcher's allocations, or the result of `metadata` if that is cheaper.
     """
 
     def register(launcher: Callable[..., Any]) -> Operator:
@@ -65,7 +65,7 @@ def operator(
 
 
 def without_launching(launcher: Callable[..., Any]) -> Callable[..., Any]:
-    """The launcher up to its launches: outputs of the right metadata, without values."""
+    """Return the launcher without its launches: it returns outputs of the right metadata, without values."""
 
     @wraps(launcher)
     def allocate(*args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,9 @@
-"""Row-wise symmetric quantization to int8 and FP8 (E4M3): values and one scale a row.
+"""Row-wise symmetric quantization to int8 and FP8 (E4M3): values and one scale for each row.
 
-`scale = max(|x|) / largest`, `value = round(x / scale)`, with 127 the largest of int8 and 448 of E4M3 (Micikevicius et
-al., 2022, arXiv:2209.05433); rounded to the nearest, ties to even. `value * scale` is x again, up to rounding. A row
-of zeros gets the scale of the smallest maximum that is told from zero; one with NaN or infinity gets NaN. There is no
-derivative.
+`scale = max(|x|) / largest`, `value = round(x / scale)`, with the largest value 127 for int8 and 448 for E4M3
+(Micikevicius et al., 2022, arXiv:2209.05433), rounded to nearest, ties to even. `value * scale` is x again, up to
+rounding. A row of zeros gets the scale of the smallest maximum (`SMALLEST`); a row with NaN or infinity gets NaN. There
+is no derivative.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import as_rows, check_floats, launch_over_rows, rows_of
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-SMALLEST = 1e-12  # of a row's maximum; far below float16's smallest number
-ROUNDER = 12582912.0  # 1.5 * 2^23: a float32 that it is added to and subtracted from is rounded, ties to even
+SMALLEST = 1e-12  # smallest row maximum; far below float16's smallest number
+ROUNDER = 12582912.0  # 1.5 * 2^23: adding and subtracting it rounds a float32, ties to even
 
 
 @triton.jit
@@ -34,10 +34,10 @@ def quantize_rows_kernel(
     ROUNDER: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One row: its greatest magnitude, then its values; a ROUNDER of None leaves rounding to the conversion."""
+    """Process one row: its largest magnitude, then its values; without a ROUNDER, the conversion rounds."""
     row = tl.program_id(0).to(tl.int64)
     highest = tl.zeros([BLOCK], tl.float32)
-    poison = tl.zeros([BLOCK], tl.float32)  # NaN where something is not finite, which a maximum hides
+    poison = tl.zeros([BLOCK], tl.float32)  # NaN if a value is not finite, which a maximum hides
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         value = tl.load(x + row * x_stride + column, column < columns, 0.0, eviction_policy="evict_last").to(tl.float32)
@@ -56,7 +56,7 @@ def quantize_rows_kernel(
 
 
 def reference(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formulas, in float32."""
+    """Compute the formulas in float32."""
     wide = x.float()
     highest = wide.abs().amax(-1, keepdim=True).clamp(min=SMALLEST) if x.shape[-1] else wide.sum(-1, keepdim=True)
     values = wide * (LARGEST[dtype] / highest)
@@ -65,7 +65,10 @@ def reference(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.
 
 @operator(reference)
 def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows (..., columns) as values of `dtype` (int8 or float8_e4m3fn) and float32 scales (..., 1); both contiguous."""
+    """Return rows (..., columns) as values of `dtype`, and float32 scales (..., 1); both are contiguous.
+
+    `dtype` is int8 or float8_e4m3fn.
+    """
     check_floats(x=x)
     rows_of(x)
     if dtype not in LARGEST:

@@ -1,10 +1,9 @@
 """RMSNorm, alone or after the addition of a residual.
 
-`y = weight * (x / sqrt(mean(x^2) + eps))`, Zhang and Sennrich, 2019 (arXiv:1910.07467), rounded as Hugging Face's
-`LlamaRMSNorm` does: the mean and the quotient are float32, the quotient is rounded to the dtype of x, then multiplied.
-
-With `r = 1 / sqrt(mean(x^2) + eps)` and `g = weight * dy` the derivatives are
-`dx = r * (g - x * r^2 * mean(g * x))` and `dweight = sum over rows of dy * x * r`.
+`y = weight * (x / sqrt(mean(x^2) + eps))`, Zhang and Sennrich, 2019 (arXiv:1910.07467), rounded as in Hugging Face's
+`LlamaRMSNorm`: the mean and the quotient are float32, and the quotient is rounded to the dtype of x before the
+multiplication. With `r = 1 / sqrt(mean(x^2) + eps)` and `g = weight * dy` the derivatives are `dx = r * (g - x * r^2 *
+mean(g * x))` and `dweight = sum over rows of dy * x * r`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def rms_norm_forward_kernel(
     eps: tl.float32,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One row: total = x + residual where there is one, y = weight * total / rms(total)."""
+    """Process one row: total = x + residual, if there is a residual, and y = weight * total / rms(total)."""
     row = tl.program_id(0).to(tl.int64)
     squares = tl.zeros([BLOCK], tl.float32)
     for start in range(0, columns, BLOCK):
@@ -86,7 +85,7 @@ def rms_norm_input_gradient_kernel(
     eps: tl.float32,
     BLOCK: tl.constexpr,
 ) -> None:
-    """One row: dx = r * (g - x * r^2 * mean(g * x)) + dtotal, and r, which the weight's gradient needs."""
+    """Process one row: dx = r * (g - x * r^2 * mean(g * x)) + dtotal, and r, which the weight's gradient needs."""
     row = tl.program_id(0).to(tl.int64)
     squares = tl.zeros([BLOCK], tl.float32)
     products = tl.zeros([BLOCK], tl.float32)
@@ -101,7 +100,7 @@ def rms_norm_input_gradient_kernel(
         products += value * slope
     scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
     tl.store(scales + row, scale)
-    # (scale * mean) * scale^2 stays finite where scale^3 would overflow.
+    # (scale * mean) * scale^2 stays finite in cases in which scale^3 would overflow.
     correction = (scale * (tl.sum(products) / columns)) * scale * scale
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -130,7 +129,7 @@ def rms_norm_weight_gradient_kernel(
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
 ) -> None:
-    """Some columns of a group of rows: the sum of dy * round(x * r) over the group."""
+    """Process some columns of a group of rows: the sum of dy * round(x * r) over the group."""
     group = tl.program_id(1)
     column = tl.program_id(0) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
     first = group * group_rows
@@ -147,7 +146,7 @@ def rms_norm_weight_gradient_kernel(
 
 
 def reference(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
-    """RMSNorm as Hugging Face's LlamaRMSNorm computes it."""
+    """Compute RMSNorm like Hugging Face's LlamaRMSNorm."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     normalized = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
     return normalized if weight is None else weight * normalized
@@ -156,7 +155,7 @@ def reference(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 
 def add_reference(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norm of x + residual, and x + residual."""
+    """Return the norm of x + residual, and x + residual."""
     total = x + residual
     return reference(total, weight, eps), total
 
@@ -168,7 +167,7 @@ def input_gradient_reference(
     weight: torch.Tensor | None = None,
     eps: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The formula for dx, and r for each row."""
+    """Return dx by the formula, and r for each row."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     slope = dy.to(wide.dtype) * (1 if weight is None else weight.to(wide.dtype))
     scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
@@ -179,7 +178,7 @@ def input_gradient_reference(
 def weight_gradient_reference(
     dy: torch.Tensor, x: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The sum over rows of dy * x * r."""
+    """Return the sum over rows of dy * x * r."""
     normalized = (x.flatten(0, -2).to(scales.dtype) * scales[:, None]).to(x.dtype)
     return (dy.flatten(0, -2).to(scales.dtype) * normalized).sum(0).to(dtype)
 
@@ -217,7 +216,7 @@ def _forward(
 
 @operator(reference)
 def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
-    """Normalize the last dimension of x (any shape); contiguous, of the dtype of `weight * x`."""
+    """Normalize the last dimension of x (any shape); the result is contiguous, with the dtype of `weight * x`."""
     return _forward(x, None, weight, eps)[0]
 
 
@@ -225,7 +224,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1
 def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norm of x + residual (one shape and dtype), and x + residual itself."""
+    """Return the norm of x + residual (one shape and dtype), and x + residual."""
     if x.shape != residual.shape or x.dtype != residual.dtype:
         raise KernelRefuses(
             f"a residual of {described(residual)} does not fit {described(x)}",
@@ -244,7 +243,7 @@ def rms_norm_input_gradient(
     weight: torch.Tensor | None = None,
     eps: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradient of x, with that of `x + residual` added where there is one, and r for each row in float32."""
+    """Return the gradient of x, including the gradient of `x + residual` if given, and r for each row in float32."""
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     scales = torch.empty(rows_of(x), dtype=torch.float32, device=x.device)
     if is_dropping():
@@ -270,7 +269,7 @@ def rms_norm_input_gradient(
 def rms_norm_weight_gradient(
     dy: torch.Tensor, x: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The gradient of the weight, from r for each row: sums in float32, then rounded to `dtype`."""
+    """Return the gradient of the weight, from r for each row: summed in float32, then rounded to `dtype`."""
     if is_dropping():
         return torch.empty(x.shape[-1:], dtype=dtype, device=x.device)
     values = as_rows(x)

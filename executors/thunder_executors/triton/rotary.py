@@ -1,10 +1,9 @@
 """Rotary position embedding of queries and keys at once, Su et al., 2021 (arXiv:2104.09864).
 
-In Hugging Face's convention (`apply_rotary_pos_emb`, `rotate_half`) the two numbers that turn together are half a head
-apart: `y = x * cos + cat(-x2, x1) * sin`, where x1 and x2 are the halves of x. So
-`y1 = x1 * cos1 - x2 * sin1`, `y2 = x2 * cos2 + x1 * sin2`, and backward
-`dx1 = dy1 * cos1 + dy2 * sin2`, `dx2 = dy2 * cos2 - dy1 * sin1`: where both halves of cos and sin are equal, as they
-are in every model that we know, the rotation by the opposite angle.
+In Hugging Face's convention (`apply_rotary_pos_emb`, `rotate_half`), the two numbers of a rotated pair are half a head
+apart: `y = x * cos + cat(-x2, x1) * sin`, where x1 and x2 are the halves of x. Therefore `y1 = x1 * cos1 - x2 * sin1`,
+`y2 = x2 * cos2 + x1 * sin2`, and in the backward `dx1 = dy1 * cos1 + dy2 * sin2`, `dx2 = dy2 * cos2 - dy1 * sin1`. If
+both halves of cos and sin are equal, as in every known model, the backward is the rotation by the opposite angle.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from thunder_executors.triton.rows import (
     warps_of,
 )
 
-MOST_HEADS = 8  # in one program, which reads cos and sin once for them
+MOST_HEADS = 8  # in one program, which reads cos and sin once
 
 
 @triton.jit
@@ -46,7 +45,7 @@ def rotate_heads(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:
-    """Some heads at one position: both halves in, both halves out."""
+    """Rotate some heads at one position."""
     head = first + tl.arange(0, HEADS)
     column = tl.arange(0, HALF)
     inside = (head < heads)[:, None] & (column < half)[None, :]
@@ -100,7 +99,7 @@ def rotary_kernel(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:
-    """One position of one sequence: some heads of q, or some of k."""
+    """Process one position of one sequence: some heads of q, or some heads of k."""
     batch = (tl.program_id(0) // positions).to(tl.int64)
     position = (tl.program_id(0) % positions).to(tl.int64)
     block = tl.program_id(1)
@@ -119,7 +118,7 @@ def rotary_kernel(
 
 
 def rotate_half(x: torch.Tensor) -> torch.Tensor:
-    """The halves of the last dimension exchanged, the second with its sign changed."""
+    """Exchange the halves of the last dimension, and negate the second half."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((-second, first), dim=-1)
 
@@ -127,7 +126,7 @@ def rotate_half(x: torch.Tensor) -> torch.Tensor:
 def reference(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hugging Face's apply_rotary_pos_emb."""
+    """Compute Hugging Face's apply_rotary_pos_emb."""
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
     return q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
 
@@ -135,7 +134,7 @@ def reference(
 def gradient_reference(
     dq: torch.Tensor, dk: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The transpose of the rotation."""
+    """Compute the transpose of the rotation."""
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
     return dq * cos - rotate_half(dq * sin), dk * cos - rotate_half(dk * sin)
 
@@ -145,7 +144,7 @@ def _packed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _output(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Laid out as the input is, since what comes next undoes the same transposition."""
+    """Return an output with the input's layout, because the next operation undoes the same transposition."""
     return _packed(torch.empty_like(like, dtype=dtype))
 
 
@@ -187,7 +186,7 @@ def _turn(
 
 
 def _dimensions(unsqueeze_dim: int) -> tuple[int, int]:
-    """The dimension that has the heads, and the one that has the positions."""
+    """Return the dimension of the heads, and the dimension of the positions."""
     return (1, 2) if unsqueeze_dim == 1 else (2, 1)
 
 
@@ -212,7 +211,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
 def rotary(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn q and k, (batch, heads, positions, width), or with `unsqueeze_dim=2` (batch, positions, heads, width)."""
+    """Rotate q and k: (batch, heads, positions, width), or (batch, positions, heads, width) with `unsqueeze_dim=2`."""
     return _turn(q, k, cos, sin, unsqueeze_dim, inverse=False)
 
 
@@ -220,7 +219,7 @@ def rotary(
 def rotary_gradient(
     dq: torch.Tensor, dk: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn the gradients of q and k back."""
+    """Rotate the gradients of q and k back."""
     return _turn(dq, dk, cos, sin, unsqueeze_dim, inverse=True)
 
 
@@ -235,7 +234,7 @@ def _backward(ctx: Any, dq_out: torch.Tensor, dk_out: torch.Tensor) -> tuple[tor
     cos, sin, *inputs = ctx.saved_tensors
     dq, dk = rotary_gradient(dq_out, dk_out, cos, sin, ctx.unsqueeze_dim)
     slopes = list(zip((dq_out, dk_out), inputs, strict=False))
-    # No model asks for the tables' gradients, so there is no kernel for them.
+    # No known model needs the tables' gradients, so there is no kernel for them.
     dcos = _table_gradient([dy * x for dy, x in slopes], cos, ctx.unsqueeze_dim)
     dsin = _table_gradient([dy * rotate_half(x) for dy, x in slopes], sin, ctx.unsqueeze_dim)
     return dq.to(ctx.dtypes[0]), dk.to(ctx.dtypes[1]), dcos, dsin, None

@@ -1,4 +1,4 @@
-"""Tensors as rows: how our kernels see shapes, how large a block of a row one program takes, and their launch."""
+"""Tensors as rows: how Thunder's kernels view shapes, the block sizes of their programs, and their launch."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 
-LONGEST_BLOCK = 4096  # elements of a row at once: sixteen a thread, in eight warps
+LONGEST_BLOCK = 4096  # elements of a row at once: sixteen for each thread, in eight warps
 MATRIX = 2  # dimensions
 FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as (rows, columns) with columns side by side in memory; a view wherever strides allow one."""
+    """Return the tensor as (rows, columns) with contiguous columns; a view if the strides allow it."""
     rows = tensor.reshape(rows_of(tensor), tensor.shape[-1]) if tensor.ndim != MATRIX else tensor
     columns = tensor.shape[-1]
     return rows if columns < 2 or rows.stride(1) == 1 else rows.contiguous()
 
 
 def rows_of(tensor: torch.Tensor) -> int:
-    """The number of rows of a tensor."""
+    """Return the number of rows of a tensor."""
     if tensor.ndim == 0:
         raise KernelRefuses("a kernel over rows got a tensor without dimensions", fix="pass a tensor with a dimension")
     return math.prod(tensor.shape[:-1])
 
 
 def is_certain(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes holds, for all of them where they are symbolic; nothing is decided by asking."""
+    """Whether a condition on sizes holds, for all values of symbolic sizes; the check adds no guard."""
     return bool(statically_known_true(condition))
 
 
 def power_of_two(number: int) -> int:
-    """The smallest power of two that is not below a number; 1 for 0."""
+    """Return the smallest power of two that is at least a number; 1 for 0."""
     return 1 << (max(int(number), 1) - 1).bit_length()
 
 
 def parts_of(number: int, size: int) -> int:
-    """The number of parts of a size that cover a number."""
+    """Return the number of parts of a size that cover a number."""
     return -(-number // size)
 
 
 def block_of(columns: int, longest: int = LONGEST_BLOCK) -> int:
-    """The number of columns that one step takes: all of a short row, a power of two."""
+    """Return the number of columns of one step: a power of two, which covers a short row."""
     return min(power_of_two(columns), longest)
 
 
 def warps_of(block: int) -> int:
-    """The number of warps for a block: sixteen elements a thread, one to eight warps."""
+    """Return the number of warps for a block: sixteen elements for each thread, one to eight warps."""
     return max(1, min(8, block // 512))
 
 
 def check_floats(**tensors: torch.Tensor | None) -> None:
-    """Raise KernelRefuses unless each tensor has a dtype that our kernels compute with."""
+    """Raise KernelRefuses unless each tensor has a dtype that Thunder's kernels support."""
     for name, tensor in tensors.items():
         if tensor is not None and tensor.dtype not in FLOATS:
             raise KernelRefuses(
@@ -69,41 +69,46 @@ def check_floats(**tensors: torch.Tensor | None) -> None:
 
 
 def described(*tensors: torch.Tensor) -> str:
-    """Shapes and dtypes, for a message."""
+    """Describe shapes and dtypes, for a message."""
     return ", ".join(f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors)
 
 
 STRIDE = "_stride"
 
 
-def launch(kernel: Any, grid: tuple[int, ...], warps: int, **given: Any) -> None:
-    """Launch a kernel with what is given by the names of its parameters.
+def launch(kernel: Any, grid: tuple[int, ...], warps: int, **arguments_by_name: Any) -> None:
+    """Launch a kernel with arguments by the names of its parameters.
 
-    A parameter `NAME_stride` is the distance between the rows of the tensor NAME: 0 where that is None or one number.
+    A parameter `NAME_stride` is the distance between the rows of the tensor NAME, or 0 if NAME is None or a scalar.
     """
     numbers, constants = _parameters(kernel.fn)
-    arguments = {name: given[name] if name in given else _stride(given[name.removesuffix(STRIDE)]) for name in numbers}
-    Launch(kernel, arguments, {name: given[name] for name in constants}, grid, warps).run()
+    arguments = {
+        name: arguments_by_name[name]
+        if name in arguments_by_name
+        else _stride(arguments_by_name[name.removesuffix(STRIDE)])
+        for name in numbers
+    }
+    Launch(kernel, arguments, {name: arguments_by_name[name] for name in constants}, grid, warps).run()
 
 
-def launch_over_rows(kernel: Any, rows: int, columns: int, **given: Any) -> None:
-    """Launch a kernel with a program for each row, which goes through it `BLOCK` columns at a time."""
+def launch_over_rows(kernel: Any, rows: int, columns: int, **arguments_by_name: Any) -> None:
+    """Launch a kernel with a program for each row, which processes `BLOCK` columns at a time."""
     block = block_of(columns)
-    launch(kernel, (rows if columns else 0,), warps_of(block), columns=columns, BLOCK=block, **given)
+    launch(kernel, (rows if columns else 0,), warps_of(block), columns=columns, BLOCK=block, **arguments_by_name)
 
 
 def launch_over_columns(
-    kernel: Any, rows: int, columns: int, longest: int, warps: Callable[[int], int], **given: Any
+    kernel: Any, rows: int, columns: int, longest: int, warps: Callable[[int], int], **arguments_by_name: Any
 ) -> None:
-    """Launch a kernel with a program for each block of each row, `BLOCK` columns wide; a row has `blocks`."""
+    """Launch a kernel with a program for each block of each row; a block has `BLOCK` columns, a row `blocks`."""
     block = block_of(columns, longest)
     blocks = parts_of(columns, block)
-    launch(kernel, (rows * blocks,), warps(block), columns=columns, blocks=blocks, BLOCK=block, **given)
+    launch(kernel, (rows * blocks,), warps(block), columns=columns, blocks=blocks, BLOCK=block, **arguments_by_name)
 
 
 @cache
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of a kernel's parameters: those that are passed, and those that are compiled in."""
+    """Return the names of a kernel's parameters: the passed ones, and the compiled-in constants."""
     kinds = {
         name: kind == "tl.constexpr" for name, kind in inspect.get_annotations(function).items() if name != "return"
     }

@@ -1,4 +1,4 @@
-"""Conditions on tensors of a trace: which of them our kernels can read."""
+"""Conditions on tensors of a trace: the tensors that Thunder's kernels can read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from thunder_executors.triton.rows import FLOATS
 
 
 def is_here(tensor: object, *dtypes: torch.dtype) -> bool:
-    """Whether it is a tensor of such a dtype that kernels can reach: on CUDA, or anywhere under the interpreter."""
+    """Whether an object is a tensor of one of these dtypes on CUDA, or on any device under the interpreter."""
     return isinstance(tensor, TensorProxy) and (INTERPRETED or tensor.device.type == "cuda") and tensor.dtype in dtypes
 
 
 def takes(tensor: object) -> bool:
-    """Whether our kernels compute with it."""
+    """Whether Thunder's kernels support an object: a tensor of a supported floating-point dtype."""
     return is_here(tensor, *FLOATS)

@@ -1,7 +1,7 @@
 """Compiled kernels on disk, shared by all processes: found by their source and target, verified, or built.
 
-A `Key` names what a kernel depends on; a `Store` is a folder of entries; an `Entry` holds files whose every byte was
-compared with what was written. Nothing here imports torch.
+A `Key` names everything that a kernel depends on; a `Store` is a folder of entries; an `Entry` holds files whose
+digests were verified. Nothing here imports torch.
 """
 
 from thunder_core.backend.cache.built_for import built_for

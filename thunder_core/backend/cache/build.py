@@ -1,4 +1,4 @@
-"""Building an entry: in a folder of its own, which becomes the entry by one rename or is never seen."""
+"""Building an entry: in a temporary folder, which becomes the entry by one rename or is discarded."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_content
 LOGGER = logging.getLogger("thunder_core.cache")
 Build = Callable[[Path], None]
 ONCE = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
-SHARED = 3  # digits of the digest that name a lock, so that there are never more than 4,096 of its files
+SHARED = 3  # digits of the digest that name a lock, so that there are at most 4,096 lock files
 
 
 @contextmanager
 def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
-    """Hold the lock of the entries that begin so while the block runs; yields what hinders that, empty where nothing.
+    """Hold the lock of the entries with the same leading digits within the block; yield why that is impossible, or "".
 
-    Who holds it is the only one that builds and cleans up such entries. A lock's file is never removed: that would
-    part those who wait for it from those who come later.
+    Only the process that holds the lock builds and cleans up these entries. The lock's file is never removed: otherwise
+    processes that wait for the file and later processes would lock different files.
     """
     try:
         make_folders(root)
@@ -54,7 +54,7 @@ def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
 
 
 def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -> Entry:
-    """Build an entry and put it into the store, whose lock is held; whatever `build` raises passes on."""
+    """Build an entry and put it into the store, whose lock is held; exceptions of `build` propagate."""
     clean_up(root, key.digest)
     with fresh_folder(root / BUILDING / _once(key.digest), mode=0o700) as folder:
         build(folder)
@@ -67,21 +67,21 @@ def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -
 
 
 def build_alone(key: Key, build: Build, label: str) -> Entry:
-    """Build an entry in a folder outside the store, which does not get it; raises `OutOfDisk`."""
+    """Build an entry in a folder outside the store, without storing it; raises `OutOfDisk`."""
     with full_disk_named(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
         return Entry(key, label, built_files(Path(folder)))
 
 
 def built_files(folder: Path) -> dict[str, bytes]:
-    """The files that a build wrote: plain ones beside each other, each with no other name and for the user alone."""
+    """Return the files that a build wrote: regular files in one folder, made unlinked and private to the user."""
     contents = {}
     for path in sorted(folder.iterdir()):
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) or path.name == MANIFEST:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or path.name == MANIFEST:
             raise ValueError(f"a build may write only plain files into one folder, but it wrote {path.name!r}")
         contents[path.name] = content = path.read_bytes()
-        if found.st_nlink > 1:
+        if status.st_nlink > 1:
             path.unlink()
             path.write_bytes(content)
         path.chmod(0o600)
@@ -91,7 +91,7 @@ def built_files(folder: Path) -> dict[str, bytes]:
 
 
 def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]) -> EntryManifest:
-    """The sealed manifest of these contents, made now."""
+    """Return the sealed manifest of the contents, with the current time."""
     return EntryManifest(
         schema_version=SCHEMA_VERSION,
         executor=key.executor,
@@ -105,7 +105,7 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
 
 
 def drop_entry(root: Path, digest: str) -> bool:
-    """Remove an entry, first from sight and then from the disk; whether it is gone."""
+    """Remove an entry, first from the store and then from the disk; return whether it is gone."""
     gone = root / BUILDING / _once(digest)
     try:
         make_folders(root)
@@ -120,19 +120,22 @@ def drop_entry(root: Path, digest: str) -> bool:
 
 
 def clean_up(root: Path, digest: str) -> None:
-    """Remove what killed processes left of entries under the lock of this one, which is held."""
+    """Remove what killed processes left of entries under this digest's lock, which the caller holds."""
     for path in unfinished_folders(root):
         if path.name.startswith(digest[:SHARED]):
             remove(path)
 
 
 def unfinished_folders(root: Path) -> Iterator[Path]:
-    """The folders that are being built or removed, or were left by killed processes; others there are somebody's."""
+    """Yield folders that are being built or removed, or were left by killed processes.
+
+    Other files there are ignored.
+    """
     yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
 
 
 def _publish(folder: Path, place: Path) -> None:
-    """Give a finished folder its name; where something stands that could not be dropped, the entry is not kept."""
+    """Rename a finished folder to its place; if an undroppable entry is there, the new entry is not kept."""
     try:
         folder.rename(place)
     except OSError as error:

@@ -11,7 +11,7 @@ _MODEL: ContextVar[str] = ContextVar("thunder_model_of_cache_entries", default="
 
 @contextmanager
 def built_for(model: str) -> Iterator[None]:
-    """Give the entries that are built while the block runs this model's name; the outermost block decides."""
+    """Record this model's name in the entries that are built within the block; the outermost block decides."""
     token = _MODEL.set(_MODEL.get() or model)
     try:
         yield
@@ -20,5 +20,5 @@ def built_for(model: str) -> Iterator[None]:
 
 
 def model_of_new_entries() -> str:
-    """The name of the model that entries are built for now; empty where nothing is compiled."""
+    """Return the name of the model that entries are currently built for; empty if nothing is compiled."""
     return _MODEL.get()

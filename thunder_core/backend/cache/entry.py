@@ -1,4 +1,4 @@
-"""An entry that was verified: what is loaded of it is what was verified."""
+"""A verified entry: only verified bytes are loaded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from thunder_core.backend.cache.place import full_disk_named
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """The files of a compiled kernel, as the very bytes whose digests were compared.
+    """The files of a compiled kernel, as the bytes whose digests were verified.
 
-    A path in the store may lead to something else a moment after it was verified: another process drops, prunes and
-    builds. What is given to a loader is therefore a private copy of this process, made from these bytes, in a new
-    folder that nobody else can write to. (A memory file would be reached by a number that is used again, and loaders
-    take a name that they have seen for the library that they have loaded.) The copy is removed when the process ends.
+    A path in the store may lead to other content right after it was verified, because other processes drop, prune and
+    build entries. A loader therefore gets a private copy, made from the verified bytes in a new folder that no other
+    user can write to. (A memory file would have a reusable file descriptor, and loaders take a known path for the
+    library that they have loaded.) The copy is removed when the process ends.
     """
 
     key: Key
@@ -30,12 +30,12 @@ class Entry:
     contents: Mapping[str, bytes]
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file."""
+        """Return the bytes of a file."""
         return self.contents[name]
 
     @cached_property
     def folder(self) -> Path:
-        """A private copy of the whole entry, made when it is first asked for."""
+        """The folder of a private copy of the whole entry, made at the first access."""
         folder = Path(tempfile.gettempdir())
         with full_disk_named(folder):
             folder = Path(tempfile.mkdtemp(prefix=f"thunder-{self.key.digest[:12]}-"))
@@ -46,11 +46,11 @@ class Entry:
 
     @property
     def files(self) -> dict[str, Path]:
-        """The path of each file in the private copy, by its name."""
+        """The path of each file in the private copy, by name."""
         return {name: self.folder / name for name in self.contents}
 
 
 def _remove(folder: Path, process: int) -> None:
-    """Remove a private copy, unless this is a fork of the process whose copy it is."""
+    """Remove a private copy, unless this process is a fork of the process that made the copy."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)

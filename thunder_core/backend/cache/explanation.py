@@ -1,4 +1,4 @@
-"""The reason why an entry was built: the field of its key that differs from an earlier one's for the same program."""
+"""The reason why an entry was built: the field of its key that differs from an earlier entry for the same program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.foundation.storage.manifest import StoredFacts
 
 
 class KeyDifference(StoredFacts):
-    """A field in which two keys differ; None where a key does not name it."""
+    """A field in which two keys differ; a side is None if its key lacks the field."""
 
     field: str
     was: str | None
@@ -27,9 +27,10 @@ class KeyDifference(StoredFacts):
 
 
 class Why(StoredFacts):
-    """The differences of an entry from the nearest earlier one, if there is one.
+    """The differences of an entry from the most similar earlier entry, if there is one.
 
-    `kept` says whether an entry with this key is in the store now; `replaced`, what was wrong with the one before it.
+    `kept` says whether an entry with this key is in the store now; `replaced` describes the damage of the entry that it
+    replaced.
     """
 
     digest: str
@@ -42,16 +43,19 @@ class Why(StoredFacts):
 
 
 def explain(asked: Why, fields: Mapping[str, str], earlier: Iterable[Record]) -> Why:
-    """The explanation, by that one of the earlier entries which differs in the fewest fields, the latest of several."""
-    related = [one for one in earlier if _is_related(one, asked, fields)]
+    """Return the explanation by the earlier entry that differs in the fewest fields.
+
+    The latest if there are several.
+    """
+    related = [record for record in earlier if _is_related(record, asked, fields)]
     if not related:
         return asked
-    nearest = min(related, key=lambda one: (len(differences(one.fields, fields)), -one.created.timestamp()))
+    nearest = min(related, key=lambda record: (len(differences(record.fields, fields)), -record.created.timestamp()))
     return asked.model_copy(update={"nearest": nearest, "differences": differences(nearest.fields, fields)})
 
 
 def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDifference, ...]:
-    """The fields that differ, in the order of their names."""
+    """Return the fields that differ, in the order of their names."""
     names = sorted({*was, *now})
     return tuple(
         KeyDifference(field=name, was=was.get(name), now=now.get(name))
@@ -60,9 +64,9 @@ def differences(was: Mapping[str, str], now: Mapping[str, str]) -> tuple[KeyDiff
     )
 
 
-def _is_related(one: Record, asked: Why, fields: Mapping[str, str]) -> bool:
-    """Whether an entry is for the same region by the same executor, or goes by the same label."""
-    if one.damage or one.executor != asked.executor:
+def _is_related(record: Record, asked: Why, fields: Mapping[str, str]) -> bool:
+    """Whether an entry is for the same region by the same executor, or has the same label."""
+    if record.damage or record.executor != asked.executor:
         return False
-    same_region = REGION in fields and one.fields.get(REGION) == fields[REGION]
-    return same_region or (bool(asked.label) and one.label == asked.label)
+    same_region = REGION in fields and record.fields.get(REGION) == fields[REGION]
+    return same_region or (bool(asked.label) and record.label == asked.label)

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from blake3 import blake3
 
-SCHEMA_VERSION = 2  # of the key's canonical form and of the manifest: what either means changes both
-MOST = 1 << 20  # bytes of a key, which every list of the entries reads
+SCHEMA_VERSION = 2  # of the key's canonical form and of the manifest
+MOST = 1 << 20  # bytes of a key; every listing of the entries reads all keys
 REGION = "region"  # the field by which `why` finds the entries of the same piece of program
 
 
@@ -18,7 +18,7 @@ REGION = "region"  # the field by which `why` finds the entries of the same piec
 class Key:
     """An executor, and the fields that its kernel depends on: `region`, `compiler`, `hardware`, `torch`, ...
 
-    Two keys are one if and only if executor and fields are equal; a change of any field is another entry.
+    Two keys are equal if and only if executor and fields are equal; a change of any field makes another entry.
     """
 
     executor: str
@@ -28,7 +28,7 @@ class Key:
         if not all(isinstance(text, str) for text in (self.executor, *self.fields, *self.fields.values())):
             raise TypeError(f"the parts of a key must be strings: {self.executor!r} {self.fields}")
         object.__setattr__(self, "fields", dict(sorted(self.fields.items())))
-        if len(self.canonical().encode()) > MOST:  # a text that no file can hold is refused here too
+        if len(self.canonical().encode()) > MOST:  # this also refuses strings that cannot be encoded
             raise ValueError(f"the key of {self.executor} has more than {MOST} bytes: use digests of long strings")
 
     def __hash__(self) -> int:
@@ -40,6 +40,6 @@ class Key:
         return blake3(self.canonical().encode()).hexdigest()
 
     def canonical(self) -> str:
-        """The one text of this key: JSON, whose quotes keep neighbours apart, with the fields in order."""
+        """Return the canonical text of the key: JSON, whose quotes separate the parts, with the fields in order."""
         content = ["thunder.kernel", SCHEMA_VERSION, self.executor, dict(self.fields)]
         return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

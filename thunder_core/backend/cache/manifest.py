@@ -11,18 +11,18 @@ from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts, Sealed
 
 
 class Damage(Exception):
-    """The reason why an entry cannot be used; it is caught where the entry is dropped, and never reaches a user."""
+    """The reason why an entry cannot be used; caught where the entry is dropped, and never shown to a user."""
 
     def __init__(self, what: str) -> None:
-        """Say what is wrong; names and values from the disk may be no text that can be printed."""
+        """Set the message, in which unprintable characters from the disk are escaped."""
         super().__init__(what.encode(errors="backslashreplace").decode())
 
 
 class EntryManifest(SealedManifest):
-    """Everything about an entry that is not in one of its files; `digest` is that of the manifest without itself.
+    """The metadata of an entry that its files do not contain; `digest` is the digest of the manifest without `digest`.
 
-    `model` names the model or function that it was built for; other models may use the entry, too.
-    `replaced` says what was wrong with the entry that was here before, where one had to be dropped.
+    `model` is the name of the model or function that the entry was built for; other models may use the entry too.
+    `replaced` describes the damage of the entry that was dropped for this entry, if any.
     """
 
     schema_version: int
@@ -42,12 +42,12 @@ class EntryManifest(SealedManifest):
 
     @property
     def size(self) -> int:
-        """The bytes of all files together, without the manifest."""
+        """The total size of all files in bytes, without the manifest."""
         return sum(file.size for file in self.files.values())
 
 
 def manifest_of(content: bytes, digest: str) -> EntryManifest:
-    """The manifest in some bytes, which is that of the key with this digest; raises `Damage`."""
+    """Return the manifest in some bytes if it belongs to the key with this digest; raise `Damage` otherwise."""
     refuse_other_schemas(content)
     try:
         manifest = EntryManifest.model_validate_json(content)
@@ -61,7 +61,7 @@ def manifest_of(content: bytes, digest: str) -> EntryManifest:
 
 
 def refuse_other_schemas(content: bytes) -> None:
-    """Raise `Damage` for a schema that this version does not know, before anything else of it is read."""
+    """Raise `Damage` for a schema that this version does not know, before anything else in the manifest is read."""
     try:
         version = json.loads(content)["schema_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

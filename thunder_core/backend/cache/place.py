@@ -1,4 +1,4 @@
-"""The place of the cache: whose it must be, and what its folders are for."""
+"""The location of the cache: its owner, and its folders."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from thunder_core.foundation.storage.full_disk import full_disk_told
 from thunder_core.foundation.storage.ownership import fault_of
 
 VARIABLE = "THUNDER_CACHE_DIR"
-NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # which of them a link gives depends on the system
+NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # the error for a link depends on the system
 ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
 
 
 def cache_folder() -> Path:
-    """The folder of all that Thunder caches: `THUNDER_CACHE_DIR`, or the platform's folder for users' caches."""
+    """Return the folder of all caches of Thunder: `THUNDER_CACHE_DIR`, or the platform's folder for user caches."""
     named = os.environ.get(VARIABLE)
     return absolute(named) if named else platformdirs.user_cache_path("thunder")
 
 
 def make_folders(root: Path) -> None:
-    """Make the folders of a store where they are not there, for nobody but the user."""
+    """Create the folders of a store if they do not exist, accessible only to the user."""
     for folder in (root, root / ENTRIES, root / LOCKS, root / BUILDING):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 @contextmanager
 def opened_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder; below another descriptor no link is followed."""
+    """Yield a descriptor of a folder; links are not followed inside another descriptor's folder."""
     flags = os.O_RDONLY | os.O_DIRECTORY | (0 if inside is None else os.O_NOFOLLOW)
     descriptor = os.open(folder, flags, dir_fd=inside)
     try:
@@ -45,7 +45,7 @@ def opened_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[
 
 @contextmanager
 def opened_entries(root: Path) -> Iterator[int]:
-    """A descriptor of the folder of entries; `CacheNotUsable` where others could have written to it."""
+    """Yield a descriptor of the folder of entries; raise `CacheNotUsable` if other users can write to it."""
     with ExitStack() as stack:
         store = stack.enter_context(opened_folder(root))
         require_own(root, store)
@@ -62,12 +62,12 @@ def opened_entries(root: Path) -> Iterator[int]:
 
 
 def names_in(folder: int) -> list[str]:
-    """The names in the folder of a descriptor."""
+    """Return the names in the folder of a descriptor."""
     return os.listdir(folder)
 
 
 def require_own(folder: Path, descriptor: int) -> None:
-    """Raise `CacheNotUsable` for a folder to which others can write."""
+    """Raise `CacheNotUsable` for a folder that other users can write to."""
     if fault := fault_of(os.fstat(descriptor)):
         raise CacheNotUsable(
             f"the cache folder {folder} {fault}, so its contents cannot be trusted",
@@ -76,5 +76,5 @@ def require_own(folder: Path, descriptor: int) -> None:
 
 
 def full_disk_named(folder: Path) -> AbstractContextManager[None]:
-    """Raise `OutOfDisk` where the file system says that it is full."""
+    """Return a context that raises `OutOfDisk` if the file system is full."""
     return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` frees space")

@@ -1,4 +1,4 @@
-"""The choice of what goes when the store has to shrink: the damaged, the old, and the least recently used."""
+"""The choice of entries to remove: damaged entries, old entries, and the least recently used entries."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from thunder_core.backend.cache.record import Record
 
 @dataclass(frozen=True)
 class Freed:
-    """The entries that were removed, or would be, and those that are left."""
+    """The entries that were removed or would be removed, and the entries that remain."""
 
     removed: tuple[Record, ...]
     kept: tuple[Record, ...] = ()
 
     @property
     def size(self) -> int:
-        """The bytes of what was removed."""
+        """The bytes of the removed entries."""
         return sum(record.size for record in self.removed)
 
     @property
     def kept_size(self) -> int:
-        """The bytes of what is left."""
+        """The bytes of the remaining entries."""
         return sum(record.size for record in self.kept)
 
 
 def choose_removed(records: Sequence[Record], max_bytes: int | None, max_age: timedelta | None) -> Freed:
-    """Choose what to remove of some records, so that the rest is sound, no older than an age, and fits into a size."""
+    """Choose which records to remove, so that the others are undamaged, not older than an age, and fit into a size."""
     sound = [record for record in records if not record.damage]
     now = datetime.now(UTC)
     young = sound if max_age is None else [record for record in sound if now - record.used <= max_age]
@@ -38,7 +38,7 @@ def choose_removed(records: Sequence[Record], max_bytes: int | None, max_age: ti
 
 
 def fitting_records(records: Sequence[Record], room: int) -> list[Record]:
-    """The latest used records, as many as fit: what is left when those used least recently go one by one."""
+    """Return the most recently used records that fit; the least recently used records are left out one by one."""
     kept = []
     for record in sorted(records, key=lambda record: record.used, reverse=True):
         room -= record.size

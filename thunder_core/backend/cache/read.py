@@ -1,4 +1,4 @@
-"""Reading entries: by descriptors, without following a link, sizes before contents, and digests before use."""
+"""Reading entries: by descriptors, without following links; sizes are checked before contents, digests before use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from thunder_core.foundation.storage.ownership import fault_of
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
 MOST_MANIFEST = 4 << 20  # bytes
-PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a file's place must not hold us up
+PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block
 
 
 def read_entry(entries: int, digest: str) -> Entry:
-    """The entry with this digest in the folder of entries; FileNotFoundError where there is none, or `Damage`."""
+    """Return the verified entry with this digest; raise FileNotFoundError if there is none, or `Damage`."""
     with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
         manifest = _manifest(folder, digest)
         require_exactly(folder, manifest)
@@ -28,13 +28,13 @@ def read_entry(entries: int, digest: str) -> Entry:
 
 
 def read_manifest(entries: int, digest: str) -> tuple[EntryManifest, os.stat_result]:
-    """The manifest of an entry and what the file system says of it; FileNotFoundError or `Damage`."""
+    """Return the manifest of an entry and its file status; raise FileNotFoundError or `Damage`."""
     with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
         return _manifest(folder, digest), os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
 
 
 def require_exactly(folder: int, manifest: EntryManifest) -> None:
-    """Raise `Damage` unless a folder holds the manifest's files, each as large as it should be, and nothing else."""
+    """Raise `Damage` unless a folder holds exactly the manifest and the manifest's files, with the right sizes."""
     there, named = set(names_in(folder)), {MANIFEST, *manifest.files}
     if missing := named - there:
         raise Damage(f"{min(missing)!r} is missing")
@@ -44,24 +44,24 @@ def require_exactly(folder: int, manifest: EntryManifest) -> None:
         require_plain(name, os.stat(name, dir_fd=folder, follow_symlinks=False), facts.size)
 
 
-def require_plain(name: str, found: os.stat_result, size: int) -> None:
-    """Raise `Damage` unless this is a plain file of this size that has no other name."""
-    linked = "" if found.st_nlink == 1 else "is linked from elsewhere"
-    if fault := fault_of_kind(found) or linked or fault_of_size(found, size):
+def require_plain(name: str, status: os.stat_result, size: int) -> None:
+    """Raise `Damage` unless the status is of a regular file of this size without other hard links."""
+    linked = "" if status.st_nlink == 1 else "is linked from elsewhere"
+    if fault := fault_of_kind(status) or linked or fault_of_size(status, size):
         raise Damage(f"{name!r} {fault}")
 
 
 def require_in_place(entries: int, digest: str, folder: int) -> None:
-    """Raise FileNotFoundError where a folder is no longer that of the entry: another process has removed it."""
+    """Raise FileNotFoundError if the folder is no longer the entry's: another process has removed the entry."""
     if not os.path.samestat(os.stat(digest, dir_fd=entries, follow_symlinks=False), os.fstat(folder)):
         raise FileNotFoundError(digest)
 
 
 def _manifest(folder: int, digest: str) -> EntryManifest:
-    found = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
-    if found.st_size > MOST_MANIFEST:
-        raise Damage(f"{MANIFEST} has {found.st_size} bytes, which is too large for a manifest")
-    return manifest_of(_read(folder, MANIFEST, found.st_size), digest)
+    status = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
+    if status.st_size > MOST_MANIFEST:
+        raise Damage(f"{MANIFEST} has {status.st_size} bytes, which is too large for a manifest")
+    return manifest_of(_read(folder, MANIFEST, status.st_size), digest)
 
 
 def _content(folder: int, name: str, facts: FileFacts) -> bytes:
@@ -79,7 +79,7 @@ def _read(folder: int, name: str, size: int) -> bytes:
 
 @contextmanager
 def _opened_entry(entries: int, digest: str) -> Iterator[int]:
-    """A descriptor of an entry's folder, which only its owner can write to."""
+    """Yield a descriptor of an entry's folder; raise `Damage` if other users can write to the folder."""
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(opened_folder(digest, inside=entries))

@@ -1,4 +1,4 @@
-"""Records of entries whose files are not read: for lists, for pruning, and to say why something was built."""
+"""Records of entries whose files are not read: for listings, for pruning, and for explanations of cache misses."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
 class Record(StoredFacts):
-    """One entry as a list shows it.
+    """An entry as a listing shows it.
 
-    `size` is in bytes; `replaced` says what was wrong with the entry that it replaced, `damage` what is wrong with
-    itself, in which case nothing of its manifest is believed.
+    `size` is in bytes. `replaced` describes the damage of the entry that it replaced, and `damage` the damage of the
+    entry itself, whose manifest is then not trusted.
     """
 
     digest: str
@@ -44,7 +44,7 @@ class Record(StoredFacts):
 
 
 class ModelRecord(StoredFacts):
-    """The entries that were built for one model: their number, their bytes, and when one of them was last used."""
+    """The entries that were built for a model: their number, their bytes, and the time of the last use."""
 
     model: str
     entries: int
@@ -53,11 +53,11 @@ class ModelRecord(StoredFacts):
 
 
 def by_models(records: Iterable[Record]) -> list[ModelRecord]:
-    """A record for each model that entries were built for, the largest first; "" names entries without a model."""
+    """Return a record for each model that entries were built for, largest first; "" stands for no model."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.model, []).append(record)
-    found = [
+    groups_of_models = [
         ModelRecord(
             model=model,
             entries=len(own),
@@ -66,14 +66,14 @@ def by_models(records: Iterable[Record]) -> list[ModelRecord]:
         )
         for model, own in groups.items()
     ]
-    return sorted(found, key=lambda one: -one.size)
+    return sorted(groups_of_models, key=lambda record: -record.size)
 
 
 def read_records(root: Path) -> Iterator[Record]:
-    """Every entry of a store, in the order of their digests."""
+    """Yield the records of all entries of a store, in the order of their digests."""
     try:
         with opened_entries(root) as entries:
-            for digest in sorted(filter(DIGEST.fullmatch, names_in(entries))):  # anything else is somebody's
+            for digest in sorted(filter(DIGEST.fullmatch, names_in(entries))):  # other files are ignored
                 yield from _record(root, entries, digest)
     except FileNotFoundError:
         return
@@ -86,33 +86,33 @@ def read_records(root: Path) -> Iterator[Record]:
 
 def _record(root: Path, entries: int, digest: str) -> Iterator[Record]:
     try:
-        manifest, found = read_manifest(entries, digest)
+        manifest, status = read_manifest(entries, digest)
     except FileNotFoundError:
         return  # another process has dropped it
     except Damage as damage:
         with suppress(FileNotFoundError):
             yield _damaged_record(root / ENTRIES / digest, str(damage))
     else:
-        yield _sound_record(digest, manifest, found)
+        yield _sound_record(digest, manifest, status)
 
 
-def _sound_record(digest: str, manifest: EntryManifest, found: os.stat_result) -> Record:
+def _sound_record(digest: str, manifest: EntryManifest, status: os.stat_result) -> Record:
     return Record(
         digest=digest,
         executor=manifest.executor,
         label=manifest.label,
         model=manifest.model,
         fields=manifest.fields,
-        size=manifest.size + found.st_size,
+        size=manifest.size + status.st_size,
         files=len(manifest.files),
         created=manifest.created,
-        used=_moment(found.st_mtime),
+        used=_moment(status.st_mtime),
         replaced=manifest.replaced,
     )
 
 
 def _damaged_record(place: Path, damage: str) -> Record:
-    """The record of an entry of which nothing can be believed but what the file system says."""
+    """Return the record of a damaged entry, from file system metadata only."""
     files = _files_in(place)
     changed = _moment(place.lstat().st_mtime)
     return Record(
@@ -126,21 +126,21 @@ def _damaged_record(place: Path, damage: str) -> Record:
 
 
 def _files_in(place: Path) -> dict[str, int]:
-    """The sizes of the plain files in a folder, or none where it is not a folder that can be read."""
+    """Return the sizes of the regular files in a folder; empty if it is not a readable folder."""
     try:
-        found = [] if place.is_symlink() else [(path.name, path.lstat()) for path in place.iterdir()]
+        statuses = [] if place.is_symlink() else [(path.name, path.lstat()) for path in place.iterdir()]
     except OSError:
         return {}
-    return {name: one.st_size for name, one in found if stat.S_ISREG(one.st_mode)}
+    return {name: status.st_size for name, status in statuses if stat.S_ISREG(status.st_mode)}
 
 
 def mark_used(entry: Path) -> None:
-    """Note that an entry was used now, in its manifest's time of change; a store that cannot be written is left."""
-    now = time.time_ns()  # the file system's own clock ticks too slowly to tell what was used first
+    """Record the time of use in the manifest's modification time; ignore a store that cannot be written."""
+    now = time.time_ns()  # the file system's own clock is too coarse to order uses
     with suppress(OSError):
         os.utime(entry / MANIFEST, ns=(now, now), follow_symlinks=False)
 
 
 def _moment(seconds: float) -> datetime:
-    """A time of the file system, which may hold some that no calendar has."""
+    """Return a time of the file system as a date; times outside the calendar are clamped."""
     return datetime.fromtimestamp(min(max(seconds, 0.0), LAST), UTC)

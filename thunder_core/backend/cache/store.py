@@ -31,7 +31,7 @@ from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.full_disk import fullness
 
 LOGGER = logging.getLogger("thunder_core.cache")
-PATIENCE = 600.0  # seconds; longer than any one kernel takes to compile
+PATIENCE = 600.0  # seconds; longer than any kernel takes to compile
 
 
 class Store:
@@ -47,32 +47,35 @@ class Store:
     >>> store.get(key).files["kernel.so"].read_bytes()  # a path for a loader
     b'machine code'
 
-    An entry is verified whole before anything of it is returned; a damaged one is dropped and built again. `counts`
-    has the `hits`, `misses` and `dropped` of this object. A store that cannot be written, or whose disk is full, can
-    still be read: what is then compiled is used and not kept, which the log says.
+    An entry is verified completely before it is returned; a damaged entry is dropped and built again. `counts` has the
+    `hits`, `misses` and `dropped` of this object. A store that cannot be written, or whose disk is full, can still be
+    read: newly compiled code is then used but not kept, and the log says so.
     """
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE) -> None:
-        """Use the store in this folder, which need not be there yet; wait at most `patience` seconds for others."""
+        """Use the store in this folder, which is created if needed.
+
+        Wait at most `patience` seconds for other processes.
+        """
         self.folder = cache_folder() / "kernels" if folder is None else absolute(folder)
         self.patience = patience
         self.counts: Counter[str] = Counter()
 
     def get(self, key: Key) -> Entry | None:
-        """The entry for a key, verified; None where there is none, or where it was damaged and has been dropped.
+        """Return the verified entry for a key; None if there is none, or if it was damaged and has been dropped.
 
-        Raises `CacheNotUsable` where others than the user can write to the store.
+        Raises `CacheNotUsable` if other users can write to the store.
         """
         entry, _ = self._sound(key)
         self.counts["hits" if entry else "misses"] += 1
         return entry
 
     def get_or_build(self, key: Key, build: Build, label: str = "") -> Entry:
-        """The entry for a key, built if there is none, by one of the processes that want it.
+        """Return the entry for a key; if there is none, one of the processes that need it builds it.
 
-        `build(folder)` writes plain files into an empty folder. The entry appears as a whole when it returns; if it
-        raises, or the process is killed, nothing appears. `label` says to people what the kernel is for.
-        Raises `OutOfDisk` where the disk is full, and that of temporary files too, and whatever `build` raises.
+        `build(folder)` writes regular files into an empty folder. The entry appears as a whole when `build` returns; if
+        `build` raises, or the process is killed, no entry appears. `label` describes the kernel for people. Raises
+        `OutOfDisk` if the disk and the disk of temporary files are full, and any exception of `build`.
         """
         entry, first = self._sound(key)
         if entry is None:
@@ -85,24 +88,25 @@ class Store:
         return entry
 
     def entries(self) -> list[Record]:
-        """The entries of the store, the latest used first; files are not read, so damage may go unnoticed."""
+        """Return the entries of the store, latest used first; files are not read, so damage may go unnoticed."""
         return sorted(read_records(self.folder), key=lambda record: record.used, reverse=True)
 
     def verify(self) -> list[Record]:
-        """Every entry, after every file was read; those whose `damage` says something have been dropped."""
+        """Read and verify every file of every entry; entries whose `damage` is not empty have been dropped."""
         records = [self._verified(record) for record in self.entries()]
         self._remove([record for record in records if record.damage])
         return records
 
     def prune(self, *, max_bytes: int | None = None, max_age: timedelta | None = None, dry_run: bool = False) -> Freed:
-        """Remove what was not used for longer than an age, then what was used least recently until the rest fits.
+        """Remove entries unused for longer than `max_age`, then the least recently used until the rest fits.
 
-        Damaged entries go first, and what killed processes left is cleaned up. With `dry_run` nothing is removed.
+        The rest fits if it has at most `max_bytes`. Damaged entries are removed first, and folders left by killed
+        processes are cleaned up. With `dry_run` nothing is removed.
         """
         return self._freed(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
     def clear(self, *, model: str | None = None, dry_run: bool = False) -> Freed:
-        """Remove all entries, or the entries that were built for a model, and what killed processes left.
+        """Remove all entries, or the entries built for a model, and folders left by killed processes.
 
         With `dry_run` nothing is removed.
         """
@@ -112,7 +116,7 @@ class Store:
         return self._freed(Freed(removed, kept), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> Why:
-        """Explain which field of a key made it miss: how it differs from the nearest entry that was there before."""
+        """Explain a cache miss: how the key differs from the most similar earlier entry."""
         records = self.entries()
         own = next((record for record in records if record.digest == key.digest and not record.damage), None)
         asked = Why(
@@ -122,14 +126,14 @@ class Store:
             kept=own is not None,
             replaced=own.replaced if own else "",
         )
-        return explain(asked, key.fields, [one for one in records if own is None or one.created < own.created])
+        return explain(asked, key.fields, [record for record in records if own is None or record.created < own.created])
 
     def _sound(self, key: Key) -> tuple[Entry | None, str]:
-        """The entry if it is sound, and what was wrong with it if it was not."""
+        """Return the entry if it is undamaged, and the damage if not."""
         try:
             with opened_entries(self.folder) as entries:
                 entry = read_entry(entries, key.digest)
-        except OSError:  # not there, or not to be read: the same for whoever wants a kernel
+        except OSError:  # an entry that is missing or unreadable is a miss
             return None, ""
         except Damage as damage:
             self.counts["dropped"] += 1
@@ -170,7 +174,7 @@ class Store:
         return freed
 
     def _remove(self, records: Sequence[Record]) -> None:
-        """Remove entries; raises `CacheNotUsable` where one cannot be removed."""
+        """Remove entries; raise `CacheNotUsable` if an entry cannot be removed."""
         staying = [record for record in records if not drop_entry(self.folder, record.digest)]
         if staying:
             raise CacheNotUsable(
@@ -179,7 +183,7 @@ class Store:
             )
 
     def _clean_up(self) -> None:
-        """Remove what killed processes left: it is under a lock that nobody holds."""
+        """Remove folders left by killed processes: their locks are free."""
         for digest in {path.name[:SHARED]: path.name for path in unfinished_folders(self.folder)}.values():
             with entry_lock(self.folder, digest, 0.0) as hindrance:
                 if not hindrance:

@@ -1,1 +1,1 @@
-"""Claiming: which executor runs each bound symbol, what an executor is, and when tensors are freed."""
+"""Claiming: the choice of an executor for each bound symbol, the definition of executors, and freeing."""

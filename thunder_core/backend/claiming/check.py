@@ -1,4 +1,4 @@
-"""Checks of bound symbols: each runs what an executor claimed and what eager PyTorch does in its place."""
+"""Checks of bound symbols: each check runs an executor's function and the same operations in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -34,31 +34,32 @@ FIX = "leave out the executor {0!r}, or its claim to this operation, and report 
 
 
 class Judge:
-    """The judge of what checks find: this one raises `WrongResult` at the first result that is wrong."""
+    """The judge of results of checks: this class raises `WrongResult` at the first wrong result."""
 
     def is_due(self, check: Check) -> bool:  # noqa: ARG002
         """Whether a call is compared at all."""
         return True
 
     def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
-        """The difference in values of a result and eager PyTorch's, and whether it is more than rounding."""
+        """Return the difference in values between a result and eager PyTorch's result, if it exceeds rounding."""
         return value_difference(actual, expected, exact)
 
     def accept(self, check: Check, name: str, measured: Measured) -> None:
-        """Take note of a result that is right."""
+        """Record a result that is right."""
 
     def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:  # noqa: ARG002
-        """Raise `WrongResult` for a result that is wrong, `what` being that in words and `name` its proxy's."""
+        """Raise `WrongResult` for a wrong result; `what` describes the result, and `name` is the name of its proxy."""
         raise wrong_result(check, what, difference)
 
 
 @dataclass(eq=False)
 class Check:
-    """A callable in the place of what an executor claimed, `claimed`, which `reference` is in eager PyTorch.
+    """A callable in place of the bound symbol that an executor `claimed`.
 
-    It counts the calls that were `compared` and the largest difference of values among those that were right. A check
-    that is `left_out`, with its reason, calls what was claimed and compares nothing. Of results that are
-    `uninitialized` memory the metadata are compared alone. The `judge` says what is wrong, and what becomes of it.
+    `reference` are its operations in eager PyTorch. `compared` counts the compared calls, and `largest` is the largest
+    difference of values among right results. A check that is `left_out`, for the reason given there, calls the
+    executor's function and compares nothing. Results that are `uninitialized` memory are compared by metadata only. The
+    `judge` decides which results are wrong, and handles them.
     """
 
     claimed: BoundSymbol
@@ -71,18 +72,18 @@ class Check:
 
     @property
     def __name__(self) -> str:
-        """The name by which a trace prints it."""
+        """The name by which a trace prints the check."""
         operation = self.reference[0] if len(self.reference) == 1 else self.claimed
         return f"checked_{operation.symbol.short_name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run what was claimed; raises `WrongResult` where it is not what eager PyTorch gives."""
+        """Run the executor's function; raise `WrongResult` if its result differs from eager PyTorch's."""
         target = self.claimed.symbol.target
         if self.left_out or not self.judge.is_due(self):
             return target(*args, **kwargs)
-        given = list(leaves((args, kwargs)))
+        arguments = list(leaves((args, kwargs)))
         names = list(leaves((self.claimed.args, dict(self.claimed.kwargs))))
-        inputs = {proxy.name: value for proxy, value in zip(names, given, strict=True) if isinstance(proxy, Proxy)}
+        inputs = {proxy.name: value for proxy, value in zip(names, arguments, strict=True) if isinstance(proxy, Proxy)}
         return self._checked(inputs, lambda: target(*args, **kwargs))
 
     def _checked(self, inputs: Values, run: Callable[[], Any]) -> Any:
@@ -97,7 +98,7 @@ class Check:
         return result
 
     def _compare(self, result: Any, inputs: Values, before: InputSnapshot, states: RandomStates) -> None:
-        """Compare the results, the inputs and the random numbers drawn with those of the reference."""
+        """Compare results, inputs and drawn random numbers with those of the reference."""
         drawn = RandomStates.now(inputs)
         expected = self._evaluated(private_values(before.values, (self.claimed, *self.reference)), states)
         same_draws = drawn.equal(RandomStates.now(inputs))
@@ -156,15 +157,15 @@ class Check:
             self.judge.accept(self, name, measured)
 
     def _require_memory_of_its_own(self, name: str, actual: Any, inputs: Values, expected: Values) -> None:
-        """Refuse a result that lies in the memory of an input where eager PyTorch's does not."""
-        for other, value in inputs.items():
-            if shares_memory(actual, value) and not shares_memory(expected[name], expected[other]):
-                self.judge.refuse(self, f"`{name}`", Difference(f"shares memory with the input `{other}`"), name)
+        """Refuse a result that shares memory with an input although eager PyTorch's result does not."""
+        for input_name, value in inputs.items():
+            if shares_memory(actual, value) and not shares_memory(expected[name], expected[input_name]):
+                self.judge.refuse(self, f"`{name}`", Difference(f"shares memory with the input `{input_name}`"), name)
 
 
 @dataclass(eq=False)
 class ExactValues:
-    """The values of a reference computed in float64, once, when the first is asked for."""
+    """The values of a reference computed in float64, once, at the first request."""
 
     claimed: BoundSymbol
     reference: tuple[BoundSymbol, ...]
@@ -174,9 +175,9 @@ class ExactValues:
     _values: dict[bool, Values | None] = field(default_factory=dict)
 
     def of(self, name: str) -> Exact:
-        """A function that returns a value in float64, or None where that cannot be done.
+        """Return a function that returns a value in float64, or None if that is impossible.
 
-        With `perturbed`, as it is where the last digit of each input is another one.
+        With `perturbed`, the function returns the value for inputs that are changed in the last place.
         """
         return lambda perturbed=False: self._value(name, perturbed=perturbed)
 
@@ -188,7 +189,7 @@ class ExactValues:
 
     def _computed(self, *, perturbed: bool) -> Values | None:
         if not self.states.equal(self.drawn):
-            return None  # the random numbers of another dtype are others
+            return None  # another dtype gets different random numbers
         change = perturb if perturbed else in_float64
         written = any(bsym.mutates for bsym in (self.claimed, *self.reference))
         widen = change if written else partial(deferred, compute=change)
@@ -199,20 +200,20 @@ class ExactValues:
             self.states.restore()
             evaluate_in_double(self.reference, values)
         except (RuntimeError, TypeError, ValueError):
-            return None  # an operation that takes no float64, or tensors that are no longer of one dtype
+            return None  # an operation without float64 support, or tensors that no longer have the same dtype
         finally:
             self.drawn.restore()
         return values
 
 
 def no_exact_value(perturbed: bool = False) -> None:
-    """Stand in for a value in float64 where there is to be none."""
+    """Return None in place of a value in float64."""
 
 
 def perturb(value: Any) -> Any:
-    """A floating-point tensor in float64 whose elements are one unit in the last place larger or smaller; else itself.
+    """Return a floating-point tensor in float64 with elements changed by one unit in the last place; else the value.
 
-    Which of the two alternates from element to element.
+    The elements are alternately larger and smaller.
     """
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value
@@ -227,15 +228,18 @@ def perturb(value: Any) -> Any:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """The place of a function of somebody else's executor, as the end of a sentence; empty for one of Thunder's."""
+    """Return the end of a sentence that names the source line of a third-party executor's function.
+
+    Empty for Thunder's.
+    """
     line = None if is_ours(function) else line_of(function)
     return "" if line is None else f"; its function is {line}"
 
 
 def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult:
-    """The error that tells of a wrong result of a check."""
+    """Return the error that reports a wrong result of a check."""
     largest = f", the largest difference is {difference.largest:.3g}" if difference.largest else ""
-    operations = ", ".join(dict.fromkeys(one.symbol.name for one in check.reference))
+    operations = ", ".join(dict.fromkeys(bsym.symbol.name for bsym in check.reference))
     module = f" in `{check.claimed.module}`" if check.claimed.module else ""
     return WrongResult(
         f"the executor {check.claimed.executor} computes a wrong result for {operations:.200}{module}: "
@@ -249,10 +253,10 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
 
 @dataclass(eq=False)
 class LaterCheck(Check):
-    """A check behind several bound symbols, `claimed` being the last of them, that an executor's function consists of.
+    """A check after the bound symbols that an executor's function consists of; `claimed` is the last of them.
 
-    Called with what the reference reads and then with what they have computed, it compares these with the reference.
-    An `effect` that they have and the reference has not is wrong in any case.
+    The check is called with the inputs of the reference and then the computed results, and compares the results with
+    the reference. An `effect` of these bound symbols that the reference does not have is always wrong.
     """
 
     results: tuple[Proxy, ...] = ()
@@ -262,12 +266,12 @@ class LaterCheck(Check):
         return self.results
 
     def __call__(self, *args: Any) -> Any:
-        """Compare; raises `WrongResult` where the results are not what eager PyTorch gives."""
+        """Compare the results; raise `WrongResult` if they differ from eager PyTorch's."""
         if self.left_out or not self.judge.is_due(self):
             return
         if self.effect:
             self.judge.refuse(self, self.effect, Difference(""))
-        read = tuple({proxy.name: proxy for part in self.reference for proxy in part.inputs}.values())
+        read = tuple({proxy.name: proxy for bsym in self.reference for proxy in bsym.inputs}.values())
         inputs = {proxy.name: value for proxy, value in zip(read, args, strict=False)}
         if (reason := next(filter(None, map(not_copied, inputs.values())), None)) is not None:
             self.left_out = reason
@@ -278,26 +282,26 @@ class LaterCheck(Check):
 
 @dataclass(frozen=True)
 class RandomStates:
-    """The states of the generators of random numbers of the CPU and of the GPUs that tensors are on."""
+    """The states of the random number generators of the CPU and of the GPUs that tensors are on."""
 
     states: Mapping[torch.device, torch.Tensor]
 
     @classmethod
     def now(cls, values: Values) -> RandomStates:
-        """The states as they are."""
+        """Return the current states, for the devices of the values."""
         tensors = (value for value in values.values() if isinstance(value, torch.Tensor))
         devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
         states = {device: torch.cuda.get_rng_state(device) for device in devices}
         return cls({torch.device("cpu"): torch.get_rng_state(), **states})
 
     def renewed(self) -> RandomStates:
-        """The states of the same generators as they are now."""
+        """Return the current states of the same generators."""
         gpus = [device for device in self.states if device.type == "cuda"]
         states = {device: torch.cuda.get_rng_state(device) for device in gpus}
         return RandomStates({torch.device("cpu"): torch.get_rng_state(), **states})
 
     def restore(self) -> None:
-        """Set the generators back to these states."""
+        """Restore the generators to these states."""
         for device, state in self.states.items():
             torch.set_rng_state(state) if device.type == "cpu" else torch.cuda.set_rng_state(state, device)
 
@@ -307,7 +311,7 @@ class RandomStates:
 
 
 def checks_of(bsyms: Sequence[BoundSymbol]) -> Iterator[Check]:
-    """The checks among bound symbols."""
+    """Yield the checks among bound symbols."""
     for bsym in bsyms:
         if isinstance(bsym.symbol.target, Check):
             yield bsym.symbol.target

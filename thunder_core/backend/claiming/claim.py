@@ -1,7 +1,7 @@
-"""Claiming: each bound symbol of a computation is given to the first executor, in the user's order, that takes it.
+"""Claiming: each bound symbol of a computation goes to the first executor, in the user's order, that takes it.
 
-An executor takes the matches of its patterns before it takes single bound symbols. Last, an executor may wrap runs of
-bound symbols that were claimed into one.
+An executor takes the matches of its patterns before single bound symbols. Finally, an executor may wrap runs of claimed
+bound symbols into one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NEEDS_CONSTANT_SIZES = "it supports only constant sizes, but the sizes of the pr
 
 
 def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:
-    """Return the trace with an executor on every bound symbol, checked and wrapped by those executors that do that.
+    """Return the trace with an executor on every bound symbol, checked and wrapped by executors that check or wrap.
 
-    All that is not claimed yet runs in eager PyTorch from the first bound symbol on that changes a setting which
-    results depend on (the default dtype, deterministic algorithms), since executors compile for the settings at compile
-    time. The forward of a `program` that was divided has bound symbols of executors that were claimed there.
+    From the first bound symbol that changes a setting that results depend on (the default dtype, deterministic
+    algorithms), unclaimed bound symbols run in eager PyTorch, since executors compile for the settings at compile time.
+    `program` is the unclaimed program if `trace` is its forward, some of whose bound symbols were claimed before.
     """
     prepared, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
     claimed = claim_unchecked(prepared, executors)
@@ -38,7 +38,7 @@ def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = N
 
 
 def claim_unchecked(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with an executor on every bound symbol; what no executor claims runs in eager PyTorch."""
+    """Return the trace with an executor on every bound symbol; unclaimed bound symbols run in eager PyTorch."""
     for executor in executors:
         trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     trace = trace.having(
@@ -49,17 +49,17 @@ def claim_unchecked(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return a claimed trace with what executors do to what all have claimed."""
+    """Return a claimed trace after each executor has wrapped claimed bound symbols."""
     for executor in executors:
         trace = executor.wrap_claimed(trace)
     return trace.having(trace.bound_symbols, made_by=f"claim by {joined_names(executors) or EAGER}")
 
 
 def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with sub-traces that are claimed like it, regions included.
+    """Return the trace with sub-traces that are claimed like it, including regions.
 
-    Where autograd records a call, it may record all that the functions do, also what depends on no tensor that requires
-    a gradient in the first turn of a loop: no regions are fused there.
+    If autograd records a call, it may record every operation of the call's functions, even operations that depend on no
+    tensor that requires a gradient in the first iteration of a loop, so no regions are fused there.
     """
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
@@ -72,12 +72,12 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
         return with_subtraces(bsym, lambda body: claim_body(body, taking))
 
     claimed = [with_claimed_functions(*pair) for pair in zip(trace.bound_symbols, recorded, strict=True)]
-    refused = [one for bsym in claimed for body in bsym.functions for one in body.refused]
+    refused = [item for bsym in claimed for body in bsym.functions for item in body.refused]
     return trace.having(map(with_number_operands, claimed), made_by=trace.made_by, refused=(*trace.refused, *refused))
 
 
 def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
-    """Return a bound symbol with all symbolic numbers that its functions read, as a region does, among its operands.
+    """Return a bound symbol whose operands include all symbolic numbers that its functions read, as a region's do.
 
     The operands are its last argument, and the last inputs of each of its functions.
     """
@@ -90,13 +90,13 @@ def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return a sub-trace with an executor on every bound symbol, which nobody checks."""
+    """Return a sub-trace with an executor on every bound symbol, without checks."""
     prepared, executors = for_symbolic_sizes(with_eager_tail(body), executors)
     return wrap_claimed(claim_unchecked(prepared, executors), executors)
 
 
 def with_eager_tail(trace: Trace) -> Trace:
-    """Return the trace with eager PyTorch on all from the first change of a setting on which results depend."""
+    """Return the trace with eager PyTorch from the first change of a setting that results depend on."""
     start = next((place for place, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
     if start is None:
         return trace
@@ -105,13 +105,15 @@ def with_eager_tail(trace: Trace) -> Trace:
 
 
 def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace claimed by the executors before the first that fuses regions or is eager PyTorch alone.
+    """Return the trace claimed by the executors before the first that fuses regions or is eager PyTorch.
 
-    These take single bound symbols and matches of patterns; the rest stays unclaimed.
+    These executors take single bound symbols and matches of patterns; the rest stays unclaimed.
     """
     trace = with_eager_tail(trace)
     trace, executors = for_symbolic_sizes(trace, executors)
-    before_fusion = [*itertools.takewhile(lambda one: not one.fuses_regions and one.name != EAGER, executors)]
+    before_fusion = [
+        *itertools.takewhile(lambda executor: not executor.fuses_regions and executor.name != EAGER, executors)
+    ]
     for executor in before_fusion:
         trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     return (
@@ -122,31 +124,32 @@ def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
 def for_symbolic_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Trace, Sequence[Executor]]:
     """Return the trace and the executors that can run it.
 
-    Of a trace with symbolic sizes these are the ones that take them; the trace's `refused` names the others.
+    If the trace has symbolic sizes, these are the executors that support them; the trace's `refused` lists the other
+    executors.
     """
     if environment_of(proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)) is None:
         return trace, executors
     static_only = [executor for executor in executors if not executor.symbolic_sizes]
-    known = {one.executor for one in trace.refused}
+    known = {refusal.executor for refusal in trace.refused}
     count = len(trace.bound_symbols)
     refused = [
-        RefusedOperations(one.name, NEEDS_CONSTANT_SIZES, count, by_sizes=True)
-        for one in static_only
-        if one.name not in known
+        RefusedOperations(executor.name, NEEDS_CONSTANT_SIZES, count, by_sizes=True)
+        for executor in static_only
+        if executor.name not in known
     ]
     taking = [executor for executor in executors if executor.symbolic_sizes]
     return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), taking
 
 
 def joined_names(executors: Sequence[Executor]) -> str:
-    """The names of executors, separated by commas."""
+    """Return the names of executors, separated by commas."""
     return ", ".join(executor.name for executor in executors)
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """The number of bound symbols of the user's program that each executor runs, the largest first.
+    """Return the number of bound symbols of the user's program for each executor, largest first.
 
-    Those of functions that higher-order operators are given count, too, once each.
+    Bound symbols in functions of higher-order operators count once each.
     """
     counts: Counter[str] = Counter()
     for bsym in nested_bound_symbols(trace):
@@ -156,6 +159,6 @@ def claims_by_executor(trace: Trace) -> dict[str, int]:
 
 
 def program_bsyms(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    """The bound symbols of the user's program of which a region, a match or a wrapper consists; else the one itself."""
-    parts = [part for part in bsym.subsymbols if part.source is not None]  # aten operations have no source
-    return tuple(bsym for part in parts for bsym in program_bsyms(part)) or (bsym,)
+    """Return the bound symbols of the user's program in a region, match or wrapper; else the bound symbol itself."""
+    members = [inner for inner in bsym.subsymbols if inner.source is not None]  # aten operations have no source
+    return tuple(bsym for member in members for bsym in program_bsyms(member)) or (bsym,)

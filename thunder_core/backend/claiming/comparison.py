@@ -1,4 +1,4 @@
-"""The comparison of two results of one computation: metadata, and values that are as near as rounding allows."""
+"""The comparison of two results of a computation: equal metadata, and values within rounding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Protocol
 
 import torch
 
-# The largest difference that rounding explains, as a part of the largest value of the result. What is further apart is
-# compared with the same computation in float64: an executor may be this many times as wrong as eager PyTorch.
+# The largest difference that rounding explains, relative to the largest value of the result. A larger difference is
+# compared with the same computation in float64: an executor's error may be `TIMES_EAGER` times eager PyTorch's error.
 ROUNDING: Mapping[torch.dtype, float] = {
     torch.float64: 1e-11,
     torch.float32: 1e-5,
@@ -20,13 +20,13 @@ ROUNDING: Mapping[torch.dtype, float] = {
     torch.complex64: 1e-5,
 }
 TIMES_EAGER = 4.0
-EIGHT_BITS = 0.15  # of floating-point types of eight bits
-BLOCK = 1 << 18  # elements that are compared at once, so that large results need no large copies in float64
+EIGHT_BITS = 0.15  # for floating-point types of eight bits
+BLOCK = 1 << 18  # elements compared at once, so that large results need no large float64 copies
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference between two results: in words, and the largest one of their values, 0.0 where these are equal."""
+    """A difference between two results: a description, and the largest difference of their values (0.0 if equal)."""
 
     what: str
     largest: float = 0.0
@@ -34,10 +34,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Measured:
-    """The values of a result beside eager PyTorch's: the largest difference, and what is wrong, if anything.
+    """The comparison of a result's values with eager PyTorch's: the largest difference, and what is wrong, if anything.
 
-    Where the same computation was done in float64, `error` is the largest difference from that, `eager_error` eager
-    PyTorch's own, and `allowed` what was allowed; all are absolute. `scale` is the largest value.
+    If the computation was also done in float64, `error` is the largest difference from the float64 result,
+    `eager_error` is eager PyTorch's largest difference from it, and `allowed` is the allowed difference; all are
+    absolute. `scale` is the largest value.
     """
 
     difference: Difference | None
@@ -49,31 +50,31 @@ class Measured:
 
     @property
     def used(self) -> float:
-        """The error as a part of what is allowed."""
+        """The error as a fraction of the allowed error."""
         return self.error / self.allowed if self.allowed else 0.0
 
 
 class Exact(Protocol):
-    """A function that computes a result in float64, or gives None where that cannot be done.
+    """A function that computes a result in float64, or returns None if that is impossible.
 
-    With `perturbed`, as it is where the last digit of each input is another one.
+    With `perturbed`, the result is for inputs that are changed in the last place.
     """
 
     def __call__(self, perturbed: bool = False) -> torch.Tensor | None:
-        """Compute it."""
+        """Compute the result."""
 
 
 def metadata_difference(actual: object, expected: object) -> Difference | None:
-    """The first difference in kind, dtype, device, shape and strides; None where there is none."""
+    """Return the first difference in kind, dtype, device, shape and strides; None if there is none."""
     if not isinstance(expected, torch.Tensor):
         same = type(actual) is type(expected) and (actual == expected or is_nan(actual))
         return None if same else Difference(f"is {actual!r:.60}, and {expected!r:.60} in eager PyTorch")
     if not isinstance(actual, torch.Tensor):
         return Difference(f"is a {type(actual).__name__}, but a tensor in eager PyTorch")
     for name in ("dtype", "device", "shape", "layout"):
-        one, other = getattr(actual, name), getattr(expected, name)
-        if one != other:
-            text = (list(one), list(other)) if name == "shape" else (one, other)
+        left, right = getattr(actual, name), getattr(expected, name)
+        if left != right:
+            text = (list(left), list(right)) if name == "shape" else (left, right)
             return Difference(f"has {name} {text[0]}, but {text[1]} in eager PyTorch")
     if expected.layout is torch.strided and strides_that_count(actual) != strides_that_count(expected):
         return Difference(f"has strides {actual.stride()}, but {expected.stride()} in eager PyTorch")
@@ -81,19 +82,19 @@ def metadata_difference(actual: object, expected: object) -> Difference | None:
 
 
 def is_nan(value: object) -> bool:
-    """Whether a number is none."""
+    """Whether a value is a float NaN."""
     return isinstance(value, float) and math.isnan(value)
 
 
 def strides_that_count(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The strides of the dimensions along which a tensor has more than one element."""
+    """Return the strides of the dimensions along which a tensor has more than one element."""
     if not tensor.numel():
         return ()
     return tuple(stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
 
 
 def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact) -> Measured:
-    """The difference in values of two tensors of one shape and dtype, and whether it is more than rounding."""
+    """Return the difference in values of two tensors of one shape and dtype, if it exceeds rounding."""
     largest = largest_difference(actual, expected)
     if largest == 0.0:
         return Measured(None, 0.0)
@@ -103,51 +104,51 @@ def value_difference(actual: torch.Tensor, expected: torch.Tensor, exact: Exact)
             return Measured(None, largest, scale=scale)
         reference = exact()
         if reference is not None and reference.shape == expected.shape:
-            own = largest_difference(expected, reference)
-            if largest_difference(actual, reference) <= TIMES_EAGER * own:
+            eager_error = largest_difference(expected, reference)
+            if largest_difference(actual, reference) <= TIMES_EAGER * eager_error:
                 return Measured(None, largest, scale=scale)
     return Measured(different_at(actual, expected, largest), largest)
 
 
 def different_at(actual: torch.Tensor, expected: torch.Tensor, largest: float) -> Difference:
-    """The difference of two tensors in words: where it is largest, and the values there."""
-    place, one, other = worst_place(actual, expected)
-    return Difference(f"is {one} at {place}, but {other} in eager PyTorch", largest)
+    """Describe the difference of two tensors: the place where it is largest, and the values there."""
+    place, left, right = worst_place(actual, expected)
+    return Difference(f"is {left} at {place}, but {right} in eager PyTorch", largest)
 
 
 def blocks_of(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Matching blocks of the elements of tensors of one shape, in a dtype in which differences can be taken."""
+    """Yield matching blocks of the elements of tensors of one shape, in a dtype for differences."""
     for block in zip(*(torch.split(tensor.detach().reshape(-1), BLOCK) for tensor in tensors), strict=True):
         yield tuple(map(widened, block))
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a tensor in a dtype in which differences can be taken."""
+    """Return the values of a tensor in float64 or complex128, in which differences can be computed."""
     return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def differences(actual: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """The differences of values; 0 where both are the same infinity or no number, infinite where one of them is."""
-    one, other = widened(actual), widened(expected)
-    same = (one == other) | (one.isnan() & other.isnan())
-    return torch.where(same, 0.0, (one - other).abs().nan_to_num(nan=torch.inf))
+    """Return the differences of values: 0 for equal infinities or two NaNs, infinite for other non-finite pairs."""
+    left, right = widened(actual), widened(expected)
+    same = (left == right) | (left.isnan() & right.isnan())
+    return torch.where(same, 0.0, (left - right).abs().nan_to_num(nan=torch.inf))
 
 
 def largest_difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest difference of the values of two tensors."""
+    """Return the largest difference of the values of two tensors."""
     if not expected.numel() or actual.shape != expected.shape:
         return float(differences(actual, expected).max()) if expected.numel() else 0.0
     return max(float(differences(*block).max()) for block in blocks_of(actual, expected))
 
 
 def largest_value(tensor: torch.Tensor) -> float:
-    """The largest finite value of a tensor, without its sign."""
+    """Return the largest finite magnitude of a tensor's values."""
     magnitudes = (values.abs() for (values,) in blocks_of(tensor))
     finite = (values[values.isfinite()] for values in magnitudes)
     return max((float(values.max()) for values in finite if values.numel()), default=0.0)
 
 
 def worst_place(actual: torch.Tensor, expected: torch.Tensor) -> tuple[list[int], str, str]:
-    """The index of the largest difference, and the two values there."""
+    """Return the index of the largest difference, and the two values there."""
     index = torch.unravel_index(differences(actual, expected).argmax(), expected.shape)
-    return [int(one) for one in index], f"{actual[index].item():.6g}", f"{expected[index].item():.6g}"
+    return [int(position) for position in index], f"{actual[index].item():.6g}", f"{expected[index].item():.6g}"

@@ -1,4 +1,4 @@
-"""Copies of tensors with the memory that they share, and which tensors are not copied."""
+"""Copies of tensors that keep shared memory shared, and the rules for tensors that are not copied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Values = dict[str, Any]
 
 
 def not_copied(value: Any) -> str | None:
-    """The reason why what an input is cannot be copied for a second computation; None for all others."""
+    """Return the reason why an input cannot be copied for a second computation; None if it can."""
     if isinstance(value, torch.Generator):
         return "it takes a random number generator"
     if isinstance(value, torch.Tensor):
@@ -25,7 +25,7 @@ def not_copied(value: Any) -> str | None:
 
 
 def copied(values: Values) -> Values:
-    """Copies of tensors, which share memory with each other as the tensors do; other values as they are."""
+    """Return copies of tensors, which share memory with each other as the tensors do; other values unchanged."""
     storages: dict[int, torch.UntypedStorage] = {}
     return {name: _copy(value, storages) for name, value in values.items()}
 
@@ -43,13 +43,13 @@ def _copy(value: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
     return copy._neg_view() if value.is_neg() else copy
 
 
-def shares_memory(one: Any, other: Any) -> bool:
-    """Whether two values are tensors that lie in one storage."""
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+def shares_memory(left: Any, right: Any) -> bool:
+    """Whether two values are tensors in one storage."""
+    if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return False
-    return bool(one.numel() and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr())
+    return bool(left.numel() and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr())
 
 
 def is_large(value: Any) -> bool:
-    """Whether a value is a tensor, such as a weight, of which a copy would take much memory."""
+    """Whether a value is a tensor, such as a weight, whose copy would take much memory."""
     return isinstance(value, torch.Tensor) and not_copied(value) is None and value.nbytes >= LEAST

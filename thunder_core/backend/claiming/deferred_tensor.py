@@ -1,7 +1,7 @@
-"""Deferred tensors: a weight in float64 that takes memory only while an operation reads it.
+"""Deferred tensors: a float64 version of a weight that takes memory only while an operation reads it.
 
-A product with a large one is computed from some columns at a time, and rows are taken out before they are converted, so
-that the weights of no layer are converted as a whole: the embedding of 100,000 tokens is as large as many layers.
+A product with a large deferred weight is computed for some columns at a time, and a gather takes rows before they are
+converted, so that no weight is converted as a whole: the embedding of 100,000 tokens is as large as many layers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Compute = Callable[[torch.Tensor], torch.Tensor]
 
 
 class DeferredTensor(torch.Tensor):
-    """A tensor whose values an elementwise function computes from a source, anew for each operation that reads them.
+    """A tensor whose values an elementwise function computes from a source, again for each operation that reads them.
 
-    A view of it is deferred like it. Raises `RuntimeError` for an operation that writes to it.
+    A view of a deferred tensor is deferred too. Raises `RuntimeError` for an operation that writes to it.
     """
 
     source: torch.Tensor
@@ -34,7 +34,7 @@ class DeferredTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, source: torch.Tensor, compute: Compute) -> DeferredTensor:
-        """Describe the values by what the function returns for a tensor without data."""
+        """Take the metadata from the function's result for a tensor without data."""
         like = compute(torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta"))
         made: DeferredTensor = torch.Tensor._make_wrapper_subclass(
             cls, like.shape, strides=like.stride(), dtype=like.dtype, device=source.device
@@ -43,21 +43,23 @@ class DeferredTensor(torch.Tensor):
         return made
 
     def values(self) -> torch.Tensor:
-        """The values, in memory of their own."""
+        """Return the values in new memory."""
         return self.compute(self.source)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Call an operation with the values, or return a view that is deferred as well."""
+        """Call an operation with the values, or return a view that is deferred too."""
         kwargs = kwargs or {}
         if is_view_of_first(func) and isinstance(args[0], cls):
             base = args[0]
             views = func(base.source, *args[1:], **kwargs)
-            if all(view.dtype == base.source.dtype for view in _pytree.tree_leaves(views)):  # else it reads bytes
+            if all(
+                view.dtype == base.source.dtype for view in _pytree.tree_leaves(views)
+            ):  # otherwise it reinterprets bytes
                 return _pytree.tree_map_only(torch.Tensor, lambda view: DeferredTensor(view, base.compute), views)
-        if any(isinstance(one, cls) for one in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
+        if any(isinstance(leaf, cls) for leaf in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
             raise RuntimeError(f"{func} writes to a tensor that is deferred")
         if func in GATHERS and isinstance(args[0], cls):
             return args[0].compute(func(args[0].source, *args[1:], **kwargs))
@@ -68,34 +70,37 @@ class DeferredTensor(torch.Tensor):
 
 
 def product_by_columns(func: Any, args: Any, kwargs: Any, weight: DeferredTensor) -> torch.Tensor:
-    """The product with a weight, some of whose columns are converted at a time, with what is added to it."""
+    """Return the product with a weight and the added bias, converting some columns of the weight at a time."""
     place = PRODUCTS[func]
     rows, columns = weight.shape
     width = max(1, PART // (rows * weight.itemsize))
     result = torch.empty((args[place - 1].shape[0], columns), dtype=weight.dtype, device=weight.device)
     for start in range(0, columns, width):
         end = min(start + width, columns)
-        added = [one[..., start:end] if one.shape[-1] == columns else one for one in args[: place - 1]]
+        added = [bias[..., start:end] if bias.shape[-1] == columns else bias for bias in args[: place - 1]]
         result[:, start:end] = func(*added, args[place - 1], weight[:, start:end], *args[place + 1 :], **kwargs)
     return result
 
 
 def bytes_read_at_once(weight: torch.Tensor, dtype: torch.dtype) -> int:
-    """The bytes of a weight in a dtype that an operation holds at once: a product holds some columns of a matrix."""
+    """Return the bytes of a converted weight that an operation holds at once.
+
+    A product holds some columns of a matrix.
+    """
     size = weight.numel() * dtype.itemsize
     return min(size, PART) if weight.ndim == 2 else size
 
 
-def has_same_values(one: object, other: object) -> bool:
-    """Whether two tensors are deferred and computed alike from the same memory, so that they need not be compared."""
-    if not (isinstance(one, DeferredTensor) and isinstance(other, DeferredTensor)):
+def has_same_values(left: object, right: object) -> bool:
+    """Whether two tensors are deferred and computed the same way from the same memory, so that they must be equal."""
+    if not (isinstance(left, DeferredTensor) and isinstance(right, DeferredTensor)):
         return False
-    places = [(tensor.source.data_ptr(), tensor.source.shape, tensor.source.stride()) for tensor in (one, other)]
-    return one.compute is other.compute and one.dtype == other.dtype and places[0] == places[1]
+    places = [(tensor.source.data_ptr(), tensor.source.shape, tensor.source.stride()) for tensor in (left, right)]
+    return left.compute is right.compute and left.dtype == right.dtype and places[0] == places[1]
 
 
 def is_view_of_first(func: Any) -> bool:
-    """Whether all that an operator returns are views of its first argument, which it does not write to."""
+    """Whether all results of an operator are views of its first argument, which it does not write to."""
     schema = func._schema
     aliases = [argument for argument in schema.arguments if argument.alias_info is not None]
     return (
@@ -109,7 +114,7 @@ def is_view_of_first(func: Any) -> bool:
 
 
 def deferred(value: Any, compute: Compute) -> Any:
-    """The result of an elementwise function: computed now, or for a large tensor whenever it is read."""
+    """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read."""
     is_plain = type(value) in PLAIN and value.layout is torch.strided and not value.is_quantized
     is_large = is_plain and value.is_floating_point() and value.nbytes >= LEAST
     return DeferredTensor(value, compute) if is_large else compute(value)

@@ -1,4 +1,4 @@
-"""Kernels as machine code of a GPU, which need not be here: compiled by an executor, kept, and given back to it."""
+"""Kernels as machine code for a GPU that this machine may lack: compiled, stored and launched by an executor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """One kernel: the executor that launches it, its machine code, and as plain data what a launch must know of it."""
+    """A kernel: the executor that launches it, its machine code, and the facts that a launch needs, as plain data."""
 
     executor: str
     image: bytes
@@ -23,7 +23,7 @@ _target: ContextVar[str] = ContextVar("target", default="")
 
 @contextmanager
 def targeting(target: str) -> Iterator[None]:
-    """While the block runs, programs are compiled for a GPU of that architecture (`sm_90`), which need not be here."""
+    """Compile programs for a GPU architecture (`sm_90`), which this machine may lack, within the block."""
     token = _target.set(target)
     try:
         yield
@@ -32,5 +32,5 @@ def targeting(target: str) -> Iterator[None]:
 
 
 def target_of_programs() -> str:
-    """The architecture that was asked for; empty for this machine's own GPU."""
+    """Return the requested architecture; empty for this machine's own GPU."""
     return _target.get()

@@ -1,4 +1,4 @@
-"""Evaluation in float64: bound symbols on floating-point values in double precision, whatever dtypes they name."""
+"""Evaluation in float64: bound symbols on floating-point values in double precision, even if they name other dtypes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 NARROWER = frozenset({torch.float32, torch.bfloat16, torch.float16})
-CASTS = frozenset({"float", "half", "bfloat16"})  # methods of tensors that name a dtype by their own name
+CASTS = frozenset({"float", "half", "bfloat16"})  # tensor methods whose name is a dtype
 
 
 @contextmanager
 def default_float64() -> Iterator[None]:
-    """While this lasts, what operations make without a dtype is in float64."""
+    """Set the default dtype to float64 within the block, for operations without a dtype."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -28,24 +28,24 @@ def default_float64() -> Iterator[None]:
 
 
 def in_float64(value: Any) -> Any:
-    """A floating-point tensor in float64; other values as they are."""
+    """Return a floating-point tensor in float64; other values unchanged."""
     return value.to(torch.float64) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any]) -> None:
-    """Run bound symbols as `evaluate` does, with float64 wherever they name a narrower floating-point dtype.
+    """Run bound symbols like `evaluate`, with float64 in place of any narrower floating-point dtype.
 
-    The floating-point tensors among `values` are to be in float64. Raises what the calls raise: some operations take no
-    float64, and some programs look at dtypes.
+    The floating-point tensors among `values` must be in float64. Raises the errors of the calls: some operations do not
+    support float64, and some programs check dtypes.
     """
     with default_float64():
         evaluate(bsyms, values, call_in_double)
 
 
 def result_in_double(bsym: BoundSymbol, name: str, values: MutableMapping[str, Any]) -> torch.Tensor | None:
-    """The result of that name of a bound symbol in float64; None for an operation that takes no float64.
+    """Return the named result of a bound symbol in float64; None for an operation that does not support float64.
 
-    The floating-point tensors among `values` are to be in float64.
+    The floating-point tensors among `values` must be in float64.
     """
     try:
         evaluate_in_double((bsym,), values)
@@ -56,7 +56,7 @@ def result_in_double(bsym: BoundSymbol, name: str, values: MutableMapping[str, A
 
 
 def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call what a bound symbol means, without its casts to narrower floating-point dtypes."""
+    """Call a bound symbol's function without its casts to narrower floating-point dtypes."""
     if bsym.symbol.short_name in CASTS and len(args) == 1 and not kwargs:
         result = args[0].to(torch.float64)
     else:
@@ -67,5 +67,5 @@ def call_in_double(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def widened_dtype(leaf: Any) -> Any:
-    """Float64 for a narrower floating-point dtype; other leaves as they are."""
+    """Return float64 for a narrower floating-point dtype; other leaves unchanged."""
     return torch.float64 if isinstance(leaf, torch.dtype) and leaf in NARROWER else leaf

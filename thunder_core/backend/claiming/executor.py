@@ -1,4 +1,4 @@
-"""Executors: who runs a bound symbol. An executor is one file in `thunder_executors` that defines EXECUTOR."""
+"""Executors, which run bound symbols. An executor is a file in `thunder_executors` that defines `EXECUTOR`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EXECUTOR = "EXECUTOR"  # the name of a plug-in's executor in its module
 
 
 class Executor(Traits, ABC):
-    """Something that can run bound symbols of a trace. `name` is how recipes and users call it.
+    """An object that can run bound symbols of a trace. `name` is its name in recipes and options.
 
-    One that `fuses_regions` takes many bound symbols as one, where it stands among the others. One that does not take
-    `symbolic_sizes` is left out of programs that have them; one that does may decide by them, which constrains them.
-    One that `only_compares` claims nothing, and compares what the others compute as it runs: `thunder optimize` has it
-    do so once, and the artifact is without it.
-    Its traits decide its place among the executors of recipes that are added to each other: see `Traits`.
+    An executor that `fuses_regions` takes many bound symbols as one. An executor without `symbolic_sizes` is left out
+    of programs that have symbolic sizes; an executor with `symbolic_sizes` may branch on them, which adds constraints.
+    An executor that `only_compares` claims nothing, and compares the results of the other executors at run time:
+    `thunder optimize` runs it once, and the artifact does not contain it. The traits decide an executor's place among
+    the executors of combined recipes: see `Traits`.
     """
 
     name: str
@@ -41,92 +41,101 @@ class Executor(Traits, ABC):
     only_compares: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Raises `BadRecipe` for traits that are no tuples of names."""
+        """Raise `BadRecipe` for traits that are not tuples of names."""
         super().__init_subclass__()
         require_traits(cls.__name__, cls)
 
     @property
     def labels(self) -> frozenset[str]:
-        """Its name, and what it provides."""
+        """The executor's name, and the traits that it provides."""
         return frozenset((self.name, *self.provides))
 
     @property
     def title(self) -> str:
-        """Its name."""
+        """The executor's name."""
         return self.name
 
     @property
     def replacements(self) -> Sequence[Replacement]:
-        """The functions that it calls in place of matches of patterns, tried in order before single bound symbols."""
+        """The functions that replace matches of patterns, tried in order before single bound symbols."""
         return ()
 
     def missing(self) -> str | None:
-        """The reason why this machine cannot run it; None if it can."""
+        """Return the reason why this machine cannot run the executor; None if it can."""
         return None
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """The reason why it can take no part in a program on that device of this machine."""
+        """Return the reason why the executor cannot be used for programs on that device of this machine.
+
+        None if it can.
+        """
         return self.missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """The reason why it can take no part in a program for a GPU of that architecture (`sm_90`), here or not."""
+        """Return the reason why the executor cannot be used for programs for a GPU architecture (`sm_90`).
+
+        None if it can.
+        """
         return self.missing()
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:  # noqa: ARG002
-        """The machine code of the kernels that its bound symbols of a claimed trace launch on such a GPU."""
+        """Return the machine code of the kernels that the executor launches on a GPU of that architecture."""
         return ()
 
     def keep(self, kernels: Iterable[DeviceCode]) -> None:
-        """From now on, launch this machine code, whose digests were checked, in place of what would be compiled."""
+        """Launch this machine code, whose digests were checked, from now on, instead of compiling kernels."""
         raise NotImplementedError(f"{self.name} has no machine code for {len(list(kernels))} kernels")
 
     @property
     @abstractmethod
     def claims(self) -> str:
-        """In a phrase, what it can claim; `thunder executors` prints it."""
+        """A phrase for the operations that the executor can claim; `thunder executors` prints it."""
 
     @abstractmethod
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The bound symbol as this executor runs it, or None if it cannot."""
+        """Return the bound symbol in the executor's form, or None if the executor cannot run it."""
 
     def takes(self, bsym: BoundSymbol) -> bool:
-        """Whether it could take a bound symbol, alone or with others."""
+        """Whether the executor could take a bound symbol, alone or with others."""
         return self.claim(bsym) is not None
 
     def without_measuring(self) -> Executor:
-        """The executor that runs all that it can run, also where a measurement would choose another one."""
+        """Return the executor without measurements: it runs every operation that it can run."""
         return self
 
     def claim_all(self, trace: Trace) -> Trace:
-        """The trace with all that this executor takes, of what nobody has claimed yet.
+        """Return the trace with every unclaimed bound symbol that this executor takes claimed by it.
 
-        Kernels read memory as it is: eager PyTorch alone runs what reads a conjugated or negated view.
+        Kernels read memory directly, so operations on a conjugated or negated view run in eager PyTorch.
         """
         bsyms = (bsym if bsym.executor or not bsym.is_resolved else self._claimed(bsym) for bsym in trace.bound_symbols)
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def _claimed(self, bsym: BoundSymbol) -> BoundSymbol:
-        """A bound symbol as this executor runs it, or as it is; raises `BadRecipe` where `claim` returns neither."""
+        """Return a bound symbol in the executor's form, or unchanged.
+
+        Raise `BadRecipe` for other results of `claim`.
+        """
         claimed = self.claim(bsym)
         if claimed is None or type(claimed) is BoundSymbol:
             return claimed or bsym
-        found: BoundSymbol = checked_return(self, "claim", claimed, (BoundSymbol, type(None)))
-        return found
+        checked: BoundSymbol = checked_return(self, "claim", claimed, (BoundSymbol, type(None)))
+        return checked
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:  # noqa: ARG002
-        """The claimed trace with what this executor does to compare it, as it runs, with what was to be claimed."""
+        """Return the claimed trace with the executor's checks against the unclaimed trace, if the executor checks."""
         return claimed
 
     def wrap_claimed(self, trace: Trace) -> Trace:
-        """The trace with what this executor does to what all have claimed."""
+        """Return the claimed trace with this executor's wrappers, if the executor wraps."""
         return trace
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """The implementation of a symbol by an executor: what it calls instead, and for which bound symbols.
+    """The implementation of a symbol by an executor: the function to call instead, and the supported bound symbols.
 
-    Those that write are for an implementation that `writes` alone.
+    Bound symbols that write are only for implementations that set `writes`.
     """
 
     symbol: Symbol
@@ -134,13 +143,13 @@ class Implementation:
     writes: bool = False
 
     def is_for(self, bsym: BoundSymbol) -> bool:
-        """Whether it does all that a bound symbol of its operation does."""
+        """Whether the implementation covers a bound symbol of its operation."""
         return (self.writes or not bsym.mutates) and self.supports(bsym)
 
 
 @dataclass(eq=False)
 class OperatorExecutor(Executor):
-    """An executor that replaces single operations, and matches of patterns, by functions of its own.
+    """An executor that replaces single operations, and matches of patterns, by its own functions.
 
     >>> import torch
     >>> fast = OperatorExecutor("fast")
@@ -169,7 +178,7 @@ class OperatorExecutor(Executor):
     @property
     def claims(self) -> str:
         """The names of the patterns and the symbols."""
-        names = [*(one.pattern.name for one in self.registered), *(symbol.name for symbol in self.table)]
+        names = [*(item.pattern.name for item in self.registered), *(symbol.name for symbol in self.table)]
         return ", ".join(dict.fromkeys(names))
 
     def implements(
@@ -181,8 +190,8 @@ class OperatorExecutor(Executor):
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register the decorated function for a torch operation, for the bound symbols that `supports` accepts.
 
-        Calls that write to what they are given (`inplace=True`, `out=`, `mul_`) are left to others, unless it `writes`
-        to the same.
+        Calls that write to an argument (`inplace=True`, `out=`, `mul_`) are left to other executors, unless the
+        function `writes` to the same argument.
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,12 +208,13 @@ class OperatorExecutor(Executor):
         supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
         meta: Callable[..., Any] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register the decorated function for every part of a program that computes what `computation` does.
+        """Register the decorated function for every part of a program that computes the same as `computation`.
 
-        `computation` is a pattern, or a function that becomes one. The decorated function takes the pattern's
-        parameters that have no default, in their order, and returns what the pattern returns. `supports` is given
-        the bound symbol as it would be claimed. `meta`, for a function that cannot run on tensors without data, returns
-        tensors like its results. Raises `BadPattern` for a function that cannot be a pattern or its replacement.
+        `computation` is a pattern, or a function that becomes a pattern. The decorated function takes the pattern's
+        parameters without a default, in their order, and returns the pattern's results. `supports` is called with the
+        bound symbol as it would be claimed. `meta`, for a function that cannot run on tensors without data, returns
+        tensors with the metadata of its results. Raises `BadPattern` for a function that cannot be a pattern or its
+        replacement.
         """
         pattern_of = pattern(computation)
 
@@ -215,7 +225,7 @@ class OperatorExecutor(Executor):
         return register
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The bound symbol with the registered function in place of the symbol."""
+        """Return the bound symbol with the registered function in place of its symbol."""
         implementation = self.table.get(bsym.symbol)
         if implementation is None or not implementation.is_for(bsym):
             return None
@@ -226,28 +236,28 @@ _executors: dict[str, Executor] = {}
 
 
 def register_executor(executor: Executor) -> Executor:
-    """Make an executor known by its name, for `jit(executors=[...])`."""
+    """Register an executor under its name, for `jit(executors=[...])`."""
     _executors[executor.name] = executor
     return executor
 
 
 def registered(name: str) -> Executor:
-    """The executor of that name among those registered in this process; `UnknownName` otherwise."""
+    """Return the executor of that name registered in this process; raise `UnknownName` if there is none."""
     if name not in _executors:
         raise UnknownName(f"no executor is named {name!r}", fix=f"use one of: {', '.join(sorted(_executors))}")
     return _executors[name]
 
 
 def registered_names() -> list[str]:
-    """The names registered in this process."""
+    """Return the names registered in this process."""
     return sorted(_executors)
 
 
 def find_executor(name: str | Executor) -> Executor:
-    """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module.
+    """Return an executor by name: an executor registered in this process, or the EXECUTOR of a plug-in's module.
 
-    Raises `UnknownName`, `EnvironmentLacks`, `BadRecipe` for a module without an EXECUTOR, and `WrongInputs` for what
-    is neither a name nor an executor.
+    Raises `UnknownName`, `EnvironmentLacks`, `BadRecipe` for a module without an EXECUTOR, and `WrongInputs` for a
+    value that is neither a name nor an executor.
     """
     if isinstance(name, Executor):
         return name
@@ -261,11 +271,11 @@ def find_executor(name: str | Executor) -> Executor:
 
 
 def executor_in(module: ModuleType, what: str, name: str = "") -> Executor:
-    """The executor of a module, called `EXECUTOR` if no other name is given; raises `BadRecipe` where there is none."""
-    found = vars(module).get(name or EXECUTOR)
-    if isinstance(found, Executor):
-        return found
-    own = [one for one, value in vars(module).items() if isinstance(value, Executor)]
+    """Return the executor of a module, by default its `EXECUTOR`; raise `BadRecipe` if there is none."""
+    executor = vars(module).get(name or EXECUTOR)
+    if isinstance(executor, Executor):
+        return executor
+    own = [attribute for attribute, value in vars(module).items() if isinstance(value, Executor)]
     names = f"; it has {', '.join(own)}" if own else ""
     raise BadRecipe(
         f"{what} defines no {name or EXECUTOR} that is an instance of Executor{names}",

@@ -1,6 +1,7 @@
-"""Freeing: each tensor's name is deleted behind the bound symbol that reads it last, so that its memory is used again.
+"""Freeing: each tensor's name is deleted after the bound symbol that reads it last, so that its memory can be reused.
 
-A bound symbol that empties a list gets what it reads last in one that it alone has: those names are deleted before it.
+A bound symbol that empties its input list gets the tensors that it reads last in a list that nothing else holds: their
+names are deleted before the call.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ UNPACK = Symbol(listing.CODE, lambda text: text)
 
 
 def free_after_last_use(trace: Trace) -> Trace:
-    """The trace with `del` statements; inputs are the caller's, constants the trace's, and results live on."""
+    """Return the trace with `del` statements; inputs, constants and results are not deleted."""
     lists = _names_for_lists(trace)
     pairs = zip(trace.bound_symbols, last_uses(trace), strict=True)
     bsyms = [bsym for bsym, last in pairs for bsym in _freed(bsym, last, lists)]
@@ -29,9 +30,9 @@ def free_after_last_use(trace: Trace) -> Trace:
 
 
 def last_uses(trace: Trace) -> list[list[Proxy]]:
-    """For each bound symbol the names that it reads or makes and that no later one reads.
+    """Return, for each bound symbol, the names that it reads or makes and that no later bound symbol reads.
 
-    Where a program waits for a collective, what the collective reads is read as well.
+    The wait for a collective counts as a read of the collective's inputs.
     """
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     last_uses: list[list[Proxy]] = []
@@ -45,7 +46,7 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
 
 
 def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:
-    """A bound symbol, and what deletes the names that are not read behind it."""
+    """Yield a bound symbol, and the deletion of the names that are not read after it."""
     read = {proxy.name for proxy in bsym.inputs}
     dying = [proxy for proxy in last if proxy.name in read]
     if bsym.symbol.empties and dying:
@@ -58,7 +59,7 @@ def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> 
 
 
 def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -> Iterator[BoundSymbol]:
-    """A bound symbol that gets its tensors in a list, without the names of those that it reads last."""
+    """Yield a bound symbol that takes its tensors in a list, after the deletion of the names that it reads last."""
     yield BoundSymbol(LIST, bsym.args, {}, taken_list, source=bsym.source, module=bsym.module)
     yield deletion(dying, bsym)
     unpack = BoundSymbol(UNPACK, (taken_list,), {}, bsym.inputs)
@@ -66,12 +67,12 @@ def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], taken_list: Proxy) -
 
 
 def deletion(names: Iterable[Proxy], at: BoundSymbol) -> BoundSymbol:
-    """The bound symbol that deletes names, at the place of another."""
+    """Return the bound symbol that deletes names, with the source line of another."""
     return BoundSymbol(DELETE, tuple(names), {}, None, source=at.source, module=at.module, derives=at.derives)
 
 
 def _names_for_lists(trace: Trace) -> Iterator[Proxy]:
-    """Names that nothing in the trace has."""
+    """Yield names that the trace does not use."""
     taken = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
     names = (f"given_{number}" for number in itertools.count())
     return (Proxy(name) for name in names if name not in taken)

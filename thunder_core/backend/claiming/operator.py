@@ -1,4 +1,4 @@
-"""Operators: executors of one function each, which runs in place of one of PyTorch's."""
+"""Operators: executors of one function each, which replaces a function of PyTorch."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 @dataclass(frozen=True)
 class Operator(Executor):
-    """An executor of one function, which runs in place of one of PyTorch's, with the same arguments.
+    """An executor of one function, which replaces a function of PyTorch, with the same arguments.
 
-    `function` is what programs call (`torch.nn.functional.silu`); `implementation` is written in Python or launches
-    kernels, and returns tensors of the same shapes, strides, dtypes and devices, which is checked by running it on
-    tensors without data. `meta` stands in for one that cannot run on these. Calls that `supports(bsym)` refuses, and
-    calls that write to what they are given, are left to others.
+    `function` is the function that programs call (`torch.nn.functional.silu`). `implementation` is Python code or
+    launches kernels. It returns tensors of the same shapes, strides, dtypes and devices, which is checked by running it
+    on tensors without data; `meta` stands in for an implementation that cannot run on such tensors. Calls that
+    `supports(bsym)` refuses, and calls that write to an argument, are left to other executors.
 
-    With a `derivative`, that is the backward of the implementation, as in `register_derivative`: it takes a context, in
-    which `setup_context(ctx, args, kwargs, output)` saves what it needs, and the gradients of the results, and returns
-    one gradient, or None, for each tensor among the arguments. Without one, PyTorch's own derivative is taken.
+    `derivative`, if it is set, is the backward of the implementation, as in `register_derivative`: it takes a context,
+    in which `setup_context(ctx, args, kwargs, output)` saves values, and the gradients of the results, and returns one
+    gradient, or None, for each tensor among the arguments. Otherwise PyTorch's own derivative is used.
 
-    Raises `WrongInputs` for what cannot be called; a program that calls it raises `BadRecipe` where the structure or
-    the metadata of its results differ. Values are not compared: the executor `debug` does that.
+    Raises `WrongInputs` for an argument that cannot be called; a program that calls the operator raises `BadRecipe` if
+    the structure or the metadata of its results differ. Values are not compared; the executor `debug` compares them.
 
     >>> import torch
     >>> import thunder_core as thunder
@@ -77,7 +77,7 @@ class Operator(Executor):
         return symbol_of(self.function).name
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The bound symbol with the implementation in place of PyTorch's function."""
+        """Return the bound symbol with the implementation in place of PyTorch's function."""
         if bsym.symbol != symbol_of(self.function):
             return None
         implementation = Implementation(Symbol(self.name, self.implementation), self.supports or _all)
@@ -89,22 +89,22 @@ class Operator(Executor):
     def _require_same_metadata(self, bsym: BoundSymbol) -> None:
         environment = environment_of((*bsym.inputs, *bsym.outputs))
         if environment is not None and self.meta is None:
-            return  # running it on fake tensors would guard the sizes that it asks for
+            return  # a run on fake tensors would guard the sizes that the implementation reads
         try:
             with new_mode(environment), torch.no_grad():
                 args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), _without_data)
                 result = (self.meta or self.implementation)(*args, **kwargs)
-                found, expected = tree_map(_described, result), tree_map(_described, _without_data_in(bsym.output))
+                actual, expected = tree_map(_described, result), tree_map(_described, _without_data_in(bsym.output))
         except Exception as error:
-            what = error.what if isinstance(error, ThunderError) else error
+            message = error.what if isinstance(error, ThunderError) else error
             raise BadRecipe(
-                f"the operator {self.name} fails on tensors without data: {type(error).__name__}: {what}",
+                f"the operator {self.name} fails on tensors without data: {type(error).__name__}: {message}",
                 fix="pass a `meta` function that returns tensors like its results",
                 where=bsym.source,
             ) from error
-        if found != expected:
+        if actual != expected:
             raise BadRecipe(
-                f"the operator {self.name} returns {found}, but {self.claims} {expected}",
+                f"the operator {self.name} returns {actual}, but {self.claims} {expected}",
                 fix="return the same as PyTorch's function, or refuse such calls with supports=",
                 where=bsym.source,
             )
@@ -123,7 +123,7 @@ def _without_data_in(tree: Any) -> Any:
 
 
 def _described(leaf: Any) -> str:
-    """A result in words: a tensor by its dtype, sizes, strides and device; by dtype and rank if some are symbolic."""
+    """Describe a result: a tensor by dtype, sizes, strides and device; by dtype and rank if sizes are symbolic."""
     if not isinstance(leaf, torch.Tensor):
         return "no tensor" if leaf is None else f"a {type(leaf).__name__}"
     sizes = (*leaf.shape, *leaf.stride())

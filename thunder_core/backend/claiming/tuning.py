@@ -1,6 +1,6 @@
-"""Tuning: the time in which executors measure candidates for one program, to run the fastest.
+"""Tuning: the time in which executors measure candidates for a program, to run the fastest.
 
-`THUNDER_TUNE` sets the time for a process, as `--tune` does for one optimization.
+`THUNDER_TUNE` sets the time for a process, and `--tune` for one optimization.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _seconds: ContextVar[float | None] = ContextVar("tuning seconds", default=None)
 
 @contextmanager
 def tuning(seconds: float | None) -> Iterator[None]:
-    """While the block runs, executors measure candidates for so many seconds a program; zero is not at all.
+    """Let executors measure candidates for this many seconds in each program within the block; zero means not at all.
 
-    With None, for as long as the variable `THUNDER_TUNE` says, or a second.
+    With None, the variable `THUNDER_TUNE` sets the time; its default is one second.
     """
     token = _seconds.set(seconds)
     try:
@@ -36,30 +36,33 @@ def tuning(seconds: float | None) -> Iterator[None]:
 
 
 def tuning_seconds() -> float:
-    """The seconds for measuring candidates of one program; raises `BadOption` for a variable that is no time."""
-    asked = _seconds.get()
-    return parse_duration(VARIABLE, os.environ.get(VARIABLE, DEFAULT_SECONDS)) if asked is None else asked
+    """Return the seconds for measuring candidates of a program; raise `BadOption` for an invalid variable."""
+    seconds = _seconds.get()
+    return parse_duration(VARIABLE, os.environ.get(VARIABLE, DEFAULT_SECONDS)) if seconds is None else seconds
 
 
 def clock() -> Callable[[], float]:
-    """The clock of a measurement: CPU time of this thread if it computes alone, since other load then counts less."""
+    """Return the clock for measurements.
+
+    It is this thread's CPU time if the thread computes alone, because other load then matters less.
+    """
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 @dataclass
 class TuningBudget:
-    """The seconds that are left for measuring candidates of one program."""
+    """The seconds that are left for measuring candidates of a program."""
 
     left: float = field(default_factory=tuning_seconds)
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing is to be measured."""
+        """Whether nothing may be measured."""
         return self.left == 0
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Take the time of a block from what is left."""
+        """Subtract the time of the block from the seconds left."""
         read = clock()
         start = read()
         try:

@@ -1,4 +1,4 @@
-"""Withholding: bound symbols of some modules are kept from an executor, and left to the others."""
+"""Withholding: bound symbols of some modules are withheld from an executor, and left to the other executors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from thunder_core.tracing.ir.proxy import environment_of
 from thunder_core.tracing.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 
-WITHHELD = "withheld"  # in the place of an executor's name, while another one has its turn
+WITHHELD = "withheld"  # the executor name of withheld bound symbols while the executor has its turn
 LEFT_OUT = "left out by --without"
 
 
 def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[Executor, ...]:
-    """The executors, each of which is kept from the modules that it is left out of."""
+    """Return the executors, with wrappers for executors that `without` leaves out of some modules."""
     return tuple(
         WithholdingExecutor(executor, patterns) if (patterns := patterns_of(without, executor.name)) else executor
         for executor in executors
@@ -29,10 +29,10 @@ def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class WithholdingExecutor(Executor):
-    """An executor that leaves alone what is in modules whose paths the patterns mean, and all that derives from it.
+    """An executor that ignores bound symbols of modules whose paths match the patterns, and all derived bound symbols.
 
-    These bound symbols are as if another one had claimed them while it has its turn; what it could have taken of them
-    is counted among what is refused.
+    While the executor has its turn, these bound symbols look claimed. The bound symbols that the executor could have
+    taken are counted as refused.
     """
 
     executor: Executor
@@ -50,37 +50,37 @@ class WithholdingExecutor(Executor):
 
     @property
     def symbolic_sizes(self) -> bool:  # type: ignore[override]
-        """Whether the executor takes symbolic sizes."""
+        """Whether the executor supports symbolic sizes."""
         return self.executor.symbolic_sizes
 
     @property
     def replacements(self) -> Sequence[Replacement]:
-        """No replacements: those of the executor are applied when it claims."""
+        """No replacements: the executor's replacements are applied in `claim_all`."""
         return ()
 
     @property
     def claims(self) -> str:
-        """The phrase of what the executor can claim."""
+        """The phrase of the executor's claims, with the excluded modules."""
         return f"{self.executor.claims}; not in {', '.join(self.patterns)}"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The bound symbol as the executor runs it, or None where it cannot, or is left out."""
+        """Return the bound symbol in the executor's form, or None if it cannot run it, or is left out."""
         return None if is_within(bsym, self.patterns) else self.executor.claim(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
-        """The trace with all that the executor takes outside of these modules."""
+        """Return the trace with every bound symbol that the executor takes outside of these modules."""
         turn = Turn.of(trace, self._places(trace, lambda bsym: not bsym.executor), WITHHELD)
         claimed = apply_patterns(turn.trace, self.name, self.executor.replacements)
         claimed = turn.ended(self.executor.claim_all(claimed))
         return with_refused(claimed, self.name, self._count(turn))
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
-        """The claimed trace, compared by the executor outside of these modules."""
+        """Return the claimed trace with the executor's checks outside of these modules."""
         turn = Turn.of(claimed, self._places(claimed, lambda bsym: bool(bsym.executor)), EAGER)
         return turn.ended(self.executor.check_claimed(unclaimed, turn.trace))
 
     def wrap_claimed(self, trace: Trace) -> Trace:
-        """The trace with what the executor does to what all have claimed outside of these modules."""
+        """Return the claimed trace with the executor's wrappers outside of these modules."""
         turn = Turn.of(trace, self._places(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
         wrapped = self.executor.wrap_claimed(turn.trace)
         if wrapped is turn.trace:
@@ -92,9 +92,9 @@ class WithholdingExecutor(Executor):
         return frozenset(place for place, bsym in bsyms if is_offered(bsym) and is_within(bsym, self.patterns))
 
     def _count(self, turn: Turn) -> int:
-        """The number of bound symbols that the executor could have taken, alone or in a match, of what is withheld.
+        """Return the number of withheld bound symbols that the executor could have taken, alone or in a match.
 
-        It is asked with the sizes that symbolic ones had while tracing, so that nothing is decided by these.
+        Symbolic sizes are replaced by the sizes seen while tracing, so that no constraint is added.
         """
         trace, places = turn.original, turn.places
         matches = matched_positions(trace, self.name, self.executor.replacements) if places else ()
@@ -107,7 +107,7 @@ class WithholdingExecutor(Executor):
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The turn of an executor: the trace that it is given, of which the bound symbols at some places are another's."""
+    """The turn of an executor: the original trace, and a trace in which the withheld bound symbols look claimed."""
 
     original: Trace
     places: frozenset[int]
@@ -115,42 +115,42 @@ class Turn:
 
     @classmethod
     def of(cls, trace: Trace, places: frozenset[int], name: str) -> Turn:
-        """The turn at a trace whose bound symbols at these places are as if the executor of a name had them."""
+        """Return the turn at a trace whose bound symbols at these places look claimed by the named executor."""
         if not places:
             return cls(trace, places, trace)
         bsyms = [
             replace(bsym, executor=name) if place in places else bsym for place, bsym in enumerate(trace.bound_symbols)
         ]
         results = {proxy.name for place in places for proxy in bsyms[place].defines}
-        attentions = {result: one for result, one in trace.attentions.items() if result not in results}
+        attentions = {result: attention for result, attention in trace.attentions.items() if result not in results}
         return cls(trace, places, trace.having(bsyms, made_by=trace.made_by, attentions=attentions))
 
     @property
     def withheld(self) -> Iterator[BoundSymbol]:
-        """The bound symbols that the executor is not to take."""
+        """The bound symbols that the executor must not take."""
         return (self.original.bound_symbols[place] for place in sorted(self.places))
 
     def ended(self, trace: Trace) -> Trace:
-        """The trace that the executor made, with the bound symbols that were withheld as they were."""
+        """Return the trace that the executor made, with the withheld bound symbols restored."""
         if not self.places:
             return trace
-        given, originals = self.trace.bound_symbols, self.original.bound_symbols
-        restored = {id(given[place]): originals[place] for place in self.places}
+        offered, originals = self.trace.bound_symbols, self.original.bound_symbols
+        restored = {id(offered[place]): originals[place] for place in self.places}
         bsyms = (restored.get(id(bsym), bsym) for bsym in trace.bound_symbols)
         return trace.having(bsyms, made_by=trace.made_by, attentions=self.original.attentions)
 
 
 def is_within(bsym: BoundSymbol, patterns: Sequence[str]) -> bool:
-    """Whether a bound symbol, one that it consists of, or what it derives is in a module that a pattern means."""
+    """Whether a bound symbol, an inner one, or the one that it derives is in a module that a pattern matches."""
     path = bsym.module.removeprefix(BACKWARD_OF)
     if any(covers(pattern, path) for pattern in patterns):
         return True
-    others = bsym.subsymbols if bsym.derives is None else (*bsym.subsymbols, bsym.derives)
-    return any(is_within(other, patterns) for other in others)
+    related = bsym.subsymbols if bsym.derives is None else (*bsym.subsymbols, bsym.derives)
+    return any(is_within(inner, patterns) for inner in related)
 
 
 def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol with the values that sizes and numbers had while tracing in place of symbolic ones."""
+    """Return the bound symbol with the sizes and numbers seen while tracing in place of symbolic ones."""
     if environment_of((*bsym.inputs, *bsym.outputs)) is None:
         return bsym
     args, kwargs, output = at_hints((bsym.args, dict(bsym.kwargs), bsym.output))
@@ -159,10 +159,10 @@ def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def with_refused(trace: Trace, executor: str, count: int) -> Trace:
-    """The trace with the number of bound symbols that were withheld, the largest where some are offered again."""
-    mine = [one for one in trace.refused if (one.executor, one.reason) == (executor, LEFT_OUT)]
-    most = max([count, *(one.count for one in mine)])
+    """Return the trace with the number of withheld bound symbols; the largest number if some are offered again."""
+    mine = [item for item in trace.refused if (item.executor, item.reason) == (executor, LEFT_OUT)]
+    most = max([count, *(item.count for item in mine)])
     if not most:
         return trace
-    others = [one for one in trace.refused if one not in mine]
+    others = [item for item in trace.refused if item not in mine]
     return replace(trace, refused=(*others, RefusedOperations(executor, LEFT_OUT, most)))

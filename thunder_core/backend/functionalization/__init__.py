@@ -1,1 +1,1 @@
-"""Functionalization: writes to tensors become operations that make new ones, by renaming or by PyTorch itself."""
+"""Functionalization: in-place writes become out-of-place operations, by renaming or by PyTorch itself."""

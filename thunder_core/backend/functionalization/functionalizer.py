@@ -1,4 +1,4 @@
-"""PyTorch's functionalization of single operations: each that writes is replaced by operations that do not."""
+"""PyTorch's functionalization of single operations: an operation that writes is replaced by operations that do not."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ ATEN = torch.ops.aten
 NOT_RECORDED = frozenset({torch.ops.prim.device.default})
 WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
-# Operators that PyTorch differentiates for real numbers alone.
+# Operators that PyTorch differentiates for real numbers only.
 NOT_COMPLEX = frozenset({ATEN.slice_scatter.default, ATEN.select_scatter.default})
-# Operators whose derivative in PyTorch is wrong: that of this one reads the argument `noise`, not what was drawn.
+# Operators with a wrong derivative in PyTorch: this derivative reads the argument `noise`, not the generated noise.
 WRONG_DERIVATIVES = frozenset({"aten::rrelu_with_noise_functional"})
 
 
 class NotFunctionalizable(Exception):
-    """An operation has no equivalent that writes nothing; the message says why."""
+    """Raised if an operation has no equivalent that writes nothing; the message is the reason."""
 
 
 class Functionalizer:
-    """Runs operations of a trace under functionalization and writes down the operations that they turn into.
+    """Run operations of a trace under functionalization, and record the operations that they become.
 
-    Each operation runs a second time, as it stands, on tensors without data that share memory as the real ones do; the
-    overlap of what it reads and writes is checked there. `value` maps a tensor of the trace to the proxy that holds its
-    value after the writes so far. `environment` is that of the symbols in sizes, if there are any. Autograd may
-    follow the tensors that are `followed` from when they are made.
+    Each operation also runs unchanged on tensors without data that alias like the real tensors, to check the overlap of
+    its arguments. `value` maps a tensor of the trace to the proxy that holds its value after the writes so far.
+    `environment` is the environment of the symbols in sizes, if there are any. `followed` are the names of tensors that
+    autograd may track.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Functionalizer:
         self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode(environment)
         self._functional_tensors: dict[str, torch.Tensor] = {}  # by the names of the trace
-        self._aliasing_fakes: dict[str, torch.Tensor] = {}  # those that alias as the real ones do, by the same names
+        self._aliasing_fakes: dict[str, torch.Tensor] = {}  # fakes that alias like the real tensors, by the same names
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._followed = set(followed)
         self._next_name = next_name
-        self._target: object = None  # the operation that is functionalized
+        self._target: object = None  # the operation that is being functionalized
 
     def add(self, proxy: TensorProxy) -> None:
         """Add a tensor that is an input of the trace, or an output of one of its bound symbols."""
@@ -66,7 +66,7 @@ class Functionalizer:
         self._functional_tensors[proxy.name] = torch._to_functional_tensor(fake)
 
     def take_operations(self) -> list[BoundSymbol]:
-        """Return the operations that were written down since the last call, and forget them."""
+        """Return the operations recorded since the last call, and forget them."""
         bsyms, self._bsyms = self._bsyms, []
         return bsyms
 
@@ -76,9 +76,9 @@ class Functionalizer:
         return self._functional_tensors[proxy.name]
 
     def value(self, proxy: TensorProxy) -> TensorProxy:
-        """The proxy that holds the value of a tensor of the trace after the writes so far.
+        """Return the proxy that holds the value of a tensor of the trace after the writes so far.
 
-        Asking for it may write down operations that make a view again.
+        The call may record operations that recompute a view.
         """
         tensor = self._functional_of(proxy)
         self._target = None
@@ -87,9 +87,9 @@ class Functionalizer:
             return self._proxy(torch._from_functional_tensor(tensor))
 
     def run(self, operation: BoundSymbol) -> None:
-        """Check the overlap of an operation's arguments, then functionalize it and record what it becomes.
+        """Check the overlap of an operation's arguments, then functionalize it and record the resulting operations.
 
-        Raises `NotFunctionalizable`, or whatever PyTorch raises.
+        Raises `NotFunctionalizable`, or an error of PyTorch.
         """
         for proxy in operation.inputs:
             if isinstance(proxy, TensorProxy):
@@ -116,11 +116,11 @@ class Functionalizer:
         return pair[1]
 
     def record(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one functional operation and record it as a bound symbol.
+        """Run a functional operation and record it as a bound symbol.
 
-        `copy` is recorded as `_to_copy`, `expand` and `clone`, a lifted scalar as `scalar_tensor`, queries of devices
-        not at all. Raises `NotFunctionalizable` for an operation that still writes, that PyTorch differentiates
-        wrongly, or that reads a tensor without a proxy.
+        `copy` is recorded as `_to_copy`, `expand` and `clone`, and a lifted scalar as `scalar_tensor`; queries of
+        devices are not recorded. Raises `NotFunctionalizable` for an operation that still writes, that PyTorch
+        differentiates wrongly, or that reads a tensor without a proxy.
         """
         if operator in NOT_RECORDED:
             return operator(*args, **kwargs)
@@ -134,7 +134,7 @@ class Functionalizer:
             raise NotFunctionalizable(f"PyTorch has no derivative of {operator} for complex numbers")
         if operator is ATEN.copy.default:
             return self._copied(*args)
-        if operator is ATEN.zero.default and args[0].is_complex():  # whose derivative PyTorch has of `zero_` alone
+        if operator is ATEN.zero.default and args[0].is_complex():  # PyTorch differentiates only `zero_`
             return self.record(ATEN.fill.Scalar, (args[0], 0), {})
         if operator in LIFTS and not self._is_known(args[0]):
             return self._constant(args[0])
@@ -157,9 +157,9 @@ class Functionalizer:
         return output
 
     def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """Record `copy` as `_to_copy`, `expand` and `clone`, of which autograd has the derivatives.
+        """Record `copy` as `_to_copy`, `expand` and `clone`, which autograd can differentiate.
 
-        What is written over has a gradient, too, which is zero: where autograd follows it, `where` says so.
+        The overwritten tensor has a gradient too, which is zero: `where` records it if autograd tracks the tensor.
         """
         if (source.dtype, source.device) != (into.dtype, into.device):
             where = {"dtype": into.dtype, "device": into.device, "non_blocking": non_blocking}
@@ -176,7 +176,7 @@ class Functionalizer:
         return id(tensor) in self._proxies
 
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Record a zero-dimensional constant as `scalar_tensor`; raises `NotFunctionalizable` for another constant."""
+        """Record a zero-dimensional constant as `scalar_tensor`; raise `NotFunctionalizable` for other constants."""
         if tensor.ndim or tensor.device.type != "cpu" or tensor.is_meta:
             raise NotFunctionalizable("the operation uses a constant tensor that is not a scalar on the CPU")
         with torch.utils._python_dispatch._disable_current_modes():
@@ -187,9 +187,9 @@ class Functionalizer:
 
 
 def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
-    """Call a function on an operation's arguments, looked up in `tensors`, to which its results are added.
+    """Call a function on an operation's arguments from `tensors`, and add its results to `tensors`.
 
-    Raises `NotFunctionalizable` if a result has another shape or dtype than the trace says.
+    Raises `NotFunctionalizable` if a result's shape or dtype differs from the trace.
     """
     numbers = {proxy.name: proxy.value for proxy in operation.inputs if isinstance(proxy, NumberProxy)}
     output = evaluate_one(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
@@ -202,18 +202,18 @@ def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors
 
 
 def tiles(windows: torch.Tensor, shape: Sequence[Any], dim: int, size: int, step: int) -> bool:
-    """Whether the windows of `unfold` cover each element of a tensor of that shape once.
+    """Whether the windows of `unfold` cover each element of a tensor of that shape exactly once.
 
-    Where a view made by `unfold` is written to, PyTorch makes the tensor anew of the windows alone, and of zeros.
+    If a view made by `unfold` is written to, PyTorch rebuilds the tensor from the windows, with zeros elsewhere.
     """
     return size == step and (not shape or statically_known_true(shape[dim] % step == 0))
 
 
 class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises `NotFunctionalizable` for operations with overlapping arguments, as PyTorch does for most.
+    """A mode that raises `NotFunctionalizable` for overlapping arguments, as PyTorch does for most operations.
 
-    These are a write to a tensor with a stride of zero, a write that overlaps another argument in part, and writes to
-    several tensors one of which shares memory with another argument.
+    Refused are a write to a tensor with a stride of zero, a write that partially overlaps another argument, and writes
+    to several tensors if one of them shares memory with another argument.
     """
 
     @classmethod
@@ -224,27 +224,27 @@ class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [leaf for leaf in leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
         every = [leaf for leaf in leaves(list(written_values(func, args, kwargs or {}))) if leaf is not None]
         for written in every:
-            if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in tensors) > 1:
+            if len(every) > 1 and sum(memory_of(written) == memory_of(tensor) for tensor in tensors) > 1:
                 raise NotFunctionalizable(f"{func} writes to several tensors, and to memory that overlaps")
             if any(not stride and size > 1 for size, stride in zip(written.shape, written.stride(), strict=True)):
                 raise NotFunctionalizable(f"{func} writes to an element more than once")
-            if any(_partially_overlap(written, other) for other in tensors):
+            if any(_partially_overlap(written, tensor) for tensor in tensors):
                 raise NotFunctionalizable(f"{func} reads memory that it writes to")
         return func(*args, **(kwargs or {}))
 
 
-def _partially_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether the memory spans of two tensors overlap although they are not the same view of it."""
-    if memory_of(one) != memory_of(other) or not one.numel() or not other.numel():
+def _partially_overlap(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether the memory spans of two tensors overlap although they are not the same view of the memory."""
+    if memory_of(left) != memory_of(right) or not left.numel() or not right.numel():
         return False
-    starts = [tensor.storage_offset() * tensor.element_size() for tensor in (one, other)]
-    same = starts[0] == starts[1] and one.shape == other.shape and one.stride() == other.stride()
-    apart = starts[0] + span(one) <= starts[1] or starts[1] + span(other) <= starts[0]
+    starts = [tensor.storage_offset() * tensor.element_size() for tensor in (left, right)]
+    same = starts[0] == starts[1] and left.shape == right.shape and left.stride() == right.stride()
+    apart = starts[0] + span(left) <= starts[1] or starts[1] + span(right) <= starts[0]
     return not (same or apart)
 
 
 class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands each operation that functionalization gives to a functionalizer, which writes it down."""
+    """A mode that passes each operation of functionalization to a functionalizer, which records it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -259,7 +259,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _with_exact_schema(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The variant of an operator whose schema says what it writes; the operator itself where its own schema does."""
+    """Return the variant of an operator whose schema declares its writes; the operator itself if its schema does."""
     if not isinstance(function, torch._ops.OpOverload) or not updates_statistics(function):
         return function
     if function._schema.name not in WITH_EXACT_SCHEMA:
@@ -268,7 +268,7 @@ def _with_exact_schema(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outputs_with_proxies(result: Any, output: Any) -> Any:
-    """The results of an operation that have a proxy in the trace; the others are dropped."""
+    """Return the results of an operation that have a proxy in the trace; other results are dropped."""
     if isinstance(output, Proxy) or not isinstance(result, tuple | list):
         return result if output is not None else None
-    return [one for one, known in zip(result, output, strict=True) if isinstance(known, Proxy)]
+    return [value for value, proxy in zip(result, output, strict=True) if isinstance(proxy, Proxy)]

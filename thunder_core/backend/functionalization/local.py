@@ -1,6 +1,6 @@
 """Functionalization of writes to tensors that the same bound symbols made: each write makes a new tensor instead.
 
-A tensor that is written to becomes a series of new tensors, of which the last one has its name.
+A tensor that is written to becomes a series of new tensors; the last of them has the tensor's name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ COPY, EXPAND, TO_COPY = torch.ops.aten.copy_.default, torch.ops.aten.expand.defa
 
 
 def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> list[BoundSymbol]:
-    """The bound symbols without writes to what they make, as far as each write is one operation on a whole tensor.
+    """Return the bound symbols without writes to their own tensors, where a write is one operation on a whole tensor.
 
-    Writes to a tensor that has an alias when it is written to are kept. `names` yields fresh names.
+    Writes to a tensor that has an alias at the time are kept. `names` yields fresh names.
     """
     operations = [operation for bsym in bsyms for operation in _write_as_operation(bsym)]
     replacements = _replacements(operations, names)
@@ -47,9 +47,9 @@ def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> l
 
 
 def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tuple[BoundSymbol, ...]]:
-    """Map the place of each write to the operations that stand for it, of which the last one makes the new tensor.
+    """Map the place of each write to the operations that replace it; the last operation makes the new tensor.
 
-    Either all writes to a tensor are among them, or none.
+    All writes to a tensor are included, or none.
     """
     aliasing = AliasSets()
     defined: set[str] = set()
@@ -70,14 +70,17 @@ def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[in
 
 
 def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
-    """A bound symbol that consists of one operation, a write, as that operation; any other as it is."""
+    """Return a bound symbol that consists of one operation, a write, as that operation; others unchanged."""
     if not bsym.mutates or len(bsym.subsymbols) != 1 or bsym.ordered:
         return (bsym,)
     return (replace(bsym.subsymbols[0], mutates=bsym.mutates, source=bsym.source, module=bsym.module),)
 
 
 def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
-    """The operations that make, out of place, a new tensor of the metadata of a write's; None where none do."""
+    """Return out-of-place operations that make a tensor with the metadata of a write's result.
+
+    None if there are none.
+    """
     target, output = bsym.symbol.target, bsym.output
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(output, TensorProxy):
         return None
@@ -85,15 +88,15 @@ def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, .
         return None
     if target is COPY:
         return _copied(bsym, output, names)
-    other = out_of_place(target)
-    if other is None:
+    functional = out_of_place(target)
+    if functional is None:
         return None
-    write = replace(bsym, symbol=symbol_of(other), mutates=(), subsymbols=())
-    return (write,) if _makes_metadata(other, write, output) else None
+    write = replace(bsym, symbol=symbol_of(functional), mutates=(), subsymbols=())
+    return (write,) if _makes_metadata(functional, write, output) else None
 
 
 def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
-    """The operations that stand for `copy_` and have derivatives: what is copied is expanded, then converted."""
+    """Return differentiable operations for `copy_`: the source is expanded and then converted."""
     source = bsym.args[1]
     dense = torch.empty(output.shape, device="meta").stride() == output.stride
     if not dense or not isinstance(source, TensorProxy) or source.device != output.device:
@@ -107,7 +110,7 @@ def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tup
 
 
 def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
-    """Whether a function, called as in a bound symbol, makes a tensor of the metadata of `output`."""
+    """Whether a function, called like a bound symbol, makes a tensor with the metadata of `output`."""
     arguments = (bsym.args, dict(bsym.kwargs))
     if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(arguments)):
         return False
@@ -117,7 +120,7 @@ def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bo
                 arguments, lambda leaf: empty(leaf) if isinstance(leaf, TensorProxy) else leaf
             )
             result = function(*args, **kwargs)
-    except Exception:  # whatever it says, the write stays
+    except Exception:  # after any error, the write stays
         return False
     return isinstance(result, torch.Tensor) and (tuple(result.shape), result.stride(), result.dtype) == (
         output.shape,

@@ -1,1 +1,1 @@
-"""Fusion: bound symbols of a trace become regions, equal regions are compiled once, and what is compiled is kept."""
+"""Fusion: bound symbols of a trace become regions; equal regions are compiled once, and compiled code is cached."""

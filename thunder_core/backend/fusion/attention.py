@@ -1,4 +1,4 @@
-"""Flex attention as one region: one kernel runs in place of the bound symbols that compute it."""
+"""Flex attention as one region: a kernel runs in place of the bound symbols that compute the attention."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ ENTANGLED = "the program reads more results of flex attention than the kernel co
 
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
-    """The trace with the bound symbols of each flex attention as one region, where the executor compiles that."""
+    """Return the trace with the bound symbols of each flex attention as one region, if the executor compiles it."""
     places = {name: places_of(trace, name, attention) for name, attention in trace.attentions.items()}
     occurrences = {name: occurrence_of(trace, places[name], name) for name in places if places[name]}
-    regions = {one.region.digest: one.region for one in occurrences.values()}
+    regions = {occurrence.region.digest: occurrence.region for occurrence in occurrences.values()}
     compiled = dict(zip(regions, executor.compile(list(regions.values())), strict=True)) if regions else {}
     fused = [digest for digest, result in compiled.items() if isinstance(result, Fused)]
     symbols = {digest: _symbol(compiled[digest], f"attention_{number}") for number, digest in enumerate(fused)}
     refused = list(trace.refused)
     replaced: dict[int, list[BoundSymbol]] = {}
-    for name, found in places.items():
-        result = compiled[occurrences[name].region.digest] if found else Refusal(ENTANGLED, lasting=True)
+    for name, region_places in places.items():
+        result = compiled[occurrences[name].region.digest] if region_places else Refusal(ENTANGLED, lasting=True)
         if isinstance(result, Refusal):
-            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(found)), result.lasting))
+            refused.append(RefusedOperations(executor.name, result.reason, max(1, len(region_places)), result.lasting))
             continue
         claimed = region_bound_symbol(occurrences[name], symbols[occurrences[name].region.digest], executor.name)
-        replaced |= {**{place: [] for place in found}, max(found): [claimed]}
-    bsyms = [one for place, bsym in enumerate(trace.bound_symbols) for one in replaced.get(place, [bsym])]
+        replaced |= {**{place: [] for place in region_places}, max(region_places): [claimed]}
+    bsyms = [new for place, bsym in enumerate(trace.bound_symbols) for new in replaced.get(place, [bsym])]
     bsyms = read_bound_symbols(bsyms, trace.outputs) if replaced else bsyms
     return trace.having(bsyms, made_by=f"claim attention by {executor.name}", refused=tuple(refused))
 
@@ -48,7 +48,7 @@ def _symbol(result: Fused | Refusal, name: str) -> Symbol:
 
 
 def occurrence_of(trace: Trace, places: Collection[int], name: str) -> RegionOccurrence:
-    """The region of the flex attention of that result, which stands for these bound symbols."""
+    """Return the region of the flex attention with that result, in place of these bound symbols."""
     attention = trace.attentions[name]
     bsyms = tuple(trace.bound_symbols[place] for place in sorted(places))
     result = next(proxy for bsym in bsyms for proxy in bsym.defines if proxy.name == name)
@@ -58,9 +58,9 @@ def occurrence_of(trace: Trace, places: Collection[int], name: str) -> RegionOcc
 
 
 def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
-    """The places of the bound symbols that compute a flex attention and nothing else; none where they cannot be told.
+    """Return the places of the bound symbols that compute a flex attention and nothing else; empty if unclear.
 
-    The inputs of the operation are there at the first of them, and nothing is written to until the last one.
+    The inputs of the operation exist before the first of these places, and nothing is written to until the last.
     """
     bsyms = trace.bound_symbols
     makers = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
@@ -83,13 +83,13 @@ def places_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
 
 
 def tensors_of(attention: FlexAttention) -> list[Proxy]:
-    """The tensors of the trace that a flex attention reads."""
+    """Return the tensors of the trace that a flex attention reads."""
     operation = BoundSymbol(OPERATOR, attention.arguments, {}, None)
     return list(operation.inputs)
 
 
 def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
-    """Whether a tensor is one of numbers for every pair of a query and a key, of every head."""
+    """Whether a tensor has a number for every pair of query and key of every head."""
     if not isinstance(proxy, TensorProxy) or not proxy.dtype.is_floating_point:
         return False
     *batches, rows, _ = attention.query.shape
@@ -97,9 +97,9 @@ def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
 
 
 def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexAttention, place: int) -> set[int]:
-    """The places of bound symbols that nothing but a result is made of, from that place back.
+    """Return the places of bound symbols, back from `place`, whose results only lead to the attention's result.
 
-    The result may be copied into what is made there. Bound symbols that a transform has changed stay.
+    The result may be copied into a tensor that is made there. Bound symbols that a transform has changed stay.
     """
     readers: dict[str, set[int]] = {}
     for number, bsym in enumerate(bsyms):
@@ -112,19 +112,19 @@ def _slice(bsyms: Sequence[BoundSymbol], kept: Collection[str], attention: FlexA
     for number in range(place - 1, -1, -1):
         bsym = bsyms[number]
         names = [proxy.name for proxy in bsym.defines]
-        is_inner = all(readers.get(one, set()) <= places and one not in kept for one in names)
-        if is_inner and any(readers.get(one) for one in names) and is_of(bsym, attention):
+        is_inner = all(readers.get(name, set()) <= places and name not in kept for name in names)
+        if is_inner and any(readers.get(name) for name in names) and is_of(bsym, attention):
             places.add(number)
     return places
 
 
 def is_of(bsym: BoundSymbol, attention: FlexAttention) -> bool:
-    """Whether a bound symbol is one of those that were recorded for a flex attention, and nobody has claimed it."""
+    """Whether a bound symbol was recorded for a flex attention, and is not claimed."""
     return not bsym.executor and identity_of(bsym) in attention.identities
 
 
 def read_bound_symbols(bsyms: Sequence[BoundSymbol], outputs: Iterable[Proxy]) -> list[BoundSymbol]:
-    """The bound symbols that have an effect, or of which something is read."""
+    """Return the bound symbols that have an effect, or whose results are read."""
     read = {proxy.name for proxy in outputs}
     kept: list[BoundSymbol] = []
     for bsym in reversed(bsyms):

@@ -1,8 +1,8 @@
-"""Chains: element-wise operations on tensors of one shape that are written to, brought together.
+"""Chains: element-wise operations on written tensors of one shape, brought together.
 
-An optimizer does one thing to all parameters, and then the next; or all things to one parameter, with numbers worked
-out in between. Here each parameter gets its bound symbols in a row, a chain: a region that goes through its memory
-once.
+An optimizer applies each operation to all parameters before the next operation, or all operations to one parameter,
+with scalar computations in between. Here, the bound symbols of each parameter are placed next to each other as a chain:
+a region that passes through the parameter's memory once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class ChainOrder:
-    """Bound symbols in an order in which those of each chain are consecutive, and the ranges of the chains."""
+    """Bound symbols in an order with the members of each chain next to each other, and the ranges of the chains."""
 
     bsyms: tuple[BoundSymbol, ...]
     chains: tuple[range, ...] = ()
@@ -33,10 +33,10 @@ class ChainOrder:
 
 @dataclass(frozen=True)
 class ChainConditions:
-    """The conditions for getting into chains: `takes` accepts a bound symbol, and it writes to none of `excluded`.
+    """The conditions for joining chains: `takes` accepts the bound symbol, and it writes to none of `excluded`.
 
-    `divides` says which bound symbols for lists of tensors may be divided, `aliasing` and `written` who shares memory,
-    and what of it is written to; `reads` counts by name the bound symbols that read it, with what is returned.
+    `divides` says which bound symbols for lists of tensors may be split. `aliasing` says which names share memory, and
+    `written` which memory is written to. `reads` counts the reads of each name, including returned names.
     """
 
     takes: Callable[[BoundSymbol], bool]
@@ -47,27 +47,27 @@ class ChainConditions:
     reads: Counter[str]
 
     def representatives(self, names: Collection[str]) -> set[str]:
-        """The memory behind these names."""
+        """Return the representatives of the memory behind these names."""
         return {self.aliasing.representative(name) for name in names}
 
 
 def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> ChainOrder:
     """Move the bound symbols of each chain together.
 
-    No bound symbol passes a change of a state, a collective or a product of matrices; the results of a product are
-    freed as soon as they were read.
+    No bound symbol moves across a change of state, a collective or a matrix product, so that the results of a product
+    are freed as soon as they were read.
     """
     result: list[BoundSymbol] = []
     chains: list[range] = []
     for window in _windows(bsyms):
         order = _Window(window, conditions).chain_order()
-        chains += [range(one.start + len(result), one.stop + len(result)) for one in order.chains]
+        chains += [range(chain.start + len(result), chain.stop + len(result)) for chain in order.chains]
         result += order.bsyms
     return ChainOrder(tuple(result), tuple(chains))
 
 
 def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
-    """The runs of bound symbols that may change places with each other."""
+    """Yield the runs of bound symbols that may be reordered."""
     window: list[BoundSymbol] = []
     for bsym in bsyms:
         window.append(bsym)
@@ -79,7 +79,7 @@ def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
 
 @dataclass(frozen=True)
 class _Step:
-    """A bound symbol, or the part of one that is for one tensor of a list; `place` is that of the bound symbol."""
+    """A bound symbol, or its part for one tensor of a list; `place` is the place of the bound symbol."""
 
     bsym: BoundSymbol
     place: int
@@ -88,7 +88,7 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Window:
-    """Bound symbols that may change places; one for lists of tensors is divided where every part gets into a chain."""
+    """Bound symbols that may be reordered; a foreach operation is split if every part joins a chain."""
 
     bsyms: Sequence[BoundSymbol]
     conditions: ChainConditions
@@ -97,7 +97,7 @@ class _Window:
         if not any(bsym.mutates for bsym in self.bsyms):
             return ChainOrder(tuple(self.bsyms))
         divides = (place for place, bsym in enumerate(self.bsyms) if self.conditions.divides(bsym))
-        parts = {place: found for place in divides if (found := one_by_one(self.bsyms[place]))}
+        parts = {place: split for place in divides if (split := one_by_one(self.bsyms[place]))}
         excluded = self.conditions.representatives(self.conditions.excluded)
         while True:
             steps = [*self._steps(parts)]
@@ -105,11 +105,11 @@ class _Window:
             inside = {place for chain in chains for place in chain}
             partial = {step.place for number, step in enumerate(steps) if step.is_part and number not in inside}
             if partial:
-                parts = {place: found for place, found in parts.items() if place not in partial}
+                parts = {place: split for place, split in parts.items() if place not in partial}
                 continue
             sharing = self._sharing(chains, steps)
             fit = [chain for chain in chains if chain not in sharing]
-            order, stuck = ordered([one.bsym for one in steps], fit, self.conditions.aliasing)
+            order, stuck = ordered([step.bsym for step in steps], fit, self.conditions.aliasing)
             if not sharing and not stuck:
                 return _chain_order(order, steps)
             for chain in (*sharing, *stuck):
@@ -122,11 +122,11 @@ class _Window:
             yield from (_Step(part, place, place in parts) for part in parts.get(place, [bsym]))
 
     def _sharing(self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]) -> set[tuple[int, ...]]:
-        """The chains that share storage that is written to with bound symbols outside of them by more than one name."""
+        """Return the chains that share written storage with bound symbols outside by more than one name."""
         here = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
         readers: dict[str, set[int]] = {}
-        for place, one in enumerate(steps):
-            for proxy in one.bsym.inputs:
+        for place, step in enumerate(steps):
+            for proxy in step.bsym.inputs:
                 readers.setdefault(proxy.name, set()).add(place)
         sharing = set()
         for chain in chains:
@@ -163,7 +163,7 @@ class _Joining:
         self.joined = DisjointSets[int]()
 
     def chains(self) -> list[tuple[int, ...]]:
-        """The chains, as places in their order: groups that write, and have more than one operation."""
+        """Return the chains, as ordered places: groups that write and have more than one operation."""
         owned = {representative for place in self.shapes for representative in self._owned(self.steps[place].bsym)}
         first: dict[str, int] = {}
         for place, shape in self.shapes.items():
@@ -182,10 +182,10 @@ class _Joining:
         return [tuple(group) for group in groups.values() if self._is_worthwhile(group)]
 
     def _shapes(self) -> dict[int, tuple[Any, ...]]:
-        """The places of the steps that may be joined, from the first one that writes, with what shape they make."""
+        """Return the places of the steps that may be joined, from the first step that writes, with their shapes."""
         shapes: dict[int, tuple[int, ...]] = {}
-        for place, one in enumerate(self.steps):
-            shape = self._shape(one.bsym) if shapes or one.bsym.mutates else None
+        for place, step in enumerate(self.steps):
+            shape = self._shape(step.bsym) if shapes or step.bsym.mutates else None
             if shape is not None:
                 shapes[place] = shape
         return shapes

@@ -1,4 +1,4 @@
-"""Conditions on the symbols of a region, as Python: they have to hold of the sizes that it is called with."""
+"""Conditions on the symbols of a region, as Python expressions that the sizes of each call must satisfy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from thunder_core.tracing.ir.sizes import hint_of
 
 
 def largest(*sizes: Any) -> Any:
-    """The largest of some sizes."""
+    """Return the largest of the sizes."""
     return functools.reduce(torch.sym_max, sizes)
 
 
 def smallest(*sizes: Any) -> Any:
-    """The smallest of some sizes."""
+    """Return the smallest of the sizes."""
     return functools.reduce(torch.sym_min, sizes)
 
 
-# What expressions of sizes consist of; functions are PyTorch's for symbolic integers.
+# The functions and operators in expressions of sizes; the functions are PyTorch's for symbolic integers.
 FUNCTIONS: Mapping[str, Any] = {
     "max": largest,
     "min": smallest,
@@ -56,14 +56,14 @@ NO_SIZES: SizesByName = {}
 
 
 def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
-    """The symbols of a region by the names that texts have for them: `s0`, `s1`, ..."""
+    """Return the symbols of a region by their names in texts: `s0`, `s1`, ..."""
     return {f"s{place}": proxy.value for place, proxy in enumerate(symbols)}
 
 
 def size_of(text: str, sizes: SizesByName) -> Any:
-    """The value of an expression of sizes.
+    """Return the value of an expression of sizes.
 
-    Raises `NameError` where it has other names, and `ValueError` where it is more than arithmetic and comparisons.
+    Raises `NameError` for other names, and `ValueError` for anything but arithmetic and comparisons.
     """
     return _value(ast.parse(text, mode="eval").body, sizes)
 
@@ -84,12 +84,12 @@ def _value(node: ast.expr, sizes: SizesByName) -> Any:
             return _operator(symbol)(_value(left, sizes), _value(right, sizes))
         case ast.BoolOp(op=symbol, values=values):
             return (all if isinstance(symbol, ast.And) else any)(_value(value, sizes) for value in values)
-        case ast.Compare(left=left, ops=symbols, comparators=others):
-            values = [_value(value, sizes) for value in (left, *others)]
+        case ast.Compare(left=left, ops=symbols, comparators=comparators):
+            values = [_value(value, sizes) for value in (left, *comparators)]
             pairs = list(zip(symbols, values, values[1:], strict=False))
             if len(pairs) == 1:
                 return _operator(symbols[0])(*values)
-            return all(_operator(symbol)(one, other) for symbol, one, other in pairs)
+            return all(_operator(symbol)(left, right) for symbol, left, right in pairs)
         case ast.Call(func=function, args=arguments, keywords=[]) if ast.unparse(function) in FUNCTIONS:
             return FUNCTIONS[ast.unparse(function)](*(_value(argument, sizes) for argument in arguments))
     raise ValueError(f"`{ast.unparse(node)}` is not an expression of sizes")
@@ -102,7 +102,7 @@ def _operator(symbol: ast.AST) -> Callable[..., Any]:
 
 
 def unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
-    """The first condition that does not hold for the values that the symbols had while tracing; empty for none."""
+    """Return the first condition that fails for the symbols' values while tracing; empty if all hold."""
     sizes = named_sizes(symbols)
     values = {name: hint_of(size) for name, size in sizes.items()}
     elements = (f"{name} >= 1" for name, size in sizes.items() if size.node.expr.is_positive)
@@ -110,9 +110,9 @@ def unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) ->
 
 
 def unmet(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
-    """The first condition that does not hold, or empty: then all of them are constraints of the program from now on.
+    """Return the first condition that fails; if all hold, make them constraints of the program and return "".
 
-    Sizes have to be above zero besides, as a compiler takes for granted: some operations refuse what has no elements.
+    Sizes must also be above zero, as compilers assume: some operations refuse tensors without elements.
     """
     failing = unmet_at_hints(conditions, symbols)
     if not failing:

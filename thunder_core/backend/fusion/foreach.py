@@ -23,7 +23,7 @@ TAKES: dict[str, Test] = {
 
 
 def one_by_one(bsym: BoundSymbol) -> list[BoundSymbol]:
-    """The bound symbols that do the same to one tensor each, in the order of the list; none where there are none."""
+    """Return bound symbols that do the same to one tensor each, in the order of the list; empty if impossible."""
     operations = bsym.operations
     target = operations[0].symbol.target if len(operations) == 1 else None
     if not isinstance(target, torch._ops.OpOverload) or bsym.executor:
@@ -37,7 +37,7 @@ def one_by_one(bsym: BoundSymbol) -> list[BoundSymbol]:
 
 @dataclass(frozen=True)
 class _Division:
-    """A bound symbol, its one operation, and the operator for one tensor."""
+    """A bound symbol, its only operation, and the operator for one tensor."""
 
     bsym: BoundSymbol
     operation: BoundSymbol
@@ -46,10 +46,10 @@ class _Division:
     def bsyms(self) -> list[BoundSymbol]:
         written = bool(self.bsym.mutates)
         results: Sequence[Any] = self.operation.args[0] if written else self.operation.output
-        if not isinstance(results, list | tuple) or not all(isinstance(one, TensorProxy) for one in results):
+        if not isinstance(results, list | tuple) or not all(isinstance(result, TensorProxy) for result in results):
             return []
         items = [self._item(place, result) for place, result in enumerate(results)]
-        return [one for one in items if one is not None] if None not in items else []
+        return [item for item in items if item is not None] if None not in items else []
 
     def _item(self, place: int, result: TensorProxy) -> BoundSymbol | None:
         def part(value: Any) -> Any:
@@ -72,17 +72,21 @@ class _Division:
 def _fitted(
     schema: Any, arguments: Sequence[Any], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments as an operator with that schema takes them; None where it does not."""
-    positional = [one for one in schema.arguments if not one.kwarg_only]
-    keywords = [one for one in schema.arguments if one.kwarg_only]
-    spare = dict(zip((one.name for one in keywords), arguments[len(positional) :], strict=False)) | named
-    if len(arguments) > len(positional) + len(keywords) or not spare.keys() <= {one.name for one in keywords}:
+    """Return the arguments in the form of an operator's schema; None if they do not match."""
+    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
+    keywords = [argument for argument in schema.arguments if argument.kwarg_only]
+    spare = dict(zip((argument.name for argument in keywords), arguments[len(positional) :], strict=False)) | named
+    if len(arguments) > len(positional) + len(keywords) or not spare.keys() <= {argument.name for argument in keywords}:
         return None
     every = [
         *zip(positional, arguments, strict=False),
-        *((one, spare[one.name]) for one in keywords if one.name in spare),
+        *((argument, spare[argument.name]) for argument in keywords if argument.name in spare),
     ]
-    if not all(TAKES.get(str(one.type), lambda value: False)(value) for one, value in every):
+    if not all(TAKES.get(str(argument.type), lambda value: False)(value) for argument, value in every):
         return None
-    missing = positional[len(arguments) :] + [one for one in keywords if one.name not in spare]
-    return None if any(not one.has_default_value() for one in missing) else (tuple(arguments[: len(positional)]), spare)
+    missing = positional[len(arguments) :] + [argument for argument in keywords if argument.name not in spare]
+    return (
+        None
+        if any(not argument.has_default_value() for argument in missing)
+        else (tuple(arguments[: len(positional)]), spare)
+    )

@@ -1,4 +1,4 @@
-"""Fusion: consecutive bound symbols become regions, equal regions are compiled once, and each runs as one call."""
+"""Fusion: consecutive bound symbols become regions, equal regions are compiled once, and each region is one call."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROOT = "module"  # the path of the model itself
 class FusionExecutor(Executor):
     """An executor that takes whole regions: it says which bound symbols it can fuse, and compiles regions of them.
 
-    Where it `updates`, its regions may write to tensors that they are given, as PyTorch does: a tensor's version goes
-    up (`Region.writes`). They may then also be given numbers, behind their tensors.
+    If `updates` is set, its regions may write to their input tensors as PyTorch does: a tensor's version increases
+    (`Region.writes`). The regions may then also take numbers, after their tensors.
     """
 
     fuses_regions: ClassVar[bool] = True
@@ -31,11 +31,11 @@ class FusionExecutor(Executor):
 
     @abstractmethod
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may be part of a region, which has no effects but updates."""
+        """Whether a bound symbol may be part of a region, which has no effects except updates."""
 
     @abstractmethod
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """The compiled function of each region, or why there is none; all regions are different."""
+        """Return the compiled function of each region, or the refusal; all regions are different."""
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
         """Return None: an executor of regions claims no single bound symbol."""
@@ -46,16 +46,17 @@ class FusionExecutor(Executor):
         return bool(bsym.operations) and not bsym.keeps_place and self.fuses(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
-        """The trace with each region that the executor compiles as one bound symbol."""
+        """Return the trace with each region that the executor compiles as one bound symbol."""
         return fuse(trace, self)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a region is not compiled; its bound symbols are left to the executors that come after.
+    """The reason why a region is not compiled; its bound symbols are left to the following executors.
 
-    A `lasting` reason lies in the region, not in the state of the machine: another try would end alike. With one that
-    is `by_sizes`, the region is compiled for the sizes of each call instead, where nobody asked for symbols.
+    A `lasting` reason is in the region, not in the state of the machine, so another attempt would fail too. If a
+    refusal is `by_sizes`, the region is compiled for the sizes of each call instead, unless the user asked for symbolic
+    sizes.
     """
 
     reason: str
@@ -65,11 +66,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Fused:
-    """A compiled region: `function(name)` gives a function of that name of the region's inputs, numbers and symbols.
+    """A compiled region: `function(name)` returns a function of the region's inputs, numbers and symbols.
 
-    It returns the one output, or a tuple of them, which may be empty. One that `empties` takes its inputs in one list
-    and empties it, so that each goes as soon as it was read last, where nobody else has it. It is right where the
-    `conditions` hold, which are Python on the symbols, `s0`, `s1`, ...: where it is used, they constrain the program.
+    The function returns the only output, or a tuple of outputs, which may be empty. If it `empties`, it takes its
+    inputs in one list and empties the list, so that each input can be freed after its last use. The function is valid
+    if the `conditions` hold, which are Python expressions of the symbols `s0`, `s1`, ...; where it is used, they become
+    constraints of the program.
     """
 
     function: Callable[[str], Callable[..., Any]]
@@ -78,16 +80,18 @@ class Fused:
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
-    """The trace with each region that the executor compiles as one bound symbol; claimed ones stay as they are.
+    """Return the trace with each region that the executor compiles as one bound symbol; claimed bound symbols stay.
 
-    Bound symbols that were moved together for a region that is then refused stay where they were.
+    Bound symbols that were moved for a region that is then refused return to their places.
     """
     compiled: dict[str, Fused | Refusal] = {}
     excluded: set[str] = set()
     refused = list(trace.refused)
     while True:
         plan = partition_into_regions(trace, executor.fuses, updates=executor.updates, excluded=excluded)
-        regions = {one.region.digest: one.region for _, one in plan.occurrences if one.region.digest not in compiled}
+        regions = {
+            found.region.digest: found.region for _, found in plan.occurrences if found.region.digest not in compiled
+        }
         compiled |= zip(regions, executor.compile(list(regions.values())), strict=True) if regions else ()
         lost = [(places, one) for places, one in plan.chain_regions if isinstance(compiled[one.region.digest], Refusal)]
         if not lost:
@@ -103,27 +107,30 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
 def _admitted(
     plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> tuple[FusionPlan, list[RefusedOperations]]:
-    """The plan without the occurrences whose sizes are not those that their compiled region is for, and these."""
+    """Return the plan without unsupported occurrences, and the refusals of these.
+
+    An occurrence is unsupported if its sizes do not meet the conditions of the compiled region.
+    """
     kept, refused = [], []
-    for places, one in plan.occurrences:
-        result = compiled[one.region.digest]
-        failing = unmet(result.conditions, one.region.symbols) if isinstance(result, Fused) else ""
+    for places, occurrence in plan.occurrences:
+        result = compiled[occurrence.region.digest]
+        failing = unmet(result.conditions, occurrence.region.symbols) if isinstance(result, Fused) else ""
         if failing:
             refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(places), lasting=False))
         else:
-            kept.append((places, one))
+            kept.append((places, occurrence))
     return replace(plan, occurrences=tuple(kept)), refused
 
 
 def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
-    """The bound symbols with those of each compiled region as one."""
+    """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
     symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
     taken: dict[int, list[BoundSymbol]] = {}
-    for places, one in plan.occurrences:
-        symbol = symbols.get(one.region.digest)
+    for places, occurrence in plan.occurrences:
+        symbol = symbols.get(occurrence.region.digest)
         if symbol is not None:
             taken |= {place: [] for place in places}
-            taken[places.start] = [region_bound_symbol(one, symbol, executor)]
+            taken[places.start] = [region_bound_symbol(occurrence, symbol, executor)]
     for place, bsym in enumerate(plan.bsyms):
         yield from taken.get(place, [bsym])
 
@@ -131,15 +138,15 @@ def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executo
 def _refused(
     occurrences: Iterable[tuple[range, RegionOccurrence]], compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> Iterator[RefusedOperations]:
-    """The occurrences that the executor was given and did not compile."""
-    for places, one in occurrences:
-        result = compiled[one.region.digest]
+    """Yield the refusals of the occurrences that the executor did not compile."""
+    for places, occurrence in occurrences:
+        result = compiled[occurrence.region.digest]
         if isinstance(result, Refusal):
             yield RefusedOperations(executor, result.reason, len(places), result.lasting, result.by_sizes)
 
 
 def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:
-    """The symbols of compiled regions, numbered in the order in which they are met."""
+    """Return the symbols of compiled regions, numbered in order of occurrence."""
     fused = {digest: result for digest, result in compiled.items() if isinstance(result, Fused)}
     return {digest: _symbol(result, f"{REGION}_{number}") for number, (digest, result) in enumerate(fused.items())}
 
@@ -148,23 +155,23 @@ def _symbol(fused: Fused, name: str) -> Symbol:
     return Symbol(name, fused.function(name), fused.empties)
 
 
-def region_bound_symbol(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
-    """The bound symbol that calls a compiled region in the place of its bound symbols."""
-    first = one.bsyms[0]
-    modules = {bsym.module for bsym in one.bsyms}
+def region_bound_symbol(occurrence: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
+    """Return the bound symbol that calls a compiled region in place of the region's bound symbols."""
+    first = occurrence.bsyms[0]
+    modules = {bsym.module for bsym in occurrence.bsyms}
     return BoundSymbol(
         symbol=symbol,
-        args=([*one.arguments],) if symbol.empties else one.arguments,
+        args=([*occurrence.arguments],) if symbol.empties else occurrence.arguments,
         kwargs={},
-        output=one.outputs[0] if len(one.outputs) == 1 else one.outputs,
-        subsymbols=one.bsyms,
+        output=occurrence.outputs[0] if len(occurrence.outputs) == 1 else occurrence.outputs,
+        subsymbols=occurrence.bsyms,
         source=first.source,
         module=_common_module(modules) or ROOT,
-        mutates=one.written,
+        mutates=occurrence.written,
         executor=executor,
     )
 
 
 def _common_module(modules: Iterable[str]) -> str:
-    """The innermost module that all of them are in; empty for the model itself."""
+    """Return the innermost module that contains all modules; empty for the model itself."""
     return ".".join(os.path.commonprefix([module.split(".") for module in modules]))  # noqa: RUF071 - of lists, it compares items

@@ -1,4 +1,4 @@
-"""Compiled regions as they can be kept: Python that calls kernels, and a shared object that holds them."""
+"""Compiled regions in storable form: Python that calls kernels, and a shared object that holds the kernels."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from thunder_core.tracing.library.deferred import deferred
 
 ENTRY = "region"  # the function that the text defines
 SHARED_OBJECT = b"\x7fELF"
-MODULE = "thunder_kernels"  # the name by which the shared objects are extension modules
+MODULE = "thunder_kernels"  # the module name of the shared objects
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """One region, compiled: `text` defines `region(...)`, which calls functions of the extension module `library`.
+    """A compiled region: `text` defines `region(...)`, which calls functions of the extension module `library`.
 
-    A library that is none of the system's (kernels for a GPU) is given to the text as the bytes `LIBRARY`. `needs` are
-    the instruction sets that the library uses, as the operating system names them. Nothing of it runs before
-    `function` is asked for: whoever reads it from a file verifies it first.
+    A library that is not a shared object (kernels for a GPU) is available to the text as the bytes `LIBRARY`. `needs`
+    are the instruction sets that the library uses, by their names in the operating system. Nothing is executed before
+    `function` is called, so machine code from a file can be verified first.
     """
 
     text: str
     library: bytes
     needs: tuple[str, ...]
     conditions: tuple[str, ...] = ()  # on the region's symbols, `s0`, `s1`, ..., as Python
-    choice: str = ""  # what was measured to choose it, in words
+    choice: str = ""  # the measurement by which it was chosen, in words
 
     def function(self, name: str) -> Callable[..., Any]:
-        """A function of that name that runs the region."""
+        """Return a function of that name that runs the region."""
         return self._named(name, self._define(name, {}))
 
     def function_at_first_call(self, name: str) -> Callable[..., Any]:
-        """A function of that name that runs the region; nothing of it is executed or loaded before it is called."""
+        """Return a function of that name that runs the region; nothing is executed or loaded before its first call."""
         namespace: dict[str, Any] = {}
         return self._named(name, deferred(ENTRY, namespace, lambda: self._define(name, namespace)))
 
     def _define(self, name: str, namespace: dict[str, Any]) -> Callable[..., Any]:
-        """Execute the text in a namespace, with what the library holds; what it defines is the region."""
+        """Execute the text in a namespace with the library's contents, and return the region's function."""
         is_extension = self.library.startswith(SHARED_OBJECT)
         namespace.update(vars(extension(self.library)) if is_extension else {"LIBRARY": self.library})
         label = f"{name} {sha256(self.text.encode()).hexdigest()[:12]}"
@@ -64,7 +64,7 @@ class MachineCode:
 
 
 def kept_by(function: object) -> MachineCode | None:
-    """The machine code behind a function that runs a region; None for any other object."""
+    """Return the machine code of a function that runs a region; None for any other object."""
     machine_code = getattr(function, "machine_code", None)
     return machine_code if isinstance(machine_code, MachineCode) else None
 
@@ -73,7 +73,7 @@ _loaded: dict[str, ModuleType] = {}
 
 
 def extension(library: bytes) -> ModuleType:
-    """The extension module that these bytes are: what was verified is what is loaded. Equal bytes load once."""
+    """Load verified bytes as an extension module; equal bytes are loaded once."""
     digest = sha256(library).hexdigest()
     if digest not in _loaded:
         _loaded[digest] = _imported(_path_of(library))
@@ -89,9 +89,10 @@ def _imported(path: str) -> ModuleType:
 
 
 def _path_of(content: bytes) -> str:
-    """A path under which nothing but these bytes can be found, by a file that has no name.
+    """Return a path that can only lead to these bytes, by an anonymous file.
 
-    It stays open as long as the process lives: the loader takes a path that it has seen for the library that it has.
+    The file stays open for the lifetime of the process, because the loader takes a known path for the library that it
+    has loaded.
     """
     if not hasattr(os, "memfd_create"):
         descriptor, path = tempfile.mkstemp(suffix=".so")
@@ -104,5 +105,5 @@ def _path_of(content: bytes) -> str:
 
 
 def machine() -> str:
-    """The machines that load an extension module made here: system, processor and version of Python."""
+    """Return the kind of machine that can load the extension modules made here: system, processor, Python version."""
     return f"{platform.system()} {platform.machine()} {sys.implementation.cache_tag}"

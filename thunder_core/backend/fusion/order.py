@@ -1,4 +1,4 @@
-"""Order: bound symbols with groups of them in a row, each bound symbol behind what it depends on."""
+"""Order: an order of bound symbols with groups next to each other, each bound symbol after its dependencies."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Group = tuple[int, ...]
 def ordered(
     bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
 ) -> tuple[list[Group], list[Group]]:
-    """The places of bound symbols, each group in a row where its last one was, each other one as a group of its own.
+    """Return an order of groups of places: each group where its last member was, other places as groups of one.
 
-    The second list has the groups that cannot be in a row, since bound symbols in between depend on some of theirs, and
-    others of theirs on these; the order then lacks them.
+    The second list has the groups that cannot be made contiguous, because bound symbols in between depend on some
+    members and other members depend on them; the order lacks these groups.
     """
     grouped = {place for group in groups for place in group}
     every = [*groups, *((place,) for place in range(len(bsyms)) if place not in grouped)]
     owner = {place: number for number, group in enumerate(every) for place in group}
     before: dict[int, set[int]] = {number: set() for number in range(len(every))}
     after: dict[int, set[int]] = {number: set() for number in range(len(every))}
-    for earlier, later in ((owner[one], owner[other]) for one, other in _dependencies(bsyms, aliasing)):
+    for earlier, later in ((owner[first], owner[second]) for first, second in _dependencies(bsyms, aliasing)):
         if earlier != later:
             before[later].add(earlier)
             after[earlier].add(later)
@@ -39,12 +39,12 @@ def ordered(
 
 
 def _sorted(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
-    """The numbers of groups, each behind those `before` it and else by their last places; none that is on a cycle.
+    """Return the numbers of groups, each after the groups `before` it, otherwise by last place; without cycles.
 
-    What comes behind a cycle is not among them either.
+    Groups on a cycle, and groups after a cycle, are left out.
     """
     sorter = TopologicalSorter(before)
-    with suppress(CycleError):  # it then gives what the cycles do not hold up
+    with suppress(CycleError):  # the sorter then returns the groups before the cycles
         sorter.prepare()
     ready: list[tuple[int, int]] = []
     order: list[int] = []
@@ -60,14 +60,14 @@ def _sorted(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> li
 
 @dataclass
 class _Memory:
-    """The bound symbol that wrote to some memory last, and those that have read it since."""
+    """The bound symbol that wrote to a memory last, and the bound symbols that have read the memory since."""
 
     writer: int | None = None
     readers: list[int] = field(default_factory=list)
 
 
 def _dependencies(bsyms: Sequence[BoundSymbol], aliasing: AliasSets) -> Iterator[tuple[int, int]]:
-    """Pairs of places of which the first has to come before the second."""
+    """Yield pairs of places of which the first has to come before the second."""
     makers: dict[str, int] = {}
     memory: dict[str, _Memory] = {}
     for place, bsym in enumerate(bsyms):

@@ -1,4 +1,4 @@
-"""Partition: which bound symbols of a trace become regions, where these begin and end, and what they return."""
+"""Partition: the bound symbols of a trace that become regions, the bounds of the regions, and their results."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ RegionsInPlace = Iterable[tuple[range, RegionOccurrence]]
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """A trace's bound symbols in the order in which they run, and the regions among them.
+    """A trace's bound symbols in execution order, and the regions among them.
 
-    `occurrences` are the regions, each with the range of positions that it takes up, and `chains` the ranges whose
-    bound symbols were moved together.
+    `occurrences` are the regions, each with its range of positions, and `chains` are the ranges whose bound symbols
+    were moved together.
     """
 
     bsyms: tuple[BoundSymbol, ...]
@@ -46,7 +46,7 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     """Partition a trace into regions that are worth a kernel, of the bound symbols that an executor `fuses`.
 
     With `updates`, regions may write to their inputs; bound symbols that write to a name in `excluded` are not moved.
-    Regions with equal bodies return the same outputs, namely all that is read behind any of them.
+    Regions with equal bodies return the same outputs: every value that is read after any of the regions.
     """
     rules = _Partitioning(trace, fuses, updates)
     arranged = rules.chain_order(excluded)
@@ -63,9 +63,9 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
 
 
 class _Partitioning:
-    """Decides which bound symbols may join a region: unclaimed ones that autograd does not record.
+    """The rules for joining a region: a bound symbol must be unclaimed and not recorded by autograd.
 
-    They have no effects but, with `updates`, writes to their inputs.
+    The bound symbol must have no effects or, with `updates`, only write to its inputs.
     """
 
     def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
@@ -77,14 +77,14 @@ class _Partitioning:
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
         defined = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
         followed = followed_by_autograd(trace)
-        self.recorded_results = followed & defined  # autograd has to see the operations that make these
+        self.recorded_results = followed & defined  # autograd must see the operations that make these
         self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
         self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
         self.recorded_by_autograd = {id(bsym) for bsym, is_recorded in pairs if is_recorded}
 
     def chain_order(self, excluded: Collection[str]) -> ChainOrder:
-        """Return the bound symbols, with those of each chain of updates side by side; unchanged without updates."""
+        """Return the bound symbols, with each chain of updates next to each other; unchanged without updates."""
         bsyms = self.trace.bound_symbols
         if not (self.updates and self.writes):
             return ChainOrder(bsyms)
@@ -94,7 +94,7 @@ class _Partitioning:
         return form_chains(bsyms, ChainConditions(takes, divides, excluded, self.aliasing, self.written, reads))
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a region, provided the region's writes are seen outside by one name alone."""
+        """Whether a bound symbol may join a region if the region's writes are visible outside by one name only."""
         if bsym.executor or bsym.keeps_place or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
@@ -102,11 +102,11 @@ class _Partitioning:
         if bsym.mutates:
             return self.updates and is_update(bsym) and self.fuses(bsym)
         if len(bsym.tensors) < len(bsym.defines) or not any(proxy.name in self.read for proxy in bsym.tensors):
-            return False  # a call whose results nobody reads is kept for its error, and compilers of regions drop it
+            return False  # an unread call is kept for its error, but compilers of regions would drop it
         return all(_is_pure(operation, numbers=self.updates) for operation in bsym.operations) and self.fuses(bsym)
 
     def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol that can be fused may join any region, since it returns no memory that is written to.
+        """Whether a fusible bound symbol may join any region, because it returns no memory that is written to.
 
         It may read such memory, since no bound symbol of a region is moved across a write.
         """
@@ -115,11 +115,11 @@ class _Partitioning:
         )
 
     def _can_join_chain(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may be part of a chain, which writes, so that none of it may raise by values."""
+        """Whether a bound symbol may join a chain, which writes, so no member may raise depending on values."""
         return self.can_fuse(bsym) and not may_raise(bsym)
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
-        """Whether an operation on lists of tensors (`_foreach_add_`) may be split into one for each tensor."""
+        """Whether a foreach operation (`_foreach_add_`) may be split into one operation for each tensor."""
         return self._is_unrecorded(bsym) and not bsym.ordered and not bsym.executor
 
     def _is_unrecorded(self, bsym: BoundSymbol) -> bool:
@@ -130,7 +130,7 @@ class _Partitioning:
 
 
 def _candidate_ranges(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
-    """Yield the range of each chain, and between chains the longest runs that can be fused and cross no cut."""
+    """Yield the range of each chain, and between chains the longest fusible runs that cross no cut."""
     borders = sorted((chain.start, chain.stop) for chain in arranged.chains)
     for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
         yield from _regions_between_chains(range(start, stop), arranged.bsyms, rules, last_read)
@@ -141,15 +141,17 @@ def _candidate_ranges(arranged: ChainOrder, rules: _Partitioning, last_read: Map
 def _regions_between_chains(
     positions: range, bsyms: Sequence[BoundSymbol], rules: _Partitioning, last_read: Mapping[str, int]
 ) -> Iterator[range]:
-    """Yield the ranges of regions within a range that has no chain: runs of bound symbols that can be fused.
+    """Yield the ranges of regions within a range that has no chain: runs of fusible bound symbols.
 
     A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
     """
-    part = bsyms[positions.start : positions.stop]
-    takes = [rules.can_fuse(bsym) for bsym in part]
-    fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
-    for run in _split_at_unconnected_updates(_runs(divided(part), takes if rules.updates else fusible_anywhere), part):
-        group = part[run.start : run.stop]
+    section = bsyms[positions.start : positions.stop]
+    takes = [rules.can_fuse(bsym) for bsym in section]
+    fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, section, strict=True)]
+    for run in _split_at_unconnected_updates(
+        _runs(divided(section), takes if rules.updates else fusible_anywhere), section
+    ):
+        group = section[run.start : run.stop]
         defined = (proxy.name for bsym in group for proxy in bsym.defines)
         read = {name for name in defined if last_read[name] >= positions.start + run.stop}
         separable = not rules.updates or (
@@ -161,12 +163,12 @@ def _regions_between_chains(
 
 
 def writes_and_may_raise(bsyms: Sequence[BoundSymbol]) -> bool:
-    """Whether bound symbols write to memory and may raise by values: as a region they would raise behind the write."""
+    """Whether bound symbols write to memory and may raise depending on values: a region would raise after the write."""
     return any(bsym.mutates for bsym in bsyms) and any(map(may_raise, bsyms))
 
 
 def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
-    """Split runs at each write that reads nothing made in its run, and leave that write out of them."""
+    """Split runs at each write that reads nothing made in its run, and leave that write out."""
     for run in runs:
         start, defined = run.start, set[str]()
         for place in run:
@@ -201,7 +203,7 @@ def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
-    """Whether an aten operation only computes, and all its proxies are tensors that kernels read, or `numbers`."""
+    """Whether an aten operation has no effects, and all its proxies are tensors that kernels read, or `numbers`."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_check(target):
         return False
@@ -210,7 +212,7 @@ def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
 
 
 def _is_number(proxy: Proxy) -> bool:
-    """Whether a proxy is a number that regions take: one without metadata, or a symbolic integer."""
+    """Whether a proxy is a number that regions accept: a number without metadata, or a symbolic integer."""
     return type(proxy) is Proxy or (isinstance(proxy, NumberProxy) and not isinstance(proxy.value, torch.SymFloat))
 
 
@@ -219,6 +221,6 @@ def _is_strided(proxy: Proxy) -> bool:
 
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
-    """Whether a region has at least two operations that a compiler writes code for: no views, no library calls."""
+    """Whether a region has at least two operations that a compiler generates code for: no views, no library calls."""
     operations = [operation for bsym in group for operation in bsym.operations]
     return sum(not (is_extern_call(operation) or is_view(operation)) for operation in operations) > 1

@@ -1,4 +1,4 @@
-"""Regions: consecutive bound symbols as functions of their own, in names that equal ones have in common."""
+"""Regions: consecutive bound symbols as functions, with canonical names so that equal regions have equal text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class Region:
     """A function of tensors, as aten operations in canonical names: inputs `x0`, `x1`, ..., values `v0`, `v1`, ...
 
-    Behind the tensors it is given floats, the `numbers` `f0`, `f1`, ..., and behind these its `symbols`: integers of
-    which the symbolic sizes of its tensors, and those that operations are given, are expressions. An operation may
-    write to its first operand, an input or a value. Two sequences that do the same to tensors of the same metadata, up
-    to the names of symbols, give regions with the same `digest`.
+    After the tensors, the function takes floats, the `numbers` `f0`, `f1`, ..., and then its `symbols`: integers. The
+    symbolic sizes of its tensors and operations are expressions of these integers. An operation may write to its first
+    operand, an input or a value. Two sequences that compute the same on tensors of the same metadata, up to the names
+    of symbols, give regions with the same `digest`.
     """
 
     inputs: tuple[TensorProxy, ...]
@@ -35,13 +35,15 @@ class Region:
 
     @cached_property
     def writes(self) -> tuple[TensorProxy, ...]:
-        """The inputs that it writes to, each as often as it does: by so much their versions go up."""
+        """The inputs that the region writes to, repeated for each write: their versions increase by that many."""
         input_names = {proxy.name for proxy in self.inputs}
-        return tuple(proxy for one in self.operations for proxy in tensors_written(one) if proxy.name in input_names)
+        return tuple(
+            proxy for operation in self.operations for proxy in tensors_written(operation) if proxy.name in input_names
+        )
 
     @cached_property
     def body(self) -> str:
-        """A text of what the region computes: operations, constants, and the metadata of its tensors."""
+        """The text of the region's computation: operations, constants, and the metadata of its tensors."""
         spelling = _Spelling.of(self.symbols)
         lines = [*spelling.kinds, *map(spelling.described, self.inputs)]
         for bsym in self.operations:
@@ -52,7 +54,7 @@ class Region:
 
     @cached_property
     def text(self) -> str:
-        """A text of all that decides what the region does."""
+        """The text of everything that determines the region's behaviour."""
         return f"{self.body}\nreturn {' '.join(proxy.name for proxy in self.outputs)}"
 
     @cached_property
@@ -63,9 +65,9 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class RegionOccurrence:
-    """A region where it stands in a computation: its bound symbols, and its tensors in the names of the trace.
+    """A region's occurrence in a computation: its bound symbols, and its tensors in the names of the trace.
 
-    `defined` has every tensor that a bound symbol defines, by the canonical name.
+    `defined` has every tensor that a bound symbol defines, by canonical name.
     """
 
     region: Region
@@ -75,14 +77,14 @@ class RegionOccurrence:
     numbers: tuple[Proxy, ...] = ()
 
     def returning(self, names: Collection[str]) -> RegionOccurrence:
-        """The occurrence of a region that returns the tensors of these names, in the order of their definitions."""
-        metadata = {proxy.name: proxy for one in self.region.operations for proxy in one.tensors}
+        """Return the occurrence with a region that returns the named tensors, in the order of their definitions."""
+        metadata = {proxy.name: proxy for operation in self.region.operations for proxy in operation.tensors}
         outputs = tuple(metadata[name] for name in self.defined if name in names)
         return replace(self, region=replace(self.region, outputs=outputs))
 
     @property
     def arguments(self) -> tuple[Proxy, ...]:
-        """The tensors, numbers and symbols that the region is given, in the names of the trace."""
+        """The tensors, numbers and symbols that the region takes, in the names of the trace."""
         return (*self.inputs, *self.numbers, *self.region.symbols)
 
     @property
@@ -98,7 +100,7 @@ class RegionOccurrence:
 
 
 def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
-    """The region that these bound symbols are; it returns nothing yet."""
+    """Return the region of these bound symbols; it returns nothing yet."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
     inputs_by_name: dict[str, Proxy] = {}
@@ -115,7 +117,9 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
         tuple(_tensors(names[proxy.name] for proxy in inputs)),
         tuple(_renamed(operations, names)),
         numbers=tuple(names[proxy.name] for proxy in numbers),
-        symbols=symbols_in([*inputs, *(p for one in operations for p in (*one.inputs, *one.defines))]),
+        symbols=symbols_in(
+            [*inputs, *(p for operation in operations for p in (*operation.inputs, *operation.defines))]
+        ),
     )
     return RegionOccurrence(region, tuple(bsyms), inputs, outputs, numbers)
 
@@ -123,7 +127,7 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
 def _canonical_names(
     inputs: Sequence[TensorProxy], numbers: Sequence[Proxy], operations: Iterable[BoundSymbol]
 ) -> dict[str, Proxy]:
-    """For each name of the trace the proxy of its place in the region."""
+    """Return, for each name of the trace, the proxy with its canonical name in the region."""
     names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{place}") for place, proxy in enumerate(inputs)}
     names |= {proxy.name: Proxy(f"f{place}") for place, proxy in enumerate(numbers)}
     input_count = len(names)
@@ -142,9 +146,9 @@ def _renamed(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> I
 
 @dataclass(frozen=True)
 class _Spelling:
-    """Texts in which the symbols of sizes have the names of their places, `s0`, `s1`, ...; `names` are those.
+    """Texts with canonical names `s0`, `s1`, ... for the symbols of sizes; `names` maps symbols to these names.
 
-    `kinds` has a text for each symbol that says whether it is a size or any integer, or what it was found to be.
+    `kinds` has a text for each symbol, which says that it is a size or an integer, or gives its expression.
     """
 
     names: Mapping[sympy.Basic, sympy.Symbol]
@@ -152,7 +156,7 @@ class _Spelling:
 
     @classmethod
     def of(cls, symbols: Sequence[NumberProxy]) -> _Spelling:
-        """The spelling with names for these symbols, which are as positive as they are."""
+        """Return the spelling with canonical names for these symbols, which keep their positivity."""
         names: dict[sympy.Basic, sympy.Symbol] = {}
         kinds = []
         for place, known in enumerate(proxy.value.node.expr for proxy in symbols):
@@ -164,7 +168,7 @@ class _Spelling:
         return cls(names, tuple(kinds))
 
     def spelled(self, tree: Any) -> str:
-        """The text of nested arguments."""
+        """Return the text of nested arguments."""
         kind = type(tree)
         if isinstance(tree, NumberProxy):
             return self._size(tree.value)
@@ -177,7 +181,7 @@ class _Spelling:
         return f"{kind.__name__}:{tree!r}"
 
     def described(self, proxy: TensorProxy) -> str:
-        """The text of a tensor's name and metadata."""
+        """Return the text of a tensor's name and metadata."""
         return f"{proxy.name}: {proxy.dtype} {self._sizes(proxy.shape)} {self._sizes(proxy.stride)} {proxy.device}"
 
     def _sizes(self, sizes: tuple[Any, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Updates: operations that write a new value over a tensor, element by element, as bound symbols of a region can."""
+"""Updates: operations that overwrite a tensor element by element, in a form that bound symbols of a region can have."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import comparison_keys, generic_hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# These compute element by element too, though their tags do not say so.
+# These operators compute element by element too, although their tags do not say so.
 POINTWISE_BESIDES = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
 NO_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
 
 
 def is_update(bsym: BoundSymbol) -> bool:
-    """Whether all that a bound symbol does to memory is to update tensors that it is given, as its operations say."""
+    """Whether a bound symbol's only effect is to update tensors that it takes, according to its operations."""
     operations = bsym.operations
     written = {proxy.name for operation in operations for proxy in tensors_written(operation)}
     if not operations or bsym.ordered or written != set(bsym.mutates):
@@ -29,7 +29,7 @@ def is_update(bsym: BoundSymbol) -> bool:
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy | None:
-    """The tensor, new or written over, of which an aten operation computes each element from elements of its inputs."""
+    """Return the new or overwritten tensor of an aten operation that computes element by element; None otherwise."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in NO_UPDATES):
         return None
@@ -43,7 +43,7 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
 
 
 def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
-    """Whether what is given as `out` has the shape of the result already; else PyTorch would resize it."""
+    """Whether the `out` argument already has the shape of the result; else PyTorch would resize it."""
     tensors = [value for value in operation.args if isinstance(value, TensorProxy)]
     if environment_of((*tensors, result)) is not None:  # broadcasting symbolic shapes would add constraints
         shapes = {comparison_keys(proxy.shape) for proxy in tensors if proxy.shape}
@@ -53,17 +53,17 @@ def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether each element of a tensor lies, as it is, at a place of its own in memory, whatever symbolic sizes are."""
+    """Whether each element of a tensor has its own place in memory, for all values of symbolic sizes."""
     if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
         return False
     return has_distinct_places(value.shape, value.stride)
 
 
 def has_distinct_places(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether no two elements of a tensor share a place in memory, whatever symbolic sizes are; False if in doubt."""
+    """Whether no two elements of a tensor share a place in memory, for all symbolic sizes; False if unsure."""
     end: Any = 1
-    sizes = [one for one in zip(strides, shape, strict=True) if not statically_known_true(one[1] <= 1)]
-    for stride, size in sorted(sizes, key=lambda one: (generic_hint_of(one[0]), generic_hint_of(one[1]))):
+    sizes = [pair for pair in zip(strides, shape, strict=True) if not statically_known_true(pair[1] <= 1)]
+    for stride, size in sorted(sizes, key=lambda pair: (generic_hint_of(pair[0]), generic_hint_of(pair[1]))):
         if not statically_known_true(stride >= end):
             return False
         end = stride * (size - 1) + end
@@ -73,11 +73,12 @@ def has_distinct_places(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
 def shares_written_storage_by_one_name(
     bsyms: Sequence[BoundSymbol], read: Collection[str], aliasing: AliasSets, written: Collection[str]
 ) -> bool:
-    """Whether a region shares each storage that is written to by at most one name with what is outside of it.
+    """Whether a region shares each written storage with the outside by at most one name.
 
-    A storage that the region writes to has one name in it from its first write on, and outside of it no other name. Of
-    a storage that is written to elsewhere, the region makes no further name for others. `read` are the names that the
-    region makes and others read; `written` has the representatives of the alias sets that are written to anywhere.
+    A storage that the region writes to has one name in the region from its first write on, and no other name outside.
+    For a storage that is written to elsewhere, the region makes no further name that is read outside. `read` are the
+    names that the region makes and the outside reads; `written` has the representatives of the alias sets that are
+    written to anywhere.
     """
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     written_names = _written_names(operations, aliasing)
@@ -97,7 +98,7 @@ def shares_written_storage_by_one_name(
 
 
 def _written_names(operations: Iterable[BoundSymbol], aliasing: AliasSets) -> dict[str, str] | None:
-    """Map each storage that operations write to to the one name that it has from then on; None if it has another."""
+    """Map each storage that operations write to to its only name from then on; None if it has another name."""
     names: dict[str, str] = {}
     for operation in operations:
         names = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | names

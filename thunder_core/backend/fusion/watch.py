@@ -1,4 +1,4 @@
-"""Progress of compilations: whoever waits for one is told how many of its steps are done."""
+"""Progress of compilations: a watcher is called with the number of finished steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """While the block runs, `watcher(done, total)` is told of each step."""
+    """Call `watcher(done, total)` after each step within the block."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -22,7 +22,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
 
 def advance(done: int, total: int) -> None:
-    """Record that so many steps of a compilation are done."""
+    """Report the number of finished steps to the watcher, if there is one."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher(done, total)

@@ -1,4 +1,4 @@
-"""Wrapping: runs of claimed bound symbols become one each, which an executor runs as a whole in its own way."""
+"""Wrapping: runs of claimed bound symbols become one bound symbol each, which an executor runs as a whole."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, symbo
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
-LAUNCH_SECONDS = 5e-6  # what a launch from Python costs, a few microseconds on all machines that were measured
-COPIED_PER_SECOND = 1.5e12  # bytes that a GPU of the Hopper generation copies: it reads and writes 3e12 (benchmarks)
+LAUNCH_SECONDS = 5e-6  # the cost of a launch from Python: a few microseconds on all measured machines
+COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies: it reads and writes 3e12 (benchmarks)
 ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 
 
 class WrappingExecutor(Executor):
-    """An executor that runs what others have claimed, many bound symbols at a time; it comes last, wherever named.
+    """An executor that runs claimed bound symbols many at a time; it comes last, wherever it is named.
 
-    `wrapper` names the function (`module.name`) that is given the bound symbols, as a function, and how many of its
-    parameters are constants; the others are tensors and, with `symbolic=True`, the symbolic integers of the program.
-    `static` has the numbers, among all tensors, of those that objects hold: parameters, buffers, caches. Where the
-    bound symbols write to memory, the wrapper is also given `held`, the numbers of the tensors whose memory is written
-    to, and `written`, one of these numbers for each write. It returns what is called in place of the bound symbols.
+    `wrapper` names the function (`module.name`) that is called with the bound symbols, as a function, and the number of
+    its parameters that are constants; the other parameters are tensors and, with `symbolic=True`, the symbolic integers
+    of the program. `static` has the numbers of the tensors that objects hold: parameters, buffers, caches. If the bound
+    symbols write to memory, the wrapper also gets `held`, the numbers of the tensors whose memory is written to, and
+    `written`, one of these numbers for each write. The wrapper returns the function to call in place of the bound
+    symbols.
     """
 
     wrapper: str
@@ -44,23 +45,23 @@ class WrappingExecutor(Executor):
 
     @abstractmethod
     def wraps(self, bsym: BoundSymbol) -> bool:
-        """Whether a claimed bound symbol, without effects but writes to held memory, may be part of what is wrapped."""
+        """Whether a claimed bound symbol, with no effects but writes to held memory, may be wrapped."""
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """Nothing: who runs a bound symbol is for the others to say."""
+        """Return None: this executor claims no single bound symbol."""
         return None
 
     def takes(self, bsym: BoundSymbol) -> bool:
-        """Whether a claimed bound symbol could be part of what is wrapped."""
+        """Whether a claimed bound symbol could be wrapped."""
         return bool(bsym.executor) and not bsym.keeps_place and self.wraps(bsym)
 
     def wrap_claimed(self, trace: Trace) -> Trace:
-        """The trace with each run of bound symbols that the executor takes as one."""
+        """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
         return wrap(trace, self)
 
 
 def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
-    """The trace with each run of bound symbols that the executor takes as one bound symbol."""
+    """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
     bsyms = trace.bound_symbols
     memory = WrittenMemory.of(trace)
     taken = [is_free(bsym, memory, numbers=executor.symbolic_sizes) and executor.wraps(bsym) for bsym in bsyms]
@@ -68,22 +69,22 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     count = 0
     for takes, group in groupby(range(len(bsyms)), key=taken.__getitem__):
         places = list(group)
-        part = bsyms[places[0] : places[-1] + 1]
-        run = RegionCandidate.of(part, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
+        section = bsyms[places[0] : places[-1] + 1]
+        run = RegionCandidate.of(section, _read(trace, bsyms[places[-1] + 1 :]), memory) if takes else None
         if run is not None and run.is_worthwhile:
-            part = (_wrapped(run, executor, f"{executor.short_name}_{count}"),)
+            section = (_wrapped(run, executor, f"{executor.short_name}_{count}"),)
             count += 1
-        result += part
+        result += section
     return trace.having(result, made_by=f"wrap by {executor.name}")
 
 
 @dataclass(frozen=True)
 class WrittenMemory:
-    """The memory that a trace writes to: what objects hold, such as parameters, buffers and caches, and what moves.
+    """The memory that a trace writes to, divided into held memory (parameters, buffers, caches) and other memory.
 
-    `apart` are the names of memory that is written to and of another place at each call: arguments themselves and what
-    the trace makes; and the tensors that autograd records the making of. `static` are the inputs that objects hold,
-    written to or not, and the constants.
+    `held` are the names of written memory that objects hold. `apart` are the names of written memory with a different
+    address at each call (arguments themselves, and tensors that the trace makes), and the tensors whose making autograd
+    records. `static` are the inputs that objects hold, written to or not, and the constants.
     """
 
     aliasing: AliasSets
@@ -93,7 +94,7 @@ class WrittenMemory:
 
     @classmethod
     def of(cls, trace: Trace) -> WrittenMemory:
-        """The memory that a trace writes to."""
+        """Return the memory that a trace writes to."""
         bsyms = trace.bound_symbols
         defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         recorded = followed_by_autograd(trace)
@@ -109,14 +110,14 @@ class WrittenMemory:
         return cls(aliasing, frozenset(held), frozenset(apart), inputs | trace.constants.keys())
 
     def places(self, inputs: Sequence[str]) -> tuple[int, ...]:
-        """The places of those inputs whose memory is written to."""
+        """Return the places of the inputs whose memory is written to."""
         return tuple(place for place, name in enumerate(inputs) if name in self.held)
 
 
 def is_held(origin: str) -> bool:
-    """Whether a tensor is an attribute of an object (`module.weight`, `args[0].layers[1].keys`): it stays in its place.
+    """Whether a tensor is an attribute of an object (`module.weight`, `args[0].layers[1].keys`): its address is stable.
 
-    An argument itself, or an item of one, is another tensor at most calls; so is the gradient of a weight.
+    An argument itself, or an item of an argument, is another tensor at most calls, and so is the gradient of a weight.
     """
     return not origin.startswith(GRADIENT) and "." in ITEM.sub("", origin)
 
@@ -132,7 +133,7 @@ class RegionCandidate:
 
     @classmethod
     def of(cls, bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory) -> RegionCandidate:
-        """The run of these bound symbols, of which what is read `later` is returned."""
+        """Return the candidate of these bound symbols, which returns the values that are read `later`."""
         defined = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
         inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined}
         outputs = tuple(proxy for proxy in defined.values() if proxy.name in later)
@@ -145,12 +146,12 @@ class RegionCandidate:
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether sizes of what the run reads are symbols."""
+        """Whether the run reads or returns symbolic sizes."""
         return next(symbolic_sizes_of((*self.inputs, *self.outputs)), None) is not None
 
     @property
     def copied_bytes(self) -> int:
-        """The bytes that are copied at each call: inputs that no object holds, and results in memory of their own."""
+        """The bytes that are copied at each call: inputs that no object holds, and results in new memory."""
         fixed = self.memory.static | self.memory.held
         moving = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
         heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}
@@ -160,19 +161,19 @@ class RegionCandidate:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether one launch saves more time than copying takes; two operations at least, views not counted."""
+        """Whether one launch saves more time than the copies cost; at least two operations, not counting views."""
         launches = sum(not is_view(bsym) for bsym in self.bsyms)
         return launches > 1 and self.copied_bytes / COPIED_PER_SECOND < launches * LAUNCH_SECONDS
 
 
 def unwrapped(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The bound symbols with those that a wrapper took in its place."""
+    """Yield the bound symbols, with wrapped bound symbols in place of their wrapper."""
     for bsym in bsyms:
-        yield from bsym.subsymbols if any(part.executor for part in bsym.subsymbols) else (bsym,)
+        yield from bsym.subsymbols if any(inner.executor for inner in bsym.subsymbols) else (bsym,)
 
 
 def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) -> bool:
-    """Whether a bound symbol makes tensors of tensors alone, and writes to memory that is held or to none.
+    """Whether a bound symbol makes tensors from tensors only, and writes to held memory or to none.
 
     With `numbers` it may read symbolic integers.
     """
@@ -188,8 +189,8 @@ def is_symbolic_integer(proxy: Proxy) -> bool:
 
 
 def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
-    """The names that these bound symbols read, or that are returned."""
-    return frozenset(proxy.name for one in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in one)
+    """Return the names that these bound symbols read, or that the trace returns."""
+    return frozenset(proxy.name for proxies in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in proxies)
 
 
 def _wrapped(run: RegionCandidate, executor: WrappingExecutor, name: str) -> BoundSymbol:
@@ -210,7 +211,7 @@ def _wrapped(run: RegionCandidate, executor: WrappingExecutor, name: str) -> Bou
 
 
 def _options(run: RegionCandidate) -> str:
-    """The inputs that objects hold, those that lie in written memory, and one of these for each write, as arguments."""
+    """Return the wrapper's options as arguments: held inputs, inputs in written memory, and an input for each write."""
     names = [proxy.name for proxy in run.tensors]
     static = tuple(number for number, name in enumerate(names) if name in run.memory.static)
     writes = [name for bsym in run.bsyms for name in bsym.mutates]
@@ -231,7 +232,7 @@ def _write_options(inputs: Sequence[str], writes: Iterable[str], memory: Written
 
 
 def _text(listing: Listing, executor: WrappingExecutor, options: str) -> str:
-    """The bound symbols as a function whose constants are parameters, and what the executor makes of it."""
+    """Return the bound symbols as a function whose constants are parameters, and the call of the executor's wrapper."""
     count = len(listing.constants)
     renamed = replace(
         listing,

@@ -1,1 +1,1 @@
-"""Patterns that come with Thunder: what widespread libraries write, for any executor that can do it better."""
+"""Patterns that come with Thunder: code of widespread libraries that an executor may replace with a faster kernel."""

@@ -1,8 +1,8 @@
-"""Patterns of the models of transformers: each is a function whose parameters are what a kernel needs.
+"""Patterns of the models of transformers: each is a function whose parameters are the arguments of a kernel.
 
-The functions are the models' own, to the letter where it matters: which values are converted to float32, and when.
-Sizes are those of the models: `hidden` [..., width], `weight` [width], `query` and `key` [batch, heads, sequence,
-head], `cos` and `sin` [batch or 1, sequence, head], `gate` and `up` [..., inner], `logits` [..., vocabulary].
+The functions follow the models exactly where the result depends on it: which values are converted to float32, and when.
+The sizes: `hidden` [..., width], `weight` [width], `query` and `key` [batch, heads, sequence, head], `cos` and `sin`
+[batch or 1, sequence, head], `gate` and `up` [..., inner], `logits` [..., vocabulary].
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ def _gemma(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 @pattern
 def rms_norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of Llama, Mistral, Qwen, Phi 3 and most others: normalized in float32, weighted in the model's dtype."""
+    """RMSNorm of Llama, Mistral, Qwen, Phi 3 and most others: normalized in float32, scaled in the model's dtype."""
     return _llama(hidden, weight, eps)
 
 
 @pattern
 def rms_norm_of_gemma(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of Gemma: the weight is a difference from one, and everything is float32 until the end."""
+    """RMSNorm of Gemma: the scale is one plus the weight, and all operations but the last conversion are in float32."""
     return _gemma(hidden, weight, eps)
 
 
 @pattern
 def rms_norm_of_t5(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm of T5: only the variance is taken in float32 by intent; PyTorch's promotion does the rest."""
+    """RMSNorm of T5: only the variance is explicitly in float32; PyTorch's type promotion decides the other dtypes."""
     variance = hidden.to(torch.float32).pow(2).mean(-1, keepdim=True)
     return weight * (hidden * torch.rsqrt(variance + eps)).to(weight.dtype)
 
 
 @pattern
 def add_rms_norm(hidden: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(`rms_norm` of the sum, the sum): the sum is the next residual."""
+    """Return `rms_norm` of the sum, and the sum, which is the next residual."""
     total = residual + hidden
     return _llama(total, weight, eps), total
 
 
 @pattern
 def add_rms_norm_of_gemma(hidden: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(`rms_norm_of_gemma` of the sum, the sum): the sum is the next residual."""
+    """Return `rms_norm_of_gemma` of the sum, and the sum, which is the next residual."""
     total = residual + hidden
     return _gemma(total, weight, eps), total
 
@@ -73,7 +73,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @pattern
 def rotary_embedding(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Query and key turned by their positions; `cos` and `sin` are repeated for both halves of a head."""
+    """Query and key rotated by their positions; `cos` and `sin` are repeated for both halves of a head."""
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
     return _rotated(query, cos, sin), _rotated(key, cos, sin)
 
@@ -89,7 +89,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 @pattern
 def packed_swiglu(gate_and_up: Tensor) -> Tensor:
-    """The gated activation of Phi 3, whose two projections are one: [..., 2 * inner] to [..., inner]."""
+    """The gated activation of Phi 3, whose two projections are packed: [..., 2 * inner] to [..., inner]."""
     gate, up = gate_and_up.chunk(2, dim=-1)
     return up * functional.silu(gate)
 
@@ -122,7 +122,7 @@ def _next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: i
 
 @pattern
 def cross_entropy(logits: Tensor, labels: Tensor, ignored: int) -> Tensor:
-    """The mean over labels [rows] that are not `ignored` of cross entropy on logits [rows, vocabulary]."""
+    """The mean cross entropy of logits [rows, vocabulary] over the labels [rows] that are not `ignored`."""
     return functional.cross_entropy(logits, labels, ignore_index=ignored)
 
 
@@ -134,5 +134,5 @@ def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: in
 
 @pattern
 def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
-    """`next_token_loss` of a linear head [vocabulary, width] without bias, where nobody else reads the logits."""
+    """`next_token_loss` of a linear head [vocabulary, width] without bias, if nothing else reads the logits."""
     return _next_token_loss(functional.linear(hidden, weight), labels, vocabulary, ignored)

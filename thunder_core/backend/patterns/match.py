@@ -1,4 +1,4 @@
-"""Matches: bound symbols that a pattern stands for, proved to be it, legal to take, and replaced by one."""
+"""Matches: bound symbols that are proved to compute the same as a pattern and may be replaced by one bound symbol."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 class NoMatch(Exception):
-    """The match is not the pattern, or may not be replaced; the message says why, if that is worth telling."""
+    """Raised if a candidate is not the pattern or must not be replaced; the message is the reason, or empty."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """Bound symbols that compute what a pattern does.
+    """Bound symbols that compute what a pattern computes.
 
-    `positions` are the bound symbols', `kept` those of them that stay because others read them too, and `place` is
-    where the one bound symbol that replaces them goes.
+    `positions` are the positions of the bound symbols, `kept` the positions of the bound symbols that stay because
+    other bound symbols read them too, and `place` is the position of the bound symbol that replaces them.
     """
 
     positions: frozenset[int]
@@ -42,7 +42,7 @@ class Match:
 
 
 def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Trace:
-    """The trace with each match that a pattern finds as one bound symbol of the executor, earlier patterns first."""
+    """Return the trace with each match replaced by one bound symbol of the executor; earlier patterns go first."""
     if not replacements:
         return trace
     index = TraceIndex(trace)
@@ -55,7 +55,7 @@ def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replaceme
 
 
 def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Iterator[frozenset[int]]:
-    """Yield the positions of each match that could be taken; symbolic sizes are those that they had while tracing."""
+    """Yield the positions of each match that could be taken; symbolic sizes count as the sizes seen while tracing."""
     index = TraceIndex(trace) if replacements else None
     for replacement in replacements:
         assert index is not None
@@ -69,14 +69,14 @@ def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replac
 
 
 def _apply_everywhere(replacement: Replacement, index: TraceIndex, executor: str) -> Iterator[RefusedOperations]:
-    """Replace all matches; yields those that are taken for the sizes of a call, and not for symbolic ones."""
+    """Replace all matches; yield the operations that only constant sizes would have let the executor take."""
     for anchor in anchors(replacement.pattern, index):
         if index.free[anchor]:
             yield from _apply_at(replacement, index, executor, anchor)
 
 
 def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor: int) -> Iterator[RefusedOperations]:
-    """Take the first match that ends in that bound symbol; why one was not taken is told."""
+    """Take the first match that ends at the anchor; `refused` of the pattern lists why candidates were not taken."""
     refused = replacement.pattern.refused
     for candidate in candidates(replacement.pattern, index, anchor):
         try:
@@ -86,9 +86,9 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
             lost = _is_lost_by_sizes(replacement, candidate, index, executor)
             why = str(error) or ("equality cannot be proved for all sizes" if lost else "")
             source = index.bsym_at(max(candidate.positions)).source
-            told = f"{source}: {why}" if source else why
-            if why and told not in refused:
-                refused.append(told)
+            note = f"{source}: {why}" if source else why
+            if why and note not in refused:
+                refused.append(note)
             if lost:
                 name = replacement.symbol.short_name
                 reason = f"{name} is called for constant sizes only, but the sizes of the program are symbolic: {why}"
@@ -96,7 +96,7 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
 
 
 def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> None:
-    """Put the replacement in place of a match; what that decides by symbolic sizes is needed by the executor."""
+    """Replace a match; the conditions on symbolic sizes that this needs are recorded as needed by the executor."""
     environment = _environment_of(candidate)
     if environment is None:
         taken = _checked(replacement, candidate, index, executor)
@@ -110,7 +110,7 @@ def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIn
 
 
 def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
-    """Whether a match that is not taken would be, were its symbolic sizes those that they had while tracing."""
+    """Whether a match that is not taken would be taken if its symbolic sizes were the sizes seen while tracing."""
     if _environment_of(candidate) is None:
         return False
     constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
@@ -127,7 +127,7 @@ def _environment_of(candidate: MatchCandidate) -> Any:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A match with its bound symbol, and the conditions on symbolic sizes under which that is right."""
+    """A match with its bound symbol, and the conditions on symbolic sizes under which the replacement is right."""
 
     match: Match
     bsym: BoundSymbol
@@ -141,7 +141,7 @@ def _checked(
     executor: str,
     sizing: Sizing | None = None,
 ) -> _Taken:
-    """The match of a candidate that may be taken; `NoMatch` where it may not. Sizes are compared by `sizing`."""
+    """Return the match of a candidate, or raise `NoMatch` if it must not be taken. `sizing` compares sizes."""
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
     outcome = _outcome(replacement.pattern, candidate, grad)
@@ -173,12 +173,12 @@ def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:
 
 
 def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> FunctionOutcome:
-    """The outcome of the pattern for these arguments; a function that cannot take them does not match."""
+    """Return the outcome of the pattern for the arguments; raise `NoMatch` if the function fails on them."""
     try:
         return pattern.outcome(candidate.arguments, grad)
     except ThunderError:
         raise
-    except Exception as error:  # whatever the user's function raises for tensors of other shapes
+    except Exception as error:  # the user's function may raise any exception for tensors of other shapes
         raise NoMatch("") from error
 
 
@@ -188,13 +188,13 @@ def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Functio
 def proved(
     outcome: FunctionOutcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None
 ) -> tuple[Proxy, ...]:
-    """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
+    """Return the pattern's results as proxies of the trace; raise `NoMatch` unless the operations are the same."""
     names = {proxy.name: f"x{number}" for number, proxy in enumerate(proxies_in(candidate.arguments))}
     names |= {proxy.name: name for proxy, name in names_of_floats(candidate.arguments).items()}
     outputs: dict[str, Proxy] = {}
     matched_keys: set[Hashable] = set()
-    parts = (index.bsym_at(position) for position in sorted(candidate.positions))
-    for operation in (part for bsym in parts for part in (bsym.subsymbols or (bsym,))):
+    matched = (index.bsym_at(position) for position in sorted(candidate.positions))
+    for operation in (inner for bsym in matched for inner in (bsym.subsymbols or (bsym,))):
         view = viewed_whole(operation)
         computed = None if view is not None else key(operation, names, sizing)
         if view is not None and view.name in names:
@@ -219,7 +219,7 @@ def proved(
 
 
 def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
-    """The match with the place for its bound symbol; `NoMatch` where the rest of the program could tell."""
+    """Return the match with a place for its bound symbol; raise `NoMatch` if the rest of the program would notice."""
     positions = candidate.positions
     defined = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
     names = {proxy.name for proxy in results}
@@ -233,7 +233,7 @@ def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceInd
 
 
 def _kept(positions: frozenset[int], names: set[str], index: TraceIndex) -> frozenset[int]:
-    """The bound symbols that others read too: views, which cost nothing twice; `NoMatch` for any other."""
+    """Return the positions of views that are read outside too; raise `NoMatch` for any other value read outside."""
     kept: set[int] = set()
     for position in sorted(positions, reverse=True):
         bsym = index.bsym_at(position)
@@ -252,7 +252,7 @@ def _kept(positions: frozenset[int], names: set[str], index: TraceIndex) -> froz
 
 
 def _place(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
-    """The last place among the bound symbols that go which is before every reader and behind every input."""
+    """Return the last freed position that is before every reader and after every input; raise `NoMatch` if none is."""
     readers = {reader for name in names for reader in index.readers.get(name, ())} - free
     first = min(readers, default=len(index.at))
     inputs = [index.producer.get(leaf.name, -1) for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)]

@@ -1,4 +1,4 @@
-"""Outcomes: what a function does with tensors of known metadata, found by running it on tensors without data."""
+"""Outcomes: the operations and results of a function for tensors of known metadata, found without data."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ MOST_REMEMBERED = 256
 class FunctionOutcome:
     """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
 
-    `shares` says for each result which arguments and earlier results it shares memory with. Of symbolic sizes it is the
-    outcome under `conditions`, which were decided in an `environment` of its own.
+    `shares` names, for each result, the arguments and earlier results that it shares memory with. For symbolic sizes,
+    the outcome holds under `conditions`, which were decided in its own `environment`.
     """
 
     operations: tuple[BoundSymbol, ...]
@@ -48,7 +48,7 @@ class FunctionOutcome:
 
     @cached_property
     def by_key(self) -> Mapping[Hashable, tuple[str, ...]]:
-        """The names of results by a key of what the operations compute; the same thing twice is there once."""
+        """The names of results by a key of the computation; operations that compute the same value share one key."""
         names_of: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
             if (view := viewed_whole(operation)) is not None:
@@ -60,7 +60,7 @@ class FunctionOutcome:
 
     @cached_property
     def numbers(self) -> dict[str, str]:
-        """Each name, and the name of the first one that stands for the same value; complete when `by_key` is."""
+        """Each name, mapped to the first name that stands for the same value; complete once `by_key` was read."""
         read = {proxy.name for operation in self.operations for proxy in operation.inputs}
         defined = {proxy.name for operation in self.operations for proxy in operation.defines}
         return {name: name for name in read - defined}
@@ -68,14 +68,14 @@ class FunctionOutcome:
 
 @dataclass(frozen=True)
 class FunctionRun:
-    """A run of a function on tensors without data: its outcome, and all that it called."""
+    """A run of a function on tensors without data: its outcome, and all its bound symbols."""
 
     outcome: FunctionOutcome
     bound_symbols: tuple[BoundSymbol, ...]
 
     @property
     def tells_copies_from_views(self) -> bool:
-        """Whether it matters that what was copied for all sizes is a view for some."""
+        """Whether the results depend on copies that would be views for some sizes."""
         trace = Trace("outcome", (), self.bound_symbols, self.outcome.results)
         return self.outcome.environment is not None and tells_copies_from_views(trace)
 
@@ -87,11 +87,12 @@ def trace_on(
     grad: bool,
     environment: TraceShapeEnv | None = None,
 ) -> FunctionRun:
-    """Run the function on tensors without data that are like the arguments.
+    """Run the function on tensors without data that have the metadata of the arguments.
 
-    Proxies of tensors among the arguments are called `x0`, `x1` and so on, and floats that are known by their names
-    alone `y0`, `y1`; with `parameters`, arguments go by name. What is decided by symbolic sizes is decided in a fork of
-    their environment, or of the one that is given. Raises `TypeError` where the value of such a float decides.
+    Tensors among the arguments are named `x0`, `x1` and so on; floats that are known only by name are named `y0`, `y1`.
+    With `parameters`, the arguments are passed by keyword. Conditions on symbolic sizes are decided in a fork of the
+    arguments' environment, or of `environment` if it is set. Raises `TypeError` if the value of a named float decides a
+    branch, or if the function returns something other than tensors.
     """
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
     fork = None if environment is None else environment.forked()
@@ -101,7 +102,9 @@ def trace_on(
         fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
     floats = {leaf: recorder.numbers.unknown_float(name) for leaf, name in names_of_floats(arguments).items()}
     args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
-    named = {} if parameters is None else {one.name: value for one, value in zip(parameters, args, strict=True)}
+    named = (
+        {} if parameters is None else {parameter.name: value for parameter, value in zip(parameters, args, strict=True)}
+    )
     with torch.set_grad_enabled(grad), recorder.recording():
         try:
             output = function(**named) if named else function(*args)
@@ -110,7 +113,7 @@ def trace_on(
     tensors = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
-    # Recorded beneath autograd, proxies do not know what it will say of a result.
+    # Recorded below autograd, proxies do not know whether autograd tracks a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
     outcome = FunctionOutcome(
         operations=live(recorder.bound_symbols, {proxy.name for proxy in results}),
@@ -124,7 +127,7 @@ def trace_on(
 
 
 def _adopted(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
-    """A tensor without data that is like an argument, by that name."""
+    """Return a tensor without data that is like an argument, and record it under the name."""
     fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
     fake = fake.requires_grad_(True) if proxy.requires_grad else fake
     recorder.tensors.adopt(fake, proxy.named(name))
@@ -137,7 +140,7 @@ def _stand_in(
     floats: Mapping[Proxy, SymbolicNumber],
     environment: TraceShapeEnv | None,
 ) -> Any:
-    """The value that a function is given for an argument."""
+    """Return the value that the function receives for an argument."""
     if isinstance(leaf, TensorProxy):
         return fakes[leaf.name]
     if isinstance(leaf, NumberProxy) and environment is not None:
@@ -146,9 +149,9 @@ def _stand_in(
 
 
 def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
-    """The aten operations of the bound symbols that lead to what is read."""
+    """Return the aten operations of the bound symbols that lead to the names in `read`."""
     kept: list[BoundSymbol] = []
-    for operation in reversed([part for bsym in bsyms for part in (bsym.subsymbols or (bsym,))]):
+    for operation in reversed([inner for bsym in bsyms for inner in (bsym.subsymbols or (bsym,))]):
         if any(proxy.name in read for proxy in operation.defines):
             kept.append(operation)
             read = read | {proxy.name for proxy in operation.inputs}
@@ -166,19 +169,19 @@ def proxies_in(arguments: Any) -> list[TensorProxy]:
 
 
 def names_of_floats(arguments: Any) -> dict[Proxy, str]:
-    """The numbers among the arguments that are known by their names alone, each with the name that it has here."""
+    """The numbers among the arguments that are known only by name, mapped to `y0`, `y1` and so on."""
     named = dict.fromkeys(leaf for leaf in leaves(arguments) if type(leaf) is Proxy)
     return {proxy: f"y{number}" for number, proxy in enumerate(named)}
 
 
 def described(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
-    """A description of all of a result that the rest of the program may depend on; comparing two decides nothing."""
+    """A description of everything that the rest of the program may depend on; comparing descriptions adds no guard."""
     comparable = _comparable(proxy, environment)
     return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
 
 
 def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
-    """A proxy with expressions for symbolic sizes."""
+    """A proxy whose symbolic sizes are replaced by expressions."""
     if environment is None:
         return proxy
     shape: tuple[Any, ...] = tuple(map(environment.simplified, proxy.shape))
@@ -188,13 +191,13 @@ def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
 
 @dataclass
 class Outcomes:
-    """Outcomes by the metadata of arguments: those of constant sizes, and of symbols for each environment."""
+    """Outcomes by the metadata of arguments: one table for constant sizes, and one for each environment of symbols."""
 
     constant: dict[Hashable, Any] = field(default_factory=dict)
     symbolic: MutableMapping[TraceShapeEnv, dict[Hashable, Any]] = field(default_factory=WeakKeyDictionary)
 
     def get(self, arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
-        """The outcome for arguments of this metadata in this mode of autograd, remembered or computed now."""
+        """Return the outcome for arguments of this metadata in this grad mode, from memory or by calling `run`."""
         environment = environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
         memories = self.constant if environment is None else self.symbolic.setdefault(environment, {})
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
@@ -219,7 +222,7 @@ def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None)
 
 
 def _state(grad: bool) -> tuple[Hashable, ...]:
-    """The state of the process that decides what operations do."""
+    """The process state that decides what operations compute."""
     autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICES]
     process = (
         is_size_oblivious(),
@@ -231,12 +234,12 @@ def _state(grad: bool) -> tuple[Hashable, ...]:
 
 
 def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
-    """For each result the names of those arguments (`x0`) and earlier results (`0`) that it shares memory with."""
+    """Return, for each result, the names of the arguments (`x0`) and earlier results (`0`) that share its memory."""
     before = [(f"x{index}", tensor.untyped_storage()._cdata) for index, tensor in enumerate(inputs)]
     groups = []
     for index, tensor in enumerate(outputs):
         storage = tensor.untyped_storage()._cdata
-        groups.append(tuple(name for name, other in before if other == storage))
+        groups.append(tuple(name for name, earlier in before if earlier == storage))
         before.append((str(index), storage))
     return tuple(groups)
 

@@ -1,12 +1,13 @@
-"""Patterns: an ordinary function, and with it every part of a program that computes what it computes.
+"""Patterns: an ordinary function that stands for every part of a program with the same computation.
 
-A pattern is found in two steps. Its *sketch* (the calls that it makes on placeholders) is searched for backwards from
-each bound symbol that may be its last; that is quick and says which tensors and numbers its parameters would be. Then
-the function itself is traced on tensors with exactly that metadata, in the same mode of autograd, and each aten
-operation of that trace must be one of the bound symbols that were found. So a call may be written in any way that
-PyTorch takes, a conversion that changes nothing is no operation on either side, and no rule of ours decides what is
-equal: the proof is at the aten level, where PyTorch has already resolved methods, defaults and overloads. Traces of
-patterns are remembered by the metadata of their arguments, so that the layers of a model cost one.
+A pattern is matched in two steps. First, its *sketch* (the calls that it makes on placeholders) is searched for
+backwards from each bound symbol that may be its last. The search is quick and yields the tensors and numbers that the
+parameters would be. Second, the function itself is traced on tensors with exactly that metadata, in the same grad mode,
+and each aten operation of that trace must be one of the matched bound symbols. A call may therefore be written in any
+way that PyTorch accepts, and a conversion that changes nothing counts as no operation on both sides. Thunder has no
+equality rules of its own: the proof is at the aten level, where PyTorch has already resolved methods, defaults and
+overloads. Traces of patterns are remembered by the metadata of their arguments, so all equal layers of a model need one
+trace.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD
 
 @dataclass(eq=False)
 class Pattern:
-    """A function whose computation is looked for; calling it calls the function.
+    """A function whose computation is searched for; calling the pattern calls the function.
 
-    `parameters` are those without a default, which are found; one with a default has that value in every match.
-    `refused` tells of matches that were found in the latest claim and not taken: the place, and why.
+    `parameters` are the parameters without a default, which the search binds; a parameter with a default has that value
+    in every match. `refused` lists the candidates of the latest claim that were not taken: the source line and the
+    reason.
     """
 
     function: Callable[..., Any]
@@ -53,11 +55,11 @@ class Pattern:
 
     @property
     def where(self) -> SourceLine | None:
-        """The line of source at which the function begins."""
+        """The source line at which the function begins."""
         return line_of(self.function)
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
-        """The outcome of the function for such arguments, in that mode of autograd; raises what the function raises."""
+        """Return the outcome of the function for the arguments in a grad mode; raises what the function raises."""
         outcome_of: FunctionOutcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
         return outcome_of
 
@@ -73,9 +75,10 @@ class Pattern:
 def pattern(function: Callable[..., Any]) -> Pattern:
     """Make a pattern of an ordinary function of tensors and numbers.
 
-    Parameters without a default stand for whatever the program has in their place: a tensor, a number, a dtype. An
-    annotation (`Tensor`, `int`, `float`) narrows that, and lets a number be handed to functions that take nothing
-    else. A parameter with a default is a constant. Raises `BadPattern` for a function that cannot be a pattern.
+    Parameters without a default stand for any value in the program: a tensor, a number, a dtype. An annotation
+    (`Tensor`, `int`, `float`) restricts the value; a number needs its annotation if the function passes it to PyTorch
+    functions that accept only numbers. A parameter with a default is a constant. Raises `BadPattern` for a function
+    that cannot be a pattern.
 
     >>> import torch
     >>> @pattern
@@ -95,7 +98,7 @@ def pattern(function: Callable[..., Any]) -> Pattern:
 
 
 def line_of(function: Callable[..., Any]) -> SourceLine | None:
-    """The line of source at which a Python function begins."""
+    """Return the source line at which a Python function begins."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else SourceLine(code.co_filename, code.co_firstlineno, code.co_name)
 
@@ -122,7 +125,7 @@ def _parameters(function: Callable[..., Any], where: SourceLine | None) -> tuple
 def _check_sketch(
     function: Callable[..., Any], parameters: tuple[Parameter, ...], outputs: tuple[Any, ...], where: SourceLine | None
 ) -> None:
-    """Refuse what can never be found."""
+    """Raise `BadPattern` for a pattern that can never match."""
     name = function.__name__
     if not outputs or not all(
         isinstance(output, PlaceholderValue) and isinstance(node_of(output), PlaceholderCall | Item)

@@ -1,7 +1,9 @@
-"""Placeholders: what a pattern's function is given before anything is known of its tensors.
+"""Placeholders: the arguments of a pattern's function before anything is known of its tensors.
 
-A placeholder answers every operation with another one that remembers the call. What is asked of a tensor's metadata
-(`x.shape[-1] // 2`, `x.dtype`) is a *fact*, known only when a match is tried.
+Every operation on a placeholder returns another placeholder that remembers the call. A value that follows from a
+tensor's metadata (`x.shape[-1]
+
+2`, `x.dtype`) is a *fact*, which is known only when a match is tried.
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ UNARY = ("neg", "abs", "invert", "pos")
 
 
 class PatternRefused(Exception):
-    """The function does something that no pattern may; the message says what."""
+    """Raised if the function does something that a pattern must not do; the message says what."""
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
-    """An input of the pattern; `kind` is what alone it may stand for, by its annotation: a tensor, an int, a float."""
+    """An input of the pattern; `kind` is the only type it may stand for: a tensor, an int, a float; None for any."""
 
     name: str
     kind: type | None = None
@@ -56,12 +58,12 @@ class PlaceholderCall:
 
     @property
     def first(self) -> Any:
-        """The argument that the call gives back where there is nothing to do."""
+        """The argument that the call returns unchanged if the call is a no-op."""
         return next(iter(self.arguments.values()), None)
 
     @cached_property
     def item(self) -> Item | None:
-        """The call as one that takes one of several results of another, rather than a part of a tensor."""
+        """The call as an `Item` if it indexes the result of another call; None otherwise."""
         of = self.arguments.get("self")
         call = node_of(of) if isinstance(of, PlaceholderValue) else None
         index = list(self.arguments.values())[-1]
@@ -85,20 +87,20 @@ Node = Parameter | PlaceholderCall | Item
 
 @dataclass
 class Decisions:
-    """The way that each branch on a fact goes; further ones are taken."""
+    """The outcomes of branches on facts; branches beyond `taken` are taken."""
 
     taken: list[bool] = field(default_factory=list)
     asked: int = 0
 
     def next(self) -> bool:
-        """The way that the branch which is met now goes."""
+        """Return the outcome of the current branch."""
         self.asked += 1
         if self.asked > len(self.taken):
             self.taken.append(True)
         return self.taken[self.asked - 1]
 
     def other(self) -> Decisions | None:
-        """The next way through the branches; None after the last."""
+        """Return the next combination of branch outcomes; None after the last."""
         taken = self.taken[: self.asked]
         while taken and not taken[-1]:
             taken.pop()
@@ -109,7 +111,7 @@ decisions: list[Decisions] = []
 
 
 class Fact:
-    """Something that follows from the metadata of tensors, not known yet."""
+    """A value that follows from the metadata of tensors and is not known yet."""
 
     def __getattr__(self, name: str) -> Fact:
         if name.startswith("__"):
@@ -117,7 +119,7 @@ class Fact:
         return Fact()
 
     def __call__(self, *_: Any, **__: Any) -> Fact:
-        """The fact that a method tells (`x.shape.numel()`)."""
+        """The fact that a method returns (`x.shape.numel()`)."""
         return Fact()
 
     def __iter__(self) -> Iterator[Fact]:
@@ -131,7 +133,7 @@ class Fact:
 
 
 class PlaceholderValue:
-    """A placeholder for a tensor, or for a parameter of which it is not known what it stands for."""
+    """A placeholder for a tensor, or for a parameter of unknown kind."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -170,13 +172,13 @@ class PlaceholderValue:
 
 
 class WholeNumber(int):
-    """A parameter that is annotated as an int, as something that functions in C take."""
+    """A parameter that is annotated as an int, in a form that C functions accept."""
 
     node: Parameter
 
 
 class RealNumber(float):
-    """A parameter that is annotated as a float, as something that functions in C take."""
+    """A parameter that is annotated as a float, in a form that C functions accept."""
 
     node: Parameter
 
@@ -216,7 +218,10 @@ for _name in UNARY:
 
 
 def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PlaceholderValue:
-    """The result of a torch function, as a placeholder that remembers the call."""
+    """Return the result of a torch function as a placeholder that remembers the call.
+
+    Raises `PatternRefused` for a function with an effect, or with a tensor that is not a parameter.
+    """
     name = symbol_of(function).name
     short = name.rpartition(".")[2]
     writes = (short.endswith("_") and not short.endswith("__")) or short in ("__set__", "__setitem__")
@@ -233,7 +238,7 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 
 
 def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether the call draws random numbers, by the tags of the aten operator of that name; dropout may not."""
+    """Whether the call draws random numbers, by the tags of its aten operator; inactive dropout does not."""
     operators = overloads(name)
     if not any(torch.Tag.nondeterministic_seeded in operator.tags for operator in operators):
         return False
@@ -243,7 +248,7 @@ def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def placeholder(parameter: Parameter) -> Any:
-    """A placeholder for a parameter while the function is sketched."""
+    """Return a placeholder for a parameter while the function is sketched."""
     if parameter.kind not in NUMBERS:
         return PlaceholderValue(parameter)
     number = NUMBERS[parameter.kind](1)
@@ -252,7 +257,7 @@ def placeholder(parameter: Parameter) -> Any:
 
 
 def is_placeholder(value: Any) -> TypeGuard[PlaceholderValue | WholeNumber | RealNumber]:
-    """Whether the value stands for something that the search has to find."""
+    """Whether the value stands for a value that the search has to bind."""
     return isinstance(value, PlaceholderValue | WholeNumber | RealNumber)
 
 
@@ -262,7 +267,7 @@ def node_of(value: PlaceholderValue | WholeNumber | RealNumber) -> Node:
 
 
 def _unpacked(frame: Any) -> int:
-    """The number of names that the assignment at a frame's present place unpacks into."""
+    """Return the number of names that the assignment at a frame's current instruction unpacks into."""
     for instruction in dis.get_instructions(frame.f_code):
         if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":
             return operator.index(instruction.argval)

@@ -1,4 +1,7 @@
-"""Replacements: what an executor calls in place of a pattern, and whether it is the same to the rest of a program."""
+"""Replacements: functions that executors call in place of patterns.
+
+A replacement is used only if the rest of the program sees no difference.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 @dataclass(eq=False)
 class Replacement:
-    """The function that an executor calls in place of a pattern, with the same arguments, and when it may.
+    """The function that an executor calls in place of a pattern, with the same arguments.
 
-    `meta` stands in for a function that cannot run on tensors without data (one that launches a kernel by itself):
-    it returns tensors with the metadata of the results.
+    `supports` says whether a match may be replaced. `meta` stands in for a function that cannot run on tensors without
+    data (a function that launches a kernel): it returns tensors with the metadata of the results.
     """
 
     pattern: Pattern
@@ -30,25 +33,25 @@ class Replacement:
     _outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool, expected: FunctionOutcome) -> FunctionOutcome | str:
-        """The outcome of the function for the arguments that the pattern has an outcome for, or why it is another one.
+        """Return the outcome of the function, or the reason why it differs from the pattern's outcome.
 
-        It is the same to the rest of a program under the conditions of both.
+        A program sees no difference under the conditions of both outcomes.
         """
         outcome_of: FunctionOutcome | str = self._outcomes.get(
             arguments, grad, lambda: self._tried(arguments, grad, expected)
         )
         return outcome_of if isinstance(outcome_of, str) else self._difference(outcome_of, expected) or outcome_of
 
-    def _difference(self, found: FunctionOutcome, expected: FunctionOutcome) -> str | None:
-        """In what the results differ from the pattern's; None if in nothing that can be told."""
-        if found.single != expected.single or len(found.results) != len(expected.results):
-            return f"{self.symbol.short_name} returns {_counted(found)}, the pattern {_counted(expected)}"
-        with_grad, environment = self.meta is None, found.environment
-        pairs = zip(found.results, expected.results, strict=True)
+    def _difference(self, actual: FunctionOutcome, expected: FunctionOutcome) -> str | None:
+        """Return how the results differ from the pattern's; None if a program can see no difference."""
+        if actual.single != expected.single or len(actual.results) != len(expected.results):
+            return f"{self.symbol.short_name} returns {_counted(actual)}, the pattern {_counted(expected)}"
+        with_grad, environment = self.meta is None, actual.environment
+        pairs = zip(actual.results, expected.results, strict=True)
         for ours, theirs in pairs:
             if described(ours, with_grad, environment) != described(theirs, with_grad, environment):
-                return f"{self.symbol.short_name} returns {_told(ours)}, the pattern {_told(theirs)}"
-        if self.meta is None and found.shares != expected.shares:
+                return f"{self.symbol.short_name} returns {_describe(ours)}, the pattern {_describe(theirs)}"
+        if self.meta is None and actual.shares != expected.shares:
             return f"{self.symbol.short_name} returns tensors that share memory differently from the pattern's"
         return None
 
@@ -59,9 +62,9 @@ class Replacement:
             if run.tells_copies_from_views:
                 with every_size_asked():
                     run = trace_on(function, None, arguments, grad, expected.environment)
-        except Exception as error:  # the reason is told; what runs instead is the program as it was written
-            what = error.what if isinstance(error, ThunderError) else error
-            return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {what}"
+        except Exception as error:  # the reason is reported, and the program runs as it was written
+            message = error.what if isinstance(error, ThunderError) else error
+            return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {message}"
         effects = [bsym.symbol.name for bsym in run.bound_symbols if bsym.has_effect and _reaches_out(bsym)]
         return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else run.outcome
 
@@ -73,7 +76,7 @@ def replacement(
     supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
     meta: Callable[..., Any] | None = None,
 ) -> Replacement:
-    """The function in place of the pattern; `BadPattern` where it cannot take the pattern's arguments."""
+    """Make a replacement of the pattern; raise `BadPattern` if the function cannot accept the pattern's arguments."""
     try:
         inspect.signature(function).bind(*of.parameters)
     except TypeError as error:
@@ -84,12 +87,15 @@ def replacement(
             where=line_of(function),
         ) from error
     except ValueError:
-        pass  # a function in C that does not tell its signature
+        pass  # a C function without a signature
     return Replacement(of, Symbol(f"{function.__module__}.{function.__qualname__}", function), supports, meta)
 
 
 def _reaches_out(bsym: BoundSymbol) -> bool:
-    """Whether the effect of a replacement's bound symbol can be seen: a write to an argument, or a change of state."""
+    """Whether a program can see the effect of a replacement's bound symbol.
+
+    A visible effect is a write to an argument, or a change of state.
+    """
     return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
 
 
@@ -97,6 +103,6 @@ def _counted(outcome: FunctionOutcome) -> str:
     return "one tensor" if outcome.single else f"{len(outcome.results)} tensors"
 
 
-def _told(proxy: TensorProxy) -> str:
+def _describe(proxy: TensorProxy) -> str:
     grad = ", which requires grad" if proxy.requires_grad else ""
     return f"{proxy.described} with strides {list(proxy.stride)}{grad}"

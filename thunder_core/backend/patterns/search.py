@@ -29,19 +29,19 @@ from thunder_core.backend.patterns.trace_index import TraceIndex
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves
 
-MAX_CANDIDATES = 8  # of one sketch at one anchor; each costs a proof, and what is beyond is dropped
+MAX_CANDIDATES = 8  # of a sketch at an anchor; each costs a proof, and further candidates are dropped
 
 
 @dataclass(frozen=True)
 class MatchCandidate:
-    """A possible match: what each parameter would be, and the positions of the bound symbols."""
+    """A possible match: the value of each parameter, and the positions of the bound symbols."""
 
     arguments: tuple[Any, ...]
     positions: frozenset[int]
 
 
 class _State(NamedTuple):
-    """The state of a search: what each node of the sketch stands for, and the positions of the bound symbols in use."""
+    """The state of a search: the binding of each node of the sketch, and the positions of the bound symbols in use."""
 
     bindings: dict[Node, Any]
     positions: frozenset[int]
@@ -50,11 +50,11 @@ class _State(NamedTuple):
         return _State({**self.bindings, node: value}, self.positions.union(positions))
 
 
-Goals = tuple[tuple[Any, Any], ...]  # values of the sketch with those of the trace that they are to stand for
+Goals = tuple[tuple[Any, Any], ...]  # pairs: a value of the sketch, and the value of the trace that it must stand for
 
 
 def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
-    """The positions of bound symbols that may compute the largest output of a sketch, the last one first."""
+    """Return the positions of bound symbols that may compute the largest output of a sketch, last position first."""
     return sorted(
         {p for sketch in pattern.sketches for p in _possible_producers(sketch.roots[-1], index)}, reverse=True
     )
@@ -78,7 +78,7 @@ def _candidates_at(
 def _match_outputs(
     sketch: Sequence[PlaceholderValue], index: TraceIndex, position: int, state: _State, anchor: int
 ) -> Iterator[_State]:
-    """Yield each state with the last output at a position, and the others anywhere, nearest to the anchor first."""
+    """Yield each state with the last output at a position and the others anywhere, nearest to the anchor first."""
     if not index.free[position]:
         return
     for proxy in index.bsym_at(position).defines:
@@ -99,14 +99,14 @@ def _match_remaining_outputs(
 
 
 def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
-    """Yield the positions before the anchor, the nearest first, then those from the anchor on."""
+    """Yield the positions before the anchor, nearest first, then the positions from the anchor on."""
     middle = bisect_left(positions, anchor)
     yield from reversed(positions[:middle])
     yield from positions[middle:]
 
 
 def _possible_producers(value: PlaceholderValue, index: TraceIndex) -> list[int]:
-    """The positions of bound symbols that may make a value of the sketch, also behind calls that may be no-ops."""
+    """Return the positions of bound symbols that may produce a value of the sketch, looking through possible no-ops."""
     producers: set[int] = set()
     node: Any = node_of(value)
     while isinstance(node, PlaceholderCall | Item):
@@ -122,7 +122,7 @@ def _possible_producers(value: PlaceholderValue, index: TraceIndex) -> list[int]
 
 
 def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
-    """Yield each extension of a state under which all goals hold, by unification with backtracking."""
+    """Yield each extension of a state that satisfies all goals, by unification with backtracking."""
     while goals:
         (expected, actual), goals = goals[0], goals[1:]
         if not is_placeholder(expected):
@@ -148,9 +148,9 @@ def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
 
 
 def _subgoals(expected: Any, actual: Any) -> Goals | None:
-    """The goals for the items of a container; None if it cannot match.
+    """Return the goals for the items of a container; None if it cannot match.
 
-    Constants are not compared here: the proof of a match does that.
+    Constants are not compared here; the proof of a match compares them.
     """
     if _is_found(actual):
         return None
@@ -166,9 +166,9 @@ def _subgoals(expected: Any, actual: Any) -> Goals | None:
 def _expansions(
     node: PlaceholderCall | Item, actual: Any, state: _State, index: TraceIndex
 ) -> Iterator[tuple[Goals, _State]]:
-    """Yield the goals and the state for each way in which a call of the sketch may have made a value of the trace.
+    """Yield the goals and the state for each way in which a call of the sketch may have produced a value of the trace.
 
-    One of these is that it did nothing and left no bound symbol (`MAYBE_NOOP`).
+    A call of a family in `MAYBE_NOOP` may also have been a no-op without a bound symbol.
     """
     if not isinstance(actual, Proxy):
         return
@@ -203,10 +203,10 @@ def _item_of_output(output: Any, index: int) -> Any:
 
 
 def _argument_goals(call: PlaceholderCall, position: int, index: TraceIndex) -> Iterator[Goals]:
-    """Yield the goals that pair a call's arguments with those of a bound symbol of its family.
+    """Yield the goals that pair a call's arguments with the arguments of a bound symbol of its family.
 
-    For commutative families the first two are paired both ways. There are none where an argument is missing, or where
-    the bound symbol has a further one that is a proxy.
+    For commutative families, the first two arguments are paired both ways. Yields nothing if the bound symbol lacks an
+    argument, or has a further argument that is a proxy.
     """
     if index.families[position] != call.family:
         return
@@ -219,16 +219,16 @@ def _argument_goals(call: PlaceholderCall, position: int, index: TraceIndex) -> 
     if any(name not in expected and _is_found(value) for name, value in actual.items()):
         return
     pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
-    if all(_plausible(value, other, index) for value, other in pairs):
+    if all(_plausible(value, argument, index) for value, argument in pairs):
         yield pairs
     if call.family in COMMUTATIVE_FAMILIES and len(pairs) > 1:
-        (first, one), (second, two), *rest = pairs
-        if _plausible(first, two, index) and _plausible(second, one, index):
-            yield ((first, two), (second, one), *rest)
+        (first, left), (second, right), *rest = pairs
+        if _plausible(first, right, index) and _plausible(second, left, index):
+            yield ((first, right), (second, left), *rest)
 
 
 def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
-    """False if what makes a value cannot be a call of the family that is expected: cheap pruning."""
+    """Return False if the producer of a value cannot be a call of the expected family (cheap pruning)."""
     node = expected._node if type(expected) is PlaceholderValue else None
     if type(node) is not PlaceholderCall or node.family in MAYBE_NOOP or node.item is not None:
         return True
@@ -237,16 +237,16 @@ def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
 
 
 def _is_found(value: Any) -> bool:
-    """Whether the search has to say what a value of the trace is; a symbolic number is a constant to it."""
+    """Whether the search has to bind a value of the trace; a symbolic number counts as a constant."""
     return isinstance(value, Proxy) and not isinstance(value, NumberProxy)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, NumberProxy) and isinstance(other, NumberProxy):
-        return bool(one.value.node.expr == other.value.node.expr)
-    if isinstance(one, Proxy) or isinstance(other, Proxy):
-        return isinstance(one, Proxy) and isinstance(other, Proxy) and one.name == other.name
-    return type(one) is type(other) and repr(one) == repr(other)
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, NumberProxy) and isinstance(right, NumberProxy):
+        return bool(left.value.node.expr == right.value.node.expr)
+    if isinstance(left, Proxy) or isinstance(right, Proxy):
+        return isinstance(left, Proxy) and isinstance(right, Proxy) and left.name == right.name
+    return type(left) is type(right) and repr(left) == repr(right)
 
 
 def _accepts(parameter: Parameter, actual: Any) -> bool:
@@ -256,6 +256,6 @@ def _accepts(parameter: Parameter, actual: Any) -> bool:
         return isinstance(actual, TensorProxy)
     if isinstance(actual, NumberProxy):
         return parameter.kind is float or isinstance(actual.value, torch.SymInt)
-    if type(actual) is Proxy:  # a number that is known by its name alone
+    if type(actual) is Proxy:  # a number that is known only by name
         return parameter.kind is float
     return type(actual) in (int, float) and (parameter.kind is float or type(actual) is int)

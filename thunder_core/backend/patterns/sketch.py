@@ -1,7 +1,7 @@
-"""Sketches: what a pattern calls on what, found by running its function once on placeholders.
+"""Sketches: the calls of a pattern, from runs of its function on placeholders.
 
-A branch on a fact is taken both ways, which makes two sketches. A sketch is only for searching: what it finds is
-proved by tracing the function on the metadata that was found (see `thunder_core.backend.patterns.pattern`).
+A branch on a fact is taken both ways, which makes two sketches. A sketch serves only the search: a candidate is proved
+by tracing the function on the metadata of the candidate (see `thunder_core.backend.patterns.pattern`).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ ALLOWED = "a pattern computes new tensors from its parameters; it writes to no t
 
 @dataclass(frozen=True)
 class Sketch:
-    """The results of a function on placeholders, as they are returned."""
+    """The results of a function on placeholders, in the order of its return value."""
 
     outputs: tuple[Any, ...]
 
     @cached_property
     def roots(self) -> tuple[Any, ...]:
-        """The results in an order to look for them from behind: the one with most calls behind it comes last."""
+        """The results in search order: the result with the most calls behind it comes last."""
         return tuple(sorted(self.outputs, key=lambda output: len(behind(output))))
 
 
 def behind(*outputs: Any) -> set[Node]:
-    """Every node that leads to the outputs."""
+    """Return every node that leads to the outputs."""
     reached: set[Node] = set()
     nodes = [node_of(output) for output in outputs if is_placeholder(output)]
     while nodes:
@@ -67,21 +67,21 @@ def behind(*outputs: Any) -> set[Node]:
 
 
 class _Sketching(TorchFunctionMode):
-    """Answers calls that take no placeholder (`torch.arange(4)`) with one."""
+    """A mode in which calls without placeholder arguments (`torch.arange(4)`) return placeholders too."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return called(func, args, kwargs or {})
 
 
 def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], where: SourceLine | None) -> list[Sketch]:
-    """The results of the function on placeholders, once for each way through its branches; `BadPattern` if all fail."""
+    """Return the sketch of each combination of branch outcomes; raise `BadPattern` if all of them fail."""
     result: list[Sketch] = []
     failures: list[BadPattern] = []
     way: Decisions | None = Decisions()
     while way is not None and len(result) + len(failures) < MOST_PATHS:
         try:
             result.append(_sketch(function, parameters, way, where))
-        except BadPattern as error:  # an `assert` about shapes fails on one of its ways
+        except BadPattern as error:  # an `assert` about shapes fails for one branch outcome
             failures.append(error)
         way = way.other()
     if not result:
@@ -101,9 +101,9 @@ def _sketch(
             f"the function {function.__name__!r} cannot be a pattern: {error}", fix=ALLOWED, where=where
         ) from error
     except Exception as error:
-        told = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
         raise BadPattern(
-            f"the pattern {function.__name__!r} fails on placeholders: {type(error).__name__}: {told}",
+            f"the pattern {function.__name__!r} fails on placeholders: {type(error).__name__}: {message}",
             fix=PLACEHOLDERS,
             where=where,
         ) from error

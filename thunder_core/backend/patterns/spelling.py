@@ -1,9 +1,9 @@
-"""Spelling: the same operation, however it is written.
+"""Spelling: one key for an operation, however it is written.
 
 At the torch level `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are three calls of one *family* whose arguments
-have the same names; that is close enough to search by. At the aten level they are one operator, and `key` is its one
-spelling: arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes
-written out, and the operands of commutative operators in one order. Two bound symbols with equal keys compute the same.
+have the same names; the search compares families. At the aten level the three calls are one operator, and `key` is its
+only spelling: arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes
+written out, and the operands of commutative operators sorted. Two bound symbols with equal keys compute the same.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ SYNONYMS = {
 }
 COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
 CONVERSIONS = frozenset({"to"})
-# Calls that give their input back where there is nothing to do, and then are no bound symbols of a trace.
+# Calls that may return their input unchanged; a trace has no bound symbol for a call that does.
 MAYBE_NOOP = frozenset({"to", "contiguous", "dropout", "view"})
 
-# Arguments that may change places, by their positions from and to.
+# Arguments that may be swapped, as a slice of positions.
 COMMUTATIVE = {
     "aten.transpose.int": slice(1, 3),
     **dict.fromkeys(("aten.add.Tensor", "aten.mul.Tensor", "aten.maximum.default", "aten.minimum.default"), slice(2)),
     **dict.fromkeys(("aten.eq.Tensor", "aten.ne.Tensor", "aten.logical_and.default"), slice(2)),
     **dict.fromkeys(("aten.logical_or.default", "aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor"), slice(2)),
 }
-# Python asks the right operand first where it is of a subclass, so `x < y` may be recorded as `y > x`.
+# Python tries the right operand first if its type is a subclass, so `x < y` may be recorded as `y > x`.
 MIRRORED = {"aten.gt.Tensor": "aten.lt.Tensor", "aten.ge.Tensor": "aten.le.Tensor"}
 SCALED = frozenset({"aten.add.Tensor"})  # where the last argument multiplies the second operand
 TAKES_SIZES = frozenset(
@@ -82,7 +82,7 @@ def family(name: str) -> str:
 
 
 def named_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by the names of the function's signature, or of the aten operator of its name."""
+    """Return the arguments of a call by the parameter names of the function, or of the aten operator of its name."""
     names, packs = _parameters(function, len(args), frozenset(kwargs))
     if packs:
         args = (*args[: packs - 1], args[packs - 1 :])
@@ -92,7 +92,10 @@ def named_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
 
 @cache
 def _parameters(function: Callable[..., Any], count: int, keywords: frozenset[str]) -> tuple[tuple[str, ...], int]:
-    """The names of `count` positional arguments; and, where the last takes all that are left, its place from 1."""
+    """Return the names of `count` positional arguments.
+
+    The second result is the 1-based position of a parameter that takes all remaining arguments, or 0.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -129,10 +132,10 @@ def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[s
 
 
 def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: Sizing | None = None) -> Hashable:
-    """A key that is equal for bound symbols that compute the same from the same tensors.
+    """Return a key that is equal for bound symbols that compute the same from the same tensors.
 
-    `names` gives proxies other names; one that it does not hold is then equal to none of those. Symbolic sizes are
-    compared as expressions, under what was decided in an environment.
+    `names` renames proxies; a proxy without a new name equals no renamed proxy. Symbolic sizes are compared as
+    expressions, under the decisions of the environment.
     """
     bsym = bsym if environment is None else _with_sizes(bsym)
     spelled = Spelled(names, environment)
@@ -174,7 +177,7 @@ def _settled(
     read: list[TensorProxy],
     environment: Sizing | None,
 ) -> Any:
-    """An argument that counts from the end, is -1 or reaches beyond the end, as what it amounts to."""
+    """Return an argument in normal form: counted from the front, without -1, and not beyond the end."""
     output = bsym.output
     if operator in TAKES_SIZES and name == "size" and isinstance(output, TensorProxy):
         return output.shape
@@ -191,14 +194,14 @@ def _settled(
 
 
 def _size_in(environment: Sizing | None, size: Any) -> Any:
-    """A size as it is in an environment."""
+    """Return a size as an expression of an environment."""
     if isinstance(environment, TraceShapeEnv):
         return Move(environment).size(size)
     return size if environment is None else environment.simplified(size)
 
 
 def _within(bound: Any, size: Any) -> Any:
-    """A bound of a slice, counted from the front and not beyond the end, where that is certain for all sizes."""
+    """Return a slice bound counted from the front and not beyond the end, if that is certain for all sizes."""
     if type(bound) is int and type(size) is int:
         return min(bound + size if bound < 0 else bound, size)
     if not isinstance(bound, int | torch.SymInt):
@@ -210,9 +213,9 @@ def _within(bound: Any, size: Any) -> Any:
 
 
 def viewed_whole(bsym: BoundSymbol) -> Any:
-    """The tensor of which an aten operation is a slice from end to end; None for all other operations.
+    """Return the tensor that an aten operation slices from end to end; None for all other operations.
 
-    Where sizes are constant there are no such operations in a trace.
+    A trace with constant sizes has no such slices.
     """
     if bsym.symbol.name.removeprefix("torch.ops.") != "aten.slice.Tensor":
         return None
@@ -223,7 +226,7 @@ def viewed_whole(bsym: BoundSymbol) -> Any:
 
 
 def _with_sizes(bsym: BoundSymbol) -> BoundSymbol:
-    """A bound symbol with the numbers that proxies stand for in place of these."""
+    """Return a bound symbol with number proxies replaced by their numbers."""
     args, kwargs = replace_leaves(
         (bsym.args, dict(bsym.kwargs)), lambda leaf: leaf.value if isinstance(leaf, NumberProxy) else leaf
     )
@@ -236,13 +239,13 @@ def _counted(value: Any, rank: int) -> Any:
 
 @dataclass(frozen=True)
 class Spelled:
-    """Values as what can be compared: proxies by their other `names`, sizes under what an `environment` decided."""
+    """Values as comparable keys: proxies by their new `names`, sizes simplified in the `environment`."""
 
     names: Mapping[str, str] | None
     environment: Sizing | None
 
     def value(self, value: Any, floating: bool) -> Hashable:
-        """A value as a key: numbers with their type, unless they meet only floating-point tensors."""
+        """Return the key of a value: numbers keep their type unless all tensors of the operation are floating-point."""
         if value is None:
             return None
         if isinstance(value, Proxy):

@@ -1,4 +1,4 @@
-"""The bound symbols of a trace, indexed, while matches of patterns are replaced among them."""
+"""The index of a trace's bound symbols while matches of patterns are replaced."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ AMBIENT: dict[str, Callable[..., object]] = {
 
 
 class TraceIndex:
-    """The bound symbols of a trace by position: who makes and who reads each name, and in what grad mode.
+    """The bound symbols of a trace by position: the producer and the readers of each name, and the grad modes.
 
-    A bound symbol that has become part of a match leaves its place empty; the new bound symbol takes one of these
-    places.
+    The position of a bound symbol that became part of a match is empty; the replacement takes one of these positions.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -36,7 +35,7 @@ class TraceIndex:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        # Those that nobody claimed, that have no effect and whose tensors kernels may read can become part of a match.
+        # True for bound symbols that may become part of a match: not claimed, without effect, readable by kernels.
         self.free: list[bool] = []
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -63,7 +62,10 @@ class TraceIndex:
             self.by_family.setdefault(self.families[position], []).append(position)
 
     def replaced(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
-        """Put a bound symbol at the place, for those at the positions; those that are kept are read elsewhere too."""
+        """Put a bound symbol at `place` in place of the bound symbols at `positions`.
+
+        The bound symbols at the `kept` positions are read elsewhere and stay.
+        """
         for position in positions - kept:
             for proxy in self.bsym_at(position).inputs:
                 self.readers[proxy.name].discard(position)
@@ -73,12 +75,12 @@ class TraceIndex:
         self._enter(place, bsym)
 
     def effect_between(self, first: int, last: int) -> int | None:
-        """The position of a bound symbol with an effect between two others."""
+        """Return the position of a bound symbol with an effect between two positions; None if there is none."""
         index = bisect_left(self.effects, first)
         return self.effects[index] if index < len(self.effects) and self.effects[index] < last else None
 
     def bsym_at(self, position: int) -> BoundSymbol:
-        """The bound symbol at a position that is not empty."""
+        """Return the bound symbol at a position that is not empty."""
         bsym = self.at[position]
         assert bsym is not None, position
         return bsym
@@ -92,7 +94,7 @@ class TraceIndex:
         return named
 
     def known(self, value: Any) -> Any:
-        """A proxy, told whether autograd will track its tensor."""
+        """Return a proxy whose `requires_grad` says whether autograd will track its tensor."""
         if not isinstance(value, TensorProxy):
             return value
         tracked = value.name in self.needs_grad and (value.dtype.is_floating_point or value.dtype.is_complex)

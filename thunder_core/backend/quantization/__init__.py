@@ -1,1 +1,1 @@
-"""Quantization: weights in few bits, the modules that compute with them, and how far these are from the float ones."""
+"""Quantization: low-bit weights, the modules that compute with them, and the errors against float weights."""

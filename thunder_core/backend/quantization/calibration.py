@@ -1,4 +1,4 @@
-"""Calibration: what the layers of a float model are given on some inputs, as the mean square of each column."""
+"""Calibration: the mean square of each input column of a float model's layers, for some inputs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from thunder_core.backend.quantization.replacement import QuantizationSettings, 
 def importances_of(
     model: torch.nn.Module, settings: QuantizationSettings, calls: Iterable[Callable[[], object]]
 ) -> dict[str, Tensor]:
-    """The mean square of each column (columns,) of what the layers that are quantized in groups are given, by name.
+    """Return the mean square of each input column (columns,) of the layers that are quantized in groups, by name.
 
-    Each of the calls runs the model once, on inputs of its own; nothing of it is kept but the sums.
+    Each of the calls runs the model once, on its own inputs; only the sums are kept.
     """
     names = [name for name, plan in planned_layers(model, settings).items() if plan.kind.in_groups]
     sums: dict[str, Tensor] = {}
@@ -38,7 +38,7 @@ def importances_of(
 def watched_inputs(
     model: torch.nn.Module, names: Iterable[str], watch: Callable[[str, Tensor], None]
 ) -> Iterator[None]:
-    """While this lasts, `watch` is called with the name of each of these layers, and what it is given."""
+    """Call `watch` with the name and the input of each of these layers when it runs, within the block."""
 
     def hook(name: str) -> Callable[..., None]:
         def before(module: torch.nn.Module, args: tuple[Any, ...]) -> None:

@@ -1,14 +1,14 @@
-"""Weights as integers: rows in 8 bits with a scale each, groups of a row in 4 bits with a scale and a zero point each.
+"""Weights as integers: 8 bits with a scale for each row, or 4 bits with a scale and a zero point for each group.
 
 8 bits are symmetric: `scale = max(|row|) / 127` and `code = round(weight / scale)`. 4 bits are asymmetric over the
-range of the group, zero included: `scale = (max - min) / 15`, and `weight = (code - 8) * scale + zero` (Jacob et al.,
-2018, arXiv:1712.05877, with the zero point as a float as PyTorch's kernel takes it). Scales and zeros are rounded to
-bfloat16, in which PyTorch's kernels for the CPU take them, before weights are divided by them, so that this rounding is
-part of the quantization and not an error beside it.
+range of the group, including zero: `scale = (max - min) / 15`, and `weight = (code - 8) * scale + zero` (Jacob et al.,
+2018, arXiv:1712.05877, with the zero point as a float, as PyTorch's kernel takes it). Scales and zeros are rounded to
+bfloat16, as PyTorch's kernels for the CPU take them, before weights are divided by them, so that this rounding is part
+of the quantization and adds no further error.
 
-A scale for a whole row loses most where one column is much greater than the others. `column_factors` makes the columns
-of a weight alike, for inputs that stay floats; `rotated` makes those of weights and of inputs alike, for both as
-integers (QuaRot: Ashkboos et al., 2024, arXiv:2404.00456).
+A scale for a whole row loses most precision if one column is much larger than the others. `column_factors` equalizes
+the columns of a weight, for inputs that stay floats; `rotated` equalizes the columns of weights and of inputs, if both
+become integers (QuaRot: Ashkboos et al., 2024, arXiv:2404.00456).
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-12  # of a scale; a row of zeros has this one
+SMALLEST = 1e-12  # scale, which a row of zeros has
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
-BLOCK = 64  # rows whose codes are stored together; a byte has those of a row and of the row that is 32 further
-ELEMENTS = 1 << 20  # that are quantized at once
+BLOCK = 64  # rows whose codes are stored together; a byte has the codes of row i and row i + 32
+ELEMENTS = 1 << 20  # quantized at once
 LEVELS = 15  # of 4 bits, above the lowest
-MIDDLE = 8  # the code that stands for the zero point
-ROTATED = 32  # columns that are rotated together, at most
+MIDDLE = 8  # the code of the zero point
+ROTATED = 32  # the largest number of columns that are rotated together
 
-SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down to two fifths of it
+SHRINKS = tuple(1 - step / 20 for step in range(13))  # of a group's range, down to two fifths
 
 
 def quantized_rows(
     weight: Tensor, dtype: torch.dtype = torch.int8, change: Callable[[Tensor], Tensor] = lambda rows: rows
 ) -> tuple[Tensor, Tensor]:
-    """Weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,).
+    """Return weights (rows, columns) as codes of `dtype` (int8 or float8_e4m3fn) and bfloat16 scales (rows,).
 
-    Some rows are changed and quantized at a time, so that a large weight has no copies in float32.
+    The rows are changed and quantized in blocks, so that a large weight needs no full copies in float32.
     """
     codes, scales = zip(*(_quantized_block(change(block), dtype) for block in row_blocks(weight)), strict=True)
     return torch.cat(codes), torch.cat(scales)
 
 
 def row_blocks(weight: Tensor, multiple: int = 1) -> tuple[Tensor, ...]:
-    """A weight (rows, columns) in blocks of about a million elements, whose rows are a multiple of a number."""
+    """Return a weight (rows, columns) in blocks of about a million elements.
+
+    The block size is a multiple of `multiple`.
+    """
     rows = ELEMENTS // max(weight.shape[1], 1) // multiple * multiple
     return torch.split(weight, max(multiple, rows))
 
@@ -55,10 +58,10 @@ def _quantized_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor
 
 
 def column_factors(weight: Tensor) -> Tensor:
-    """Powers of two (columns,) in bfloat16, by which columns are to be divided, and their inputs to be multiplied.
+    """Return powers of two (columns,) in bfloat16 to divide columns by; inputs are multiplied by them.
 
-    A column's factor is near the square root of its root mean square, as a part of the others'. Inputs keep their
-    digits, since it is a power of two.
+    A column's factor is near the square root of its root mean square, relative to the other columns. The factors are
+    powers of two, so inputs lose no digits.
     """
     squares = [block.detach().float().square().sum(0, dtype=torch.float64) for block in row_blocks(weight)]
     exponents = (torch.stack(squares).sum(0) / len(weight)).float().clamp(min=SMALLEST).log2() / 4
@@ -66,9 +69,9 @@ def column_factors(weight: Tensor) -> Tensor:
 
 
 def rotation(columns: int) -> Tensor:
-    """The matrix (size, size) that rotates columns of rows: Hadamard's, which is orthogonal and its own inverse.
+    """Return the matrix (size, size) that rotates columns: Hadamard's, which is orthogonal and its own inverse.
 
-    `size` is the greatest power of two that divides the columns, and at most `ROTATED`.
+    `size` is the largest power of two that divides the columns, and at most `ROTATED`.
     """
     matrix = torch.ones(1, 1, device="cpu")
     while len(matrix) < math.gcd(columns, ROTATED):
@@ -77,16 +80,16 @@ def rotation(columns: int) -> Tensor:
 
 
 def rotated(x: Tensor, matrix: Tensor) -> Tensor:
-    """Rows (n, columns) of which each stretch is multiplied by the matrix, which spreads one column over all of it."""
+    """Return rows (n, columns) with each group of columns rotated, which spreads each column over its group."""
     return (x.reshape(-1, len(matrix)) @ matrix).view(x.shape)
 
 
 def quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Weights (rows, columns) as 4-bit codes (rows, columns) in uint8, and bfloat16 scales and zeros.
+    """Return weights (rows, columns) as 4-bit codes (rows, columns) in uint8, and bfloat16 scales and zeros.
 
-    These are of shape (columns / group_size, rows, 2). With the `importance` of each column (columns,), the mean square
-    of what it is multiplied with, the range of each group is shrunk to that of `SHRINKS` at which the weighted square
-    error is least: fewer weights at the edges are clipped, and all others are rounded less.
+    Scales and zeros have the shape (columns / group_size, rows, 2). `importance` (columns,) is the mean square of each
+    column's inputs. If it is given, the range of each group is shrunk by the factor of `SHRINKS` with the least
+    weighted square error: a few weights at the edges are clipped, and all other weights are rounded less.
     """
     blocks = (_quantized_groups(block, group_size, importance) for block in row_blocks(weight))
     codes, scales_and_zeros = zip(*blocks, strict=True)
@@ -101,32 +104,32 @@ def _quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None
         weighing = importance.float().clamp(min=SMALLEST).view(-1, group_size)
         least = _error(groups, *best, weighing)
         for shrink in SHRINKS[1:]:
-            found = _rounded_to_range(groups, low * shrink, high * shrink)
-            error = _error(groups, *found, weighing)
+            candidate = _rounded_to_range(groups, low * shrink, high * shrink)
+            error = _error(groups, *candidate, weighing)
             better = error < least
-            best = tuple(torch.where(better, new, old) for new, old in zip(found, best, strict=True))  # type: ignore[assignment]
+            best = tuple(torch.where(better, new, old) for new, old in zip(candidate, best, strict=True))  # type: ignore[assignment]
             least = torch.where(better, error, least)
     codes, scales, zeros = best
     return codes.flatten(1).to(torch.uint8), torch.cat([scales, zeros], 2).transpose(0, 1).bfloat16().contiguous()
 
 
 def _rounded_to_range(groups: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The codes of groups within a range each, with their scales and zeros as bfloat16 has them, all in float32."""
+    """Return the codes of groups within their ranges, with scales and zeros rounded to bfloat16, all in float32."""
     scales = ((high - low) / LEVELS).clamp(min=SMALLEST).bfloat16().float()
     zeros = (low + scales * MIDDLE).bfloat16().float()
     return ((groups - zeros) / scales + MIDDLE).round().clamp(0, LEVELS), scales, zeros
 
 
 def _error(groups: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, weighing: Tensor) -> Tensor:
-    """The square error of each group, each column by its weight."""
+    """Return the square error of each group, with columns weighted by `weighing`."""
     difference = (codes - MIDDLE) * scales + zeros - groups
     return (difference.square() * weighing).sum(2, keepdim=True)
 
 
 def packed(codes: Tensor) -> Tensor:
-    """Codes of 4 bits (rows, columns) as bytes (rows / 64, columns, 32), rows of zeros added up to whole blocks.
+    """Return 4-bit codes (rows, columns) as bytes (rows / 64, columns, 32), padded with rows of zeros to whole blocks.
 
-    It is the layout that PyTorch's kernel has on processors with AVX-512 (`_convert_weight_to_int4pack_for_cpu`).
+    This is the layout of PyTorch's kernel on processors with AVX-512 (`_convert_weight_to_int4pack_for_cpu`).
     """
     return torch.cat([_packed(block) for block in row_blocks(codes, BLOCK)])
 
@@ -138,13 +141,13 @@ def _packed(codes: Tensor) -> Tensor:
 
 
 def unpacked(blocks: Tensor) -> Tensor:
-    """The codes of packed blocks, as (rows, columns) in uint8; the rows of zeros are among them."""
+    """Return the codes of packed blocks as (rows, columns) in uint8, including the padding rows of zeros."""
     halves = torch.stack((blocks & 15, blocks >> 4), 1)  # (blocks, halves, columns, 32)
     return halves.transpose(2, 3).flatten(0, 2)
 
 
 def weight_of_groups(codes: Tensor, scales_and_zeros: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weights (rows, columns) that codes and their scales and zeros stand for, in `dtype`."""
+    """Return the weights (rows, columns) that codes and their scales and zeros represent, in `dtype`."""
     scales, zeros = scales_and_zeros.to(dtype).transpose(0, 1).unsqueeze(2).unbind(3)
     groups = codes.reshape(*scales.shape[:2], -1).to(dtype)
     return ((groups - MIDDLE) * scales + zeros).flatten(1)

@@ -1,8 +1,8 @@
-"""Layers with quantized weights, which stand in the place of `torch.nn.Linear` and `torch.nn.Embedding`.
+"""Layers with quantized weights, which replace `torch.nn.Linear` and `torch.nn.Embedding`.
 
-Each computes what the layer of the float weight does, up to what the codes lose, and returns the dtype of the rows that
-it is given, whatever it computes in. The codes, with their scales, are buffers: no optimizer changes them. `weight` is
-the weight that they stand for, for the models that read it, or ask for its dtype.
+Each layer approximates the layer of the float weight, up to the loss of the codes, and returns the dtype of its input
+rows, in any compute dtype. The codes and their scales are buffers, so no optimizer changes them. `weight` is the weight
+that they represent, for models that read it or its dtype.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS
 int8_product, int4_product = OPERATIONS["int8_product"], OPERATIONS["int4_product"]
 normal_product, integer_product = OPERATIONS["normal_product"], OPERATIONS["integer_product"]
 rotated_rows = OPERATIONS["rotated_rows"]
-GROUP_SIZES = (64, 32, 16)  # that are tried where none is asked for, in this order
+GROUP_SIZES = (64, 32, 16)  # the group sizes to try, in this order, if none is set
 
 
 def require_no_gradient(x: Tensor, rounded: str) -> None:
-    """Raise `NotDifferentiable` where a gradient is asked for rows that are `rounded`."""
+    """Raise `NotDifferentiable` if a gradient is needed for rows that are `rounded`."""
     if torch.is_grad_enabled() and x.requires_grad:
         raise NotDifferentiable(
             f"a layer whose inputs are rounded {rounded} has no derivative",
@@ -49,9 +49,9 @@ def require_no_gradient(x: Tensor, rounded: str) -> None:
 
 
 def scaled_rows(x: Tensor, largest: float) -> tuple[Tensor, Tensor]:
-    """Rows (n, columns) divided by scales (n, 1), so that the greatest magnitude of each is `largest`, and the scales.
+    """Return rows (n, columns) divided by scales (n, 1), and the scales.
 
-    Both are in float32, or in float64 for a reference.
+    Each row's largest magnitude becomes `largest`. Both results are in float32, or in float64 for a reference.
     """
     rows = x.to(torch.promote_types(x.dtype, torch.float32))
     scales = rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST) / largest
@@ -59,14 +59,15 @@ def scaled_rows(x: Tensor, largest: float) -> tuple[Tensor, Tensor]:
 
 
 def computed(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Numbers in the dtype that products are computed in: bfloat16 or, where `dtype` (or its own) is that, float64."""
+    """Return numbers in the compute dtype of products: float64 if `dtype` (or their own) is float64, else bfloat16."""
     return x.to(torch.float64 if (dtype or x.dtype) == torch.float64 else torch.bfloat16)
 
 
 def bfloat16_of(codes: Tensor) -> Tensor:
-    """Numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits: PyTorch converts them one by one.
+    """Return numbers in float8_e4m3fn, none of them NaN, as bfloat16, by their bits.
 
-    Sign, exponent and fraction are put in their places, which is the number times 2^(7 - 127), the two biases.
+    PyTorch converts element by element, which is slower. Sign, exponent and fraction are moved to their places, which
+    gives the number times 2^(7 - 127), the difference of the exponent biases.
     """
     bits = codes.view(torch.uint8).to(torch.int16)
     return ((bits & 128) << 8 | (bits & 127) << 4).view(torch.bfloat16) * 2.0**120
@@ -74,7 +75,7 @@ def bfloat16_of(codes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """The settings of one layer: the columns of a group, and rank and scale of an adapter that is trained beside it."""
+    """The settings of a layer: the columns of a group, and the rank and scale of a trained adapter."""
 
     group_size: int = GROUP_SIZES[0]
     rank: int = 8
@@ -82,11 +83,11 @@ class LayerSettings:
 
 
 class QuantizedLayer(torch.nn.Module):
-    """A layer with a weight (rows, columns) in codes; `dtype` is that of the float weight.
+    """A layer with a weight (rows, columns) in codes; `dtype` is the dtype of the float weight.
 
-    With `is_empty` the buffers have their shapes and no values yet, and the weight is not looked at. `importance` is
-    the mean square of each column's inputs, for what weighs errors by it. `shared` are the buffers of a layer with the
-    same weight and the same `quantized`, which are then the new one's.
+    If `is_empty` is set, the buffers have their shapes and no values yet, and the weight's values are not read.
+    `importance` is the mean square of each column's inputs, which weights errors. `shared` are the buffers of a layer
+    with the same weight and the same `quantized`, which the new layer uses too.
     """
 
     codes: Tensor
@@ -117,15 +118,15 @@ class QuantizedLayer(torch.nn.Module):
 
     @abstractmethod
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
-        """The buffers by their names, made of the float weight."""
+        """Return the buffers by name, made from the float weight."""
 
     @property
     @abstractmethod
     def weight(self) -> Tensor:
-        """The weight that the codes stand for, in the dtype that the float one had."""
+        """The weight that the codes represent, in the dtype of the float weight."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> QuantizedLayer:
-        """Move codes and scales as `fn` does, and leave them their dtypes, which are what is read from memory."""
+        """Move codes and scales as `fn` does, but keep their dtypes, which determine the memory traffic."""
         dtypes = {name: tensor.dtype for name, tensor in self.named_buffers(recurse=False)}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, dtype in dtypes.items():
@@ -134,13 +135,13 @@ class QuantizedLayer(torch.nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """The sizes of the weight, and of its groups."""
+        """Return the sizes of the weight, and of its groups."""
         groups = f", group_size={self.settings.group_size}" if self.in_groups else ""
         return f"rows={self.rows}, columns={self.columns}{groups}"
 
 
 class QuantizedLinear(QuantizedLayer):
-    """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which stays as it was."""
+    """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which is not quantized."""
 
     def __init__(
         self,
@@ -158,25 +159,25 @@ class QuantizedLinear(QuantizedLayer):
 
     @abstractmethod
     def product(self, x: Tensor) -> Tensor:
-        """Rows (n, columns) by the weight, in any floating dtype."""
+        """Return rows (n, columns) times the weight, in any floating-point dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The result (..., rows of the weight), in the dtype of `x`."""
+        """Return the result (..., rows of the weight), in the dtype of `x`."""
         result = self.product(x.reshape(-1, self.columns)).to(x.dtype).view(*x.shape[:-1], self.rows)
         return result if self.bias is None else result + self.bias.to(x.dtype)
 
 
 class _WithScaledRows(QuantizedLayer):
-    """A weight of codes with one scale a row."""
+    """A weight of codes with one scale for each row."""
 
     code_dtype: ClassVar[torch.dtype] = torch.int8
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns) and scales (rows,)."""
+        """Return codes (rows, columns) and scales (rows,)."""
         return self._scaled(weight, lambda rows: rows)
 
     def _scaled(self, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
-        """The codes and scales of changed rows."""
+        """Return the codes and scales of changed rows."""
         codes, scales = quantized_rows(weight, self.code_dtype, change)
         return {"codes": codes, "scales": scales}
 
@@ -192,7 +193,7 @@ class _WithBalancedColumns(_WithScaledRows):
     factors: Tensor
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns), scales (rows,) and factors (columns,)."""
+        """Return codes (rows, columns), scales (rows,) and factors (columns,)."""
         factors = column_factors(weight)
         return {**self._scaled(weight, lambda rows: rows / factors), "factors": factors}
 
@@ -203,10 +204,10 @@ class _WithBalancedColumns(_WithScaledRows):
 
 
 class _WithRotatedRows(_WithScaledRows):
-    """A weight whose rows were rotated before they were scaled, as the inputs that it is multiplied with are."""
+    """A weight whose rows were rotated before they were scaled, like the inputs that it is multiplied with."""
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns) and scales (rows,)."""
+        """Return codes (rows, columns) and scales (rows,)."""
         return self._scaled(weight, lambda rows: self._rotated(rows.float()))
 
     @property
@@ -222,18 +223,18 @@ class Int8WeightOnlyLinear(_WithBalancedColumns, QuantizedLinear):
     """A weight of 8 bits, with a scale for each row and a factor for each column; its inputs stay as they are."""
 
     def product(self, x: Tensor) -> Tensor:
-        """By the operation `thunder.int8_product`."""
+        """Compute the product by the operation `thunder.int8_product`."""
         return int8_product(computed(x) * self.factors, self.codes, self.scales)  # type: ignore[no-any-return]
 
 
 class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
-    """Weight and rows in 8 bits each, with a scale a row; that of an input's row is found as it comes.
+    """Weight and input rows in 8 bits each, with a scale for each row; input rows are scaled at each call.
 
-    Both are rotated before. Products of integers are exact, and the processor has instructions for them (VNNI, AMX).
+    Both are rotated first. Products of integers are exact, and processors have instructions for them (VNNI, AMX).
     """
 
     def product(self, x: Tensor) -> Tensor:
-        """By the operation `thunder.integer_product`; raises `NotDifferentiable` where a gradient is asked for."""
+        """Compute the product by `thunder.integer_product`; raise `NotDifferentiable` if a gradient is needed."""
         require_no_gradient(x, "to 8 bits (int8-dynamic)")
         rows, scales = scaled_rows(rotated_rows(computed(x)), LARGEST[torch.int8])
         result: Tensor = integer_product(rows.round().to(torch.int8), self.codes)
@@ -241,15 +242,18 @@ class Int8DynamicLinear(_WithRotatedRows, QuantizedLinear):
 
 
 class FP8Linear(_WithScaledRows, QuantizedLinear):
-    """Weight and rows as 8-bit floats (E4M3), with a scale a row; multiplied by `torch._scaled_mm` on GPUs that can.
+    """Weight and input rows as 8-bit floats (E4M3), with a scale for each row; `torch._scaled_mm` multiplies on CUDA.
 
-    Elsewhere the same codes are multiplied as bfloat16 numbers, which all of them are.
+    Otherwise the same codes are multiplied as bfloat16 numbers, which represent them exactly.
     """
 
     code_dtype = torch.float8_e4m3fn
 
     def product(self, x: Tensor) -> Tensor:
-        """Rows are scaled to the range of E4M3, multiplied, and scaled back; raises `NotDifferentiable` likewise."""
+        """Scale rows to the range of E4M3, multiply, and scale back.
+
+        Raise `NotDifferentiable` if a gradient is needed.
+        """
         largest = LARGEST[torch.float8_e4m3fn]
         require_no_gradient(x, "to 8-bit floats (fp8)")
         rows, scales = scaled_rows(x, largest)
@@ -272,24 +276,25 @@ class Int4WeightOnlyLinear(QuantizedLinear):
     in_groups = True
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
-        """Packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
+        """Return packed codes (blocks, columns, 32), and scales and zeros (groups, rows, 2)."""
         codes, scales_and_zeros = quantized_groups(weight, self.settings.group_size, importance)
         return {"codes": packed(codes), "scales_and_zeros": scales_and_zeros}
 
     @property
     def weight(self) -> Tensor:
-        """The codes times the scales of their groups, and the zeros added."""
+        """The codes times the scales of their groups, plus the zeros."""
         return weight_of_groups(unpacked(self.codes)[: self.rows], self.scales_and_zeros, torch.float32).to(self.dtype)
 
     def product(self, x: Tensor) -> Tensor:
-        """By the operation `thunder.int4_product`."""
+        """Compute the product by the operation `thunder.int4_product`."""
         return int4_product(computed(x), self.codes, self.scales_and_zeros)  # type: ignore[no-any-return]
 
 
 class NormalFloatLoRALinear(QuantizedLinear):
-    """A frozen weight in NormalFloat, and beside it two thin matrices that are trained: QLoRA (arXiv:2305.14314).
+    """A frozen weight in NormalFloat and two thin trained matrices: QLoRA (arXiv:2305.14314).
 
-    The result is `x W' + (alpha / rank) x A' B'`; B is zero at first, so that the sum is the frozen layer.
+    The result is `x W' + (alpha / rank) x A' B'`; B is initially zero, so that the layer initially equals the frozen
+    layer.
     """
 
     in_groups = True
@@ -307,22 +312,22 @@ class NormalFloatLoRALinear(QuantizedLinear):
         super().__init__(weight, bias, settings, importance=importance, is_empty=is_empty, shared=shared)
         generator = torch.Generator(weight.device if weight.device.type != "meta" else "cpu").manual_seed(self.columns)
         narrow = torch.empty(settings.rank, self.columns, dtype=self.dtype, device=weight.device)
-        bound = (3 / self.columns) ** 0.5  # as LoRA is initialized: the variance of a uniform one is 1 / columns
+        bound = (3 / self.columns) ** 0.5  # LoRA's initialization: the uniform distribution has variance 1 / columns
         self.lora_a = torch.nn.Parameter(narrow if is_empty else narrow.uniform_(-bound, bound, generator=generator))
         self.lora_b = torch.nn.Parameter(torch.zeros(self.rows, settings.rank, dtype=self.dtype, device=weight.device))
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Codes (rows, columns / 2) and scales (rows, groups)."""
+        """Return codes (rows, columns / 2) and scales (rows, groups)."""
         codes, scales = quantized_normal(weight, self.settings.group_size)
         return {"codes": codes, "scales": scales}
 
     @property
     def weight(self) -> Tensor:
-        """The values of the codes times the scales of their groups; what is trained is not in it."""
+        """The values of the codes times the scales of their groups, without the trained matrices."""
         return weight_of_normal(self.codes, self.scales, self.dtype)
 
     def product(self, x: Tensor) -> Tensor:
-        """By the operation `thunder.normal_product`, and by the two matrices."""
+        """Compute the sum of the products by `thunder.normal_product` and by the two matrices."""
         adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
         frozen: Tensor = normal_product(computed(x), self.codes, self.scales)
         return frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank)
@@ -332,20 +337,20 @@ class _InBFloat16(QuantizedLayer):
     """A weight in bfloat16."""
 
     def quantized(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """The rounded weight."""
+        """Return the rounded weight."""
         return {"codes": weight.bfloat16()}
 
     @property
     def weight(self) -> Tensor:
-        """The rounded weight, in the dtype that it had."""
+        """The rounded weight, in the dtype of the float weight."""
         return self.codes.to(self.dtype)
 
 
 class BFloat16Linear(_InBFloat16, QuantizedLinear):
-    """A weight in bfloat16, multiplied by rows in bfloat16, whatever the dtype that they come in."""
+    """A weight in bfloat16, multiplied by rows converted to bfloat16."""
 
     def product(self, x: Tensor) -> Tensor:
-        """Both in bfloat16, added up as the processor does, and rounded once."""
+        """Multiply both in bfloat16, with the processor's accumulation, and round once."""
         return functional.linear(computed(x), computed(self.codes, x.dtype))
 
 
@@ -353,16 +358,16 @@ class Int8Embedding(_WithBalancedColumns):
     """A table in 8 bits, with a scale for each row and a factor for each column."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        """Return the rows of some ids (...), as (..., columns) in the dtype of the float table."""
         rows = self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)
         return (rows * self.factors.float()).to(self.dtype)
 
 
 class RotatedInt8Embedding(_WithRotatedRows):
-    """A table in 8 bits, with a scale for each row, which is rotated back."""
+    """A table in 8 bits, with a scale for each row; looked-up rows are rotated back."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        """Return the rows of some ids (...), as (..., columns) in the dtype of the float table."""
         rows = self.codes[ids].float() * self.scales[ids].float().unsqueeze(-1)
         result: Tensor = rotated_rows(rows.reshape(-1, self.columns))
         return result.view(rows.shape).to(self.dtype)
@@ -372,5 +377,5 @@ class BFloat16Embedding(_InBFloat16):
     """A table in bfloat16."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The rows of some ids (...), as (..., columns) in the dtype of the float table."""
+        """Return the rows of some ids (...), as (..., columns) in the dtype of the float table."""
         return self.codes[ids].to(self.dtype)

@@ -1,6 +1,7 @@
-"""NormalFloat in 4 bits: codes of the quantiles of a normal distribution, with the greatest magnitude of each group.
+"""NormalFloat in 4 bits: codes of the quantiles of a normal distribution, scaled by each group's largest magnitude.
 
-Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023 (arXiv:2305.14314), appendix E has the values.
+The values are from Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs", 2023 (arXiv:2305.14314), appendix
+E.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ VALUES = (
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
-SMALLEST = 1e-12  # of a scale; a group of zeros has this one
+SMALLEST = 1e-12  # scale, which a group of zeros has
 
 
 def quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
-    """Weights (rows, columns) as two codes a byte (rows, columns / 2), and bfloat16 scales (rows, groups).
+    """Return weights (rows, columns) as two codes a byte (rows, columns / 2), and bfloat16 scales (rows, groups).
 
-    A byte has the codes of a column and of the one that is half a row further.
+    A byte has the codes of column i and column i + columns / 2.
     """
     codes, scales = zip(*(_quantized_normal(block, group_size) for block in row_blocks(weight)), strict=True)
     return torch.cat(codes), torch.cat(scales)
@@ -38,7 +39,7 @@ def _quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
 
 
 def weight_of_normal(codes: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weights (rows, columns) that codes and scales stand for, in `dtype`."""
+    """Return the weights (rows, columns) that codes and scales represent, in `dtype`."""
     table = torch.tensor(VALUES, dtype=dtype, device=codes.device)
     values = table[torch.cat((codes & 15, codes >> 4), 1).int()]
     groups = values.view(*scales.shape, -1)

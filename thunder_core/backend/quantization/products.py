@@ -1,12 +1,12 @@
-"""Products with quantized weights, as operations of PyTorch: `torch.ops.thunder.int8_product` and the like.
+"""Products with quantized weights, as operations of PyTorch: `torch.ops.thunder.int8_product` and others.
 
-Each takes rows (n, columns) in bfloat16, or in float64 for a reference, and returns (n, rows of the weight) in the same
-dtype; layers convert to it and back, which compilers join with what is next to them. How a product is computed is
-decided by the number of rows at each call, so that one program serves all of them. For few, PyTorch's kernel for
-quantized weights is used, which is bound by memory; for many the weight is widened for a product of matrices, block by
-block so that a block stays in the processor's cache.
+Each product takes rows (n, columns) in bfloat16, or in float64 for a reference, and returns (n, rows of the weight) in
+the same dtype; layers convert to it and back, and compilers fuse the conversions with neighbouring operations. Each
+call chooses its algorithm by the number of rows, so that one program serves all numbers of rows. A few rows use
+PyTorch's kernel for quantized weights, which is memory-bound; for many rows, the weight is widened block by block for a
+matrix product, so that a block stays in the processor's cache.
 
-The functions here are what the operations do on tensors with data; `IMPLEMENTATIONS` has them by their names.
+The functions here implement the operations on tensors with data; `IMPLEMENTATIONS` has them by name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from thunder_core.backend.quantization.normal_float import weight_of_normal
 
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
 WHOLE_VECTORS = 32  # columns that every processor reads as whole vectors of bfloat16
-FEW = 16  # rows, at which both ways take equally long on a Xeon with AMX (docs/quantization.md)
-FEW_ON_GPU = 17  # rows that `torch._int_mm` wants there, at least
-WIDENED = 1 << 20  # elements of a block, at least
+FEW = 16  # rows, at which both algorithms take equally long on a Xeon with AMX (docs/quantization.md)
+FEW_ON_GPU = 17  # the minimum number of rows for `torch._int_mm` on a GPU
+WIDENED = 1 << 20  # the minimum number of elements of a block
 
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {}
@@ -35,19 +35,20 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {}
 def operation(
     columns: Callable[..., int | torch.SymInt], dtype: torch.dtype | None = None
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Define an operation of the name of a function of tensors, which it calls on any device; the function stays.
+    """Define an operation, named like the decorated function, that calls the function on any device.
 
-    `columns` tells from the arguments how many columns result, in `dtype` or that of the first.
+    The decorator returns the function. `columns` computes the result's number of columns from the arguments; the result
+    has `dtype`, or the dtype of the first argument.
     """
 
     def define(implementation: Callable[..., Tensor]) -> Callable[..., Tensor]:
         name = implementation.__name__
-        arguments = ", ".join(f"Tensor {one}" for one in inspect.signature(implementation).parameters)
+        arguments = ", ".join(f"Tensor {parameter}" for parameter in inspect.signature(implementation).parameters)
         LIBRARY.define(f"{name}({arguments}) -> Tensor")  # type: ignore[no-untyped-call]
         LIBRARY.impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 
-        def metadata(x: Tensor, *given: Tensor) -> Tensor:
-            return x.new_empty((x.shape[0], columns(x, *given)), dtype=dtype or x.dtype)
+        def metadata(x: Tensor, *operands: Tensor) -> Tensor:
+            return x.new_empty((x.shape[0], columns(x, *operands)), dtype=dtype or x.dtype)
 
         torch.library.register_fake(f"thunder::{name}", metadata, lib=LIBRARY)
         IMPLEMENTATIONS[name] = implementation
@@ -58,7 +59,7 @@ def operation(
 
 @functools.cache
 def computing_dtype(device: str, dtype: torch.dtype) -> torch.dtype:
-    """The dtype that products of a dtype are computed in: its own, but float32 on processors that lack bfloat16's."""
+    """Return the dtype that products are computed in: the dtype itself, or float32 on processors without bfloat16."""
     if device == "cpu" and dtype != torch.float64 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return torch.float32
     return dtype
@@ -70,7 +71,7 @@ def is_for_kernel(x: Tensor) -> bool:
 
 
 def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], Tensor]) -> Tensor:
-    """The product of rows with a weight of which `weight(start, stop)` makes some rows."""
+    """Return the product of rows with a weight whose rows `weight(start, stop)` computes in blocks."""
     step = max(256, WIDENED // max(columns, 1)) // BLOCK * BLOCK
     if step >= rows:
         return torch.nn.functional.linear(x, weight(0, rows))
@@ -83,7 +84,7 @@ def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], T
 
 @operation(lambda x: x.shape[1])
 def rotated_rows(x: Tensor) -> Tensor:
-    """Rows (n, columns), in which what is great in one column is spread over up to 32: `integers.rotated`."""
+    """Return rows (n, columns) in which large values of a column are spread over up to 32 columns."""
     dtype = computing_dtype(x.device.type, x.dtype) if x.shape[0] > FEW else torch.promote_types(x.dtype, torch.float32)
     return rotated(x.to(dtype), _rotation(x.shape[1], dtype, x.device)).to(x.dtype)
 
@@ -95,10 +96,10 @@ def _rotation(columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 @operation(lambda _, codes: codes.shape[0], torch.int32)
 def integer_product(x: Tensor, codes: Tensor) -> Tensor:
-    """Rows (n, columns) in int8 by a weight (rows, columns) in int8, exactly, in int32 (n, rows).
+    """Return rows (n, columns) in int8 times a weight (rows, columns) in int8, exactly, as int32 (n, rows).
 
-    `torch._int_mm` on the CPU leaves its result unwritten for a single row whose strides are not (columns, 1), though
-    no step is ever taken along the first; on GPUs it wants more than 16 rows.
+    `torch._int_mm` on the CPU leaves its result unwritten for a single row whose strides are not (columns, 1), although
+    the first stride is never used; on GPUs it requires more than 16 rows.
     """
     count, columns = x.shape
     if not x.is_cpu and count < FEW_ON_GPU:
@@ -111,10 +112,10 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
 
 @operation(lambda _, codes, scales: codes.shape[0])
 def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
-    """Rows by a weight in 8 bits: codes (rows, columns) and bfloat16 scales (rows,).
+    """Return rows times a weight in 8 bits: codes (rows, columns) and bfloat16 scales (rows,).
 
-    PyTorch's kernel for the CPU reads whole vectors, also behind the last column, and ends the process or gives random
-    numbers where columns are left over (PyTorch 2.13).
+    PyTorch's kernel for the CPU reads whole vectors even past the last column, and crashes the process or returns
+    random numbers if columns are left over (PyTorch 2.13).
     """
     if is_for_kernel(x) and codes.shape[1] % WHOLE_VECTORS == 0:
         return torch._weight_int8pack_mm(x, codes, scales)
@@ -126,7 +127,7 @@ def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
 
 @operation(lambda _, codes, scales_and_zeros: scales_and_zeros.shape[1])
 def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
-    """Rows by a weight in 4 bits: packed codes, and the scales and zeros of the groups (groups, rows, 2)."""
+    """Return rows times a weight in 4 bits: packed codes, and the scales and zeros of the groups (groups, rows, 2)."""
     groups, rows, _ = scales_and_zeros.shape
     columns = x.shape[1]
     size = columns // groups
@@ -140,16 +141,16 @@ def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
 
 
 def int4_rows(codes: Tensor, scales_and_zeros: Tensor, start: int, stop: int, dtype: torch.dtype) -> Tensor:
-    """Some rows of a weight in 4 bits, from the beginning of a block on, in `dtype`."""
+    """Return some rows of a weight in 4 bits, starting at a block boundary, in `dtype`."""
     blocks = codes[start // BLOCK : -(-stop // BLOCK)]
     return weight_of_groups(unpacked(blocks)[: stop - start], scales_and_zeros[:, start:stop], dtype)
 
 
 @functools.cache
 def kernel_reads_blocks(group_size: int) -> bool:
-    """Whether PyTorch's kernel for 4 bits is for groups of this size, and reads codes in our layout on this processor.
+    """Whether PyTorch's kernel for 4 bits supports this group size, and reads codes in our layout on this processor.
 
-    The layout depends on the processor's vectors, so that PyTorch is asked to lay out some codes, which are compared.
+    The layout depends on the processor's vectors, so some codes are packed by PyTorch and compared.
     """
     if group_size not in (32, 64, 128, 256):
         return False
@@ -163,7 +164,7 @@ def kernel_reads_blocks(group_size: int) -> bool:
 
 @operation(lambda _, codes, scales: codes.shape[0])
 def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
-    """Rows by a weight in NormalFloat: codes (rows, columns / 2) and scales (rows, groups)."""
+    """Return rows times a weight in NormalFloat: codes (rows, columns / 2) and scales (rows, groups)."""
     dtype = computing_dtype(x.device.type, x.dtype)
     rows, columns = codes.shape[0], x.shape[1]
     result = by_blocks(
@@ -174,20 +175,20 @@ def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
 
 @operation(lambda _, codes, scales: codes.shape[1])
 def int8_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
-    """The gradient of the rows that `int8_product` multiplied, (n, columns), from that of its result."""
+    """Return the gradient (n, columns) of the rows of `int8_product`, from the gradient of its result."""
     return _backward(gradient, lambda dtype: codes.to(dtype) * scales.to(dtype)[:, None])
 
 
 @operation(lambda _, codes, scales: codes.shape[1])
 def int4_product_backward(gradient: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
-    """The gradient of the rows that `int4_product` multiplied, (n, columns), from that of its result."""
+    """Return the gradient (n, columns) of the rows of `int4_product`, from the gradient of its result."""
     rows = scales_and_zeros.shape[1]
     return _backward(gradient, lambda dtype: int4_rows(codes, scales_and_zeros, 0, rows, dtype))
 
 
 @operation(lambda _, codes, scales: 2 * codes.shape[1])
 def normal_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
-    """The gradient of the rows that `normal_product` multiplied, (n, columns), from that of its result."""
+    """Return the gradient (n, columns) of the rows of `normal_product`, from the gradient of its result."""
     return _backward(gradient, lambda dtype: weight_of_normal(codes, scales, dtype))
 
 
@@ -197,7 +198,7 @@ def _backward(gradient: Tensor, weight: Callable[[torch.dtype], Tensor]) -> Tens
 
 
 def _differentiate(name: str) -> None:
-    """Let autograd know the derivative of a product by its rows; codes and scales have none."""
+    """Register the derivative of a product by its rows with autograd; codes and scales have none."""
     backward = getattr(torch.ops.thunder, f"{name}_backward")
 
     def save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:

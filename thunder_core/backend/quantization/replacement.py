@@ -1,4 +1,4 @@
-"""From a model to one with quantized layers: which layers, by which class, and a copy of the model that has them."""
+"""Quantized models: the choice of layers and of their classes, and a copy of the model with quantized layers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Scheme:
-    """The classes of a kind of quantization: of linear layers, of the one that computes the logits, and of tables.
+    """The classes of a kind of quantization: for linear layers, for the LM head, and for embedding tables.
 
-    `fallback` is that of linear layers whose columns no group size divides.
+    `fallback` is the class for linear layers whose columns no group size divides.
     """
 
     linear: type[QuantizedLinear]
@@ -48,11 +48,12 @@ SCHEMES: Mapping[str, Scheme] = {
 
 @dataclass(frozen=True)
 class QuantizationSettings:
-    """The settings of a quantization: a scheme by its name, and patterns of names of layers (`model.layers.*.mlp.*`).
+    """The settings of a quantization: the name of a scheme, and patterns of layer names (`model.layers.*.mlp.*`).
 
-    A layer is quantized that a pattern of `targets` matches and none of `skip`. `group_size` is the number of columns
-    with a scale of their own in 4 bits; 0 is the greatest of `GROUP_SIZES` that divides a layer's columns. With
-    `embeddings` the table of tokens is quantized, too. `rank` and `alpha` are those of adapters that are trained.
+    A layer is quantized if its name matches a pattern of `targets` and none of `skip`. `group_size` is the number of
+    columns that share a scale in 4 bits; 0 means the largest of `GROUP_SIZES` that divides a layer's columns. If
+    `embeddings` is set, the token embedding table is quantized too. `rank` and `alpha` are the settings of trained
+    adapters.
     """
 
     scheme: str
@@ -66,7 +67,7 @@ class QuantizationSettings:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The class that is to stand in the place of a layer, how it is quantized, and the float weight (rows, columns)."""
+    """The class that will replace a layer, its quantization settings, and the float weight (rows, columns)."""
 
     kind: type[QuantizedLayer]
     settings: LayerSettings
@@ -76,17 +77,17 @@ class LayerPlan:
 
     @property
     def codes_key(self) -> Hashable:
-        """The weight, and how it is made into codes: layers that are equal in this have one and the same codes."""
+        """The weight and its quantization: layers with equal keys share their codes."""
         memory = self.weight.data_ptr() or id(self.weight)
         groups = self.settings.group_size if self.kind.in_groups else 0
         return memory, self.weight.shape, self.weight.stride(), self.weight.dtype, self.kind.quantized, groups
 
     def make(self, importance: Tensor | None, *, is_empty: bool, shared: Mapping[str, Tensor] | None) -> QuantizedLayer:
-        """The quantized layer, with the codes that it shares with another one if there are some."""
+        """Return the quantized layer, with the codes that it shares with another layer, if any."""
         kind: Any = self.kind
-        given = (self.weight, self.bias) if issubclass(kind, QuantizedLinear) else (self.weight,)
-        made: QuantizedLayer = kind(*given, self.settings, importance=importance, is_empty=is_empty, shared=shared)
-        return made.train(self.training)
+        tensors = (self.weight, self.bias) if issubclass(kind, QuantizedLinear) else (self.weight,)
+        layer: QuantizedLayer = kind(*tensors, self.settings, importance=importance, is_empty=is_empty, shared=shared)
+        return layer.train(self.training)
 
 
 def quantized_model(
@@ -96,10 +97,11 @@ def quantized_model(
     importances: Mapping[str, Tensor] | None = None,
     is_empty: bool = False,
 ) -> torch.nn.Module:
-    """A copy of a model with quantized layers; all else is shared with the model, and its parameters are frozen.
+    """Return a copy of a model with quantized layers; everything else is shared with the model, with frozen parameters.
 
     Layers that share a weight share their codes. `importances` have the mean squares of the inputs of layers, by name.
-    With `is_empty` codes and scales have their shapes and no values. Raises `BadQuantization` as `planned_layers` does.
+    If `is_empty` is set, codes and scales have their shapes and no values. Raises `BadQuantization` like
+    `planned_layers`.
     """
     codes: dict[Hashable, Mapping[str, Tensor]] = {}
     result = copied_with_frozen_parameters(model)
@@ -112,10 +114,10 @@ def quantized_model(
 
 
 def planned_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[str, LayerPlan]:
-    """The layers that are to be quantized, by every name that they have.
+    """Return the plans of the layers to quantize, by every name that they have.
 
-    Raises `BadQuantization` for a pattern that matches no layer, a group size that does not divide the columns of one,
-    and a model without such layers.
+    Raises `BadQuantization` for a pattern that matches no layer, a group size that does not divide the columns of a
+    layer, and a model without linear layers.
     """
     candidates = dict(_candidates(model, settings))
     if not candidates:
@@ -151,39 +153,42 @@ def _names_like(pattern: str, names: Iterable[str]) -> str:
 
 
 def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Iterator[tuple[str, LayerPlan]]:
-    """Every layer that could be quantized, with its name, by the class that its scheme has for it."""
+    """Yield every layer that could be quantized, as its name and the plan of its scheme."""
     scheme = SCHEMES[settings.scheme]
     head, table = _embedding(model, "get_output_embeddings"), _embedding(model, "get_input_embeddings")
-    given = LayerSettings(settings.group_size, settings.rank, settings.alpha)
+    base_settings = LayerSettings(settings.group_size, settings.rank, settings.alpha)
     for name, module in model.named_modules(remove_duplicate=False):
         if type(module) is torch.nn.Linear:
             kind = scheme.head if module is head else scheme.linear
-            yield name, LayerPlan(kind, given, module.weight, module.bias, module.training)
+            yield name, LayerPlan(kind, base_settings, module.weight, module.bias, module.training)
         elif f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D:
             weight: Any = module.weight
-            yield name, LayerPlan(scheme.linear, given, weight.t(), module.bias, module.training)
+            yield name, LayerPlan(scheme.linear, base_settings, weight.t(), module.bias, module.training)
         elif settings.embeddings and _is_table(module, table):
-            yield name, LayerPlan(scheme.embedding, given, module.weight, None, module.training)
+            yield name, LayerPlan(scheme.embedding, base_settings, module.weight, None, module.training)
 
 
 def _embedding(model: torch.nn.Module, method: str) -> Any:
-    """The layer of a model of transformers that `method` gives; None where there is none."""
-    found: Callable[[], Any] | None = getattr(model, method, None)
+    """Return the layer of a model of transformers that `method` returns; None if there is none."""
+    getter: Callable[[], Any] | None = getattr(model, method, None)
     try:
-        return found() if found is not None else None
+        return getter() if getter is not None else None
     except (NotImplementedError, AttributeError):
         return None
 
 
 def _is_table(module: torch.nn.Module, table: Any) -> bool:
-    """Whether a module is the table of tokens, or another one with the same weight."""
+    """Whether a module is the token embedding table, or another embedding with the same weight."""
     if type(module) is not torch.nn.Embedding or not isinstance(table, torch.nn.Embedding):
         return False
     return module.weight is table.weight and module.max_norm is None
 
 
 def _grouped(name: str, plan: LayerPlan, settings: QuantizationSettings) -> LayerPlan:
-    """A plan with its group size, where it has groups; raises `BadQuantization` for one that was asked for in vain."""
+    """Return a plan with its group size, if it has groups.
+
+    Raise `BadQuantization` for a requested size that does not fit.
+    """
     if not plan.kind.in_groups:
         return plan
     columns = plan.weight.shape[1]
@@ -200,7 +205,7 @@ def _grouped(name: str, plan: LayerPlan, settings: QuantizationSettings) -> Laye
 
 
 def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
-    """A copy of a quantized model in which the layers of these names are the float ones of the original, frozen."""
+    """Return a copy of a quantized model whose named layers are the original's float layers, frozen."""
     result = copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
     float_layers = copied_with_frozen_parameters(original)
     for name in names:
@@ -210,7 +215,7 @@ def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Ite
 
 
 def copied_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of a model whose parameters and buffers are those of the model, the parameters without gradients."""
+    """Return a copy of a model that shares parameters and buffers with the model; the parameters have no gradients."""
     memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
     for parameter in model.parameters():
         plain = type(parameter) is torch.nn.Parameter
@@ -219,7 +224,7 @@ def copied_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def put_in_place(model: torch.nn.Module, name: str, layer: QuantizedLayer) -> None:
-    """Put a layer in the place of the one of that name, with the hooks that this one has."""
+    """Replace the named layer by a quantized layer, which gets the hooks of the replaced layer."""
     parent_name, _, last = name.rpartition(".")
     parent = model.get_submodule(parent_name)
     before = getattr(parent, last)

@@ -1,1 +1,1 @@
-"""The runtime: programs, the specializations of a compiled function, and what finds the one that takes a call."""
+"""The runtime: programs, the specializations of a compiled function, and the search for the program of a call."""

@@ -1,11 +1,12 @@
 """Agreement: before a program first runs, the ranks of each of its groups compare the collectives of their programs.
 
-Ranks whose collectives differ would wait for each other forever, or compute with each other's numbers. Each rank writes
-the collectives of a program to the store of the group, and reads those of the others. A rank that finds a difference
-raises an error. A rank that finds none within `SECONDS`, since another has written nothing, runs its collectives, and
-those wait: the other rank compares when it comes, and then perhaps only that rank raises.
+Ranks with different collectives would wait for each other forever, or compute with wrong numbers. Each rank writes the
+collectives of a program to the store of the group, and reads the collectives of the other ranks. A rank that finds a
+difference raises an error. If another rank has written nothing within `SECONDS`, the rank runs its collectives, which
+wait for that rank. The other rank compares when it arrives, and may then be the only rank that raises.
 
-A rank writes nothing about a program without collectives in the group: it may be a program that the others do not run.
+A rank writes nothing about a program without collectives in the group, because the other ranks may not run that
+program.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.collectives import registered_group
 
 SECONDS = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks at the store
-OPT_OUT = "THUNDER_COMPARE_COLLECTIVES"  # an environment variable, which is "0" where ranks are not to compare
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two reads of the store
+OPT_OUT = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
 PREFIX = "thunder_collectives"
-ABSTRACT = "pure virtual"  # what a store says whose class has no methods
+ABSTRACT = "pure virtual"  # in the error message of a store whose class implements no methods
 NOTHING = "no more collectives"
 
 
 def text_of(collectives: Sequence[Collective]) -> str:
-    """The text of a program: the function of its first collective, and a line for each."""
+    """Return the text of a program: the function of its first collective, and a line for each collective."""
     source = collectives[0].source
     return "\n".join((source.function if source else "", *map(str, collectives)))
 
 
 @dataclass(frozen=True)
 class PublishedProgram:
-    """A program that a rank has published: its text, and the number of the run in the group at which it first ran."""
+    """A program that a rank has published: its text, and the number of the group's run at which it first ran."""
 
     text: str
     run: int
@@ -56,7 +57,10 @@ class PublishedProgram:
 
 
 class DifferingProgram(NamedTuple):
-    """A program of another rank that is not this rank's; if it is not certain, the same one may still come."""
+    """A program of another rank that differs from this rank's.
+
+    Unless `is_certain`, a matching program may still come.
+    """
 
     entry: PublishedProgram
     is_certain: bool
@@ -66,8 +70,8 @@ class DifferingProgram(NamedTuple):
 class Ledger:
     """The programs that the ranks of a group have published.
 
-    A group may be made again, with the name and the store of an earlier group. Each rank counts its ledgers in the
-    store, and reads what the others have published in the ledgers of the same count.
+    A group may be created again with the name and the store of an earlier group. Each rank therefore counts its ledgers
+    in the store, and reads the programs that other ranks published in the ledger with the same number.
     """
 
     name: str
@@ -76,10 +80,10 @@ class Ledger:
     group_store: InitVar[Any]
     store: Any = field(init=False)
     own: list[PublishedProgram] = field(default_factory=list)
-    # What was read, by rank.
+    # The programs that were read, by rank.
     others: defaultdict[int, list[PublishedProgram]] = field(default_factory=lambda: defaultdict(list))
-    compared_counts: Counter[int] = field(default_factory=Counter)  # how many of these were compared
-    offsets: Counter[int] = field(default_factory=Counter)  # by how many runs each rank is ahead of this one
+    compared_counts: Counter[int] = field(default_factory=Counter)  # the number of compared programs, by rank
+    offsets: Counter[int] = field(default_factory=Counter)  # the number of runs that each rank is ahead of this rank
 
     def __post_init__(self, group_store: Any) -> None:
         c10d: Any = dist.distributed_c10d
@@ -94,7 +98,7 @@ class Ledger:
         return entry
 
     def read(self, rank: int) -> list[PublishedProgram]:
-        """All programs that another rank has published so far."""
+        """Return all programs that another rank has published so far."""
         entries = self.others[rank]
         while self.store.check([key := f"{rank}/{len(entries)}"]):
             run, _, text = self.store.get(key).decode().partition("\n")
@@ -102,51 +106,51 @@ class Ledger:
         return entries
 
     def find(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
-        """The program of another rank with other collectives than this one's; None where that rank has the same ones.
+        """Return a program of another rank with different collectives; None if that rank has the same collectives.
 
-        A rank may trace a function again that it has traced before, with the same collectives, while the others do not:
-        such an entry is passed over, unless the other rank is at the same run. Raises `LookupError` where the other
-        rank has not published enough to tell.
+        A rank may trace a function again with the same collectives while the other ranks do not. Such a repeated
+        program is skipped, unless the other rank is at the same run. Raises `LookupError` if the other rank has not
+        published enough for a decision.
         """
         is_new = entry.text not in [own.text for own in self.own if own is not entry]
         return (self.find_new if is_new else self.find_again)(rank, entry, self.read(rank))
 
     def find_new(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
-        """Do as `find`, for a program that this rank has not published before."""
+        """Do as `find` for a program that this rank has not published before."""
         known = [own.text for own in self.own]
-        same = next((other for other in others if other.text == entry.text), None)
+        same = next((program for program in others if program.text == entry.text), None)
         while same is None and self.compared_counts[rank] < len(others):
-            other = others[self.compared_counts[rank]]
+            program = others[self.compared_counts[rank]]
             self.compared_counts[rank] += 1
-            if other.lines == entry.lines:
-                same = other
-            elif other.text not in known:
-                return DifferingProgram(other, is_certain=True)
+            if program.lines == entry.lines:
+                same = program
+            elif program.text not in known:
+                return DifferingProgram(program, is_certain=True)
         if same is None:
             return self.at_same_run(rank, entry)
         self.offsets[rank] = same.run - entry.run
         return None
 
     def find_again(self, rank: int, entry: PublishedProgram, others: list[PublishedProgram]) -> DifferingProgram | None:
-        """Do as `find`, for a program that this rank has published before."""
+        """Do as `find` for a program that this rank has published before."""
         with suppress(LookupError):
             return self.at_same_run(rank, entry)
-        if any(other.lines == entry.lines for other in others):
+        if any(program.lines == entry.lines for program in others):
             return None
         raise LookupError
 
     def at_same_run(self, rank: int, entry: PublishedProgram) -> DifferingProgram | None:
-        """Do as `find`, with the program of another rank at the same run; raises `LookupError` if there is none.
+        """Do as `find` with the program of another rank at the same run; raise `LookupError` if there is none.
 
-        The count of runs is of no help where this rank has run something in eager PyTorch, and the other a program. So
-        a difference is certain only if this rank never had that program.
+        The run count misleads if this rank ran a call in eager PyTorch for which the other rank ran a program. A
+        difference is therefore certain only if this rank never had the other rank's program.
         """
         run = entry.run + self.offsets[rank]
-        other = next((other for other in self.others[rank] if other.run == run), None)
-        if other is None:
+        program = next((program for program in self.others[rank] if program.run == run), None)
+        if program is None:
             raise LookupError
-        is_known = other.text in [own.text for own in self.own]
-        return None if other.lines == entry.lines else DifferingProgram(other, is_certain=not is_known)
+        is_known = program.text in [own.text for own in self.own]
+        return None if program.lines == entry.lines else DifferingProgram(program, is_certain=not is_known)
 
 
 _ledgers: WeakKeyDictionary[Any, Ledger] = WeakKeyDictionary()
@@ -154,7 +158,7 @@ _runs: Counter[str] = Counter()  # how many programs began to run, by the name o
 
 
 def ledger_of(name: str) -> Ledger | None:
-    """The ledger of a group; None for a group of one rank, and for one whose store cannot be asked."""
+    """Return the ledger of a group; None for a group of one rank, and for a group whose store cannot be queried."""
     group = registered_group(name)
     if group is None or group.size() == 1:
         return None
@@ -162,7 +166,7 @@ def ledger_of(name: str) -> Ledger | None:
         try:
             store = dist.distributed_c10d._get_process_group_store(group)
             _ledgers[group] = Ledger(name, group.rank(), group.size(), store)
-        except (KeyError, ValueError):  # a group of a test's own, without a store
+        except (KeyError, ValueError):  # a group that a test made without a store
             return None
         except RuntimeError as error:
             if ABSTRACT not in str(error):
@@ -172,7 +176,7 @@ def ledger_of(name: str) -> Ledger | None:
 
 
 def compare(collectives: Sequence[Collective]) -> None:
-    """Publish the collectives of a program; raises `CollectivesDiffer` where another rank has others."""
+    """Publish the collectives of a program; raise `CollectivesDiffer` if another rank has different collectives."""
     groups = groups_of(collectives)
     ledgers = {name: ledger for name in groups if (ledger := ledger_of(name)) is not None}
     entries = {name: ledger.publish(text_of(groups[name]), _runs[name]) for name, ledger in ledgers.items()}
@@ -186,7 +190,7 @@ def compare(collectives: Sequence[Collective]) -> None:
 def require_same(
     ledger: Ledger, rank: int, entry: PublishedProgram, collectives: Sequence[Collective], deadline: float
 ) -> None:
-    """Raise `CollectivesDiffer` where another rank has published other collectives; wait for it until a deadline."""
+    """Raise `CollectivesDiffer` if another rank has published different collectives; wait for it until a deadline."""
     pause = FIRST_PAUSE
     while True:
         is_late = time.monotonic() > deadline
@@ -203,7 +207,7 @@ def require_same(
 
 
 def raise_difference(ledger: Ledger, rank: int, others: Sequence[str], collectives: Sequence[Collective]) -> NoReturn:
-    """Raise `CollectivesDiffer` for the first collective in which two ranks differ."""
+    """Raise `CollectivesDiffer` for the first collective that differs between two ranks."""
     pairs = zip_longest(collectives, others)
     place, (own, other) = next((place, pair) for place, pair in enumerate(pairs) if str(pair[0]) != pair[1])
     where: SourceLine | None = (own or collectives[-1]).source
@@ -218,7 +222,7 @@ def raise_difference(ledger: Ledger, rank: int, others: Sequence[str], collectiv
 
 
 def compared(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
-    """The function of a trace, before whose first call the ranks compare the collectives of the trace."""
+    """Return a trace's function that compares the collectives of the ranks before its first call."""
     collectives = collectives_of(trace)
     if not collectives or os.environ.get(OPT_OUT) == "0":
         return function

@@ -1,4 +1,4 @@
-"""An error of a running program: what it left switched on is switched off, and the user's line is told."""
+"""Errors of a running program: restore inference mode, and name the user's source line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATION = "# operation "  # begins the comment on a line that runs one operati
 
 
 def generated_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """The frames of generated code that an error came through, outermost first, with their lines."""
+    """Yield the frames of generated code that an error passed through, outermost first, with their lines."""
     entry = error.__traceback__
     while entry is not None:
         if entry.tb_frame.f_code.co_filename.startswith(GENERATED):
@@ -35,7 +35,7 @@ def leave_inference_modes(error: BaseException) -> None:
 
 
 def tell_line(error: BaseException, trace: Trace) -> None:
-    """Add the user's line to an error that a bound symbol raised, beneath its message, if it has no line yet."""
+    """Add the user's source line to an error of a bound symbol, as a note or as `where`, if it has no line yet."""
     source = user_line(error, trace)
     if source is None:
         return
@@ -46,14 +46,14 @@ def tell_line(error: BaseException, trace: Trace) -> None:
 
 
 def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
-    """The user's line behind the bound symbol that an error came from."""
+    """Return the user's source line of the bound symbol that raised an error."""
     lines = (bound_symbol_at(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
     bsym = next(filter(None, lines), None)
     return None if bsym is None else part_at_fault(bsym, error).source
 
 
 def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | None:
-    """The bound symbol behind a line of the text that the trace was printed as, each of whose lines is a statement."""
+    """Return the bound symbol at a line of a trace's printed text, in which each bound symbol is a statement."""
     text = "".join(linecache.getlines(filename))
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
     statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
@@ -64,12 +64,12 @@ def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | N
 
 
 def operation_comment(place: int) -> str:
-    """The comment on a line of generated code that runs the operation at a place of a region."""
+    """Return the comment for a line of generated code that runs the operation at a place of a region."""
     return f"{OPERATION}{place}"
 
 
 def part_at_fault(bsym: BoundSymbol, error: BaseException) -> BoundSymbol:
-    """The part of a region whose operation raised, where a line of generated code names it; else the whole."""
+    """Return the operation of a region that raised, if a line of generated code names it; else the bound symbol."""
     lines = (linecache.getline(frame.f_code.co_filename, number) for frame, number in generated_frames(error))
     places = [int(place) for line in lines for place in line.partition(OPERATION)[2:] if place.strip().isdigit()]
     parts = [part for part in bsym.subsymbols for _ in part.operations]

@@ -1,4 +1,4 @@
-"""The graphs that Dynamo captured of a subject, each compiled by itself, and what it left to eager PyTorch."""
+"""The graphs that Dynamo captured of a subject, each compiled by itself, and the code left to eager PyTorch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from thunder_core.foundation.errors import SourceLine
 
 @dataclass(frozen=True)
 class Split:
-    """A place at which Dynamo ended a graph: the `reason`, and the user's line, which runs in eager PyTorch.
+    """A place at which Dynamo ended a graph: the `reason`, and the user's source line, which runs in eager PyTorch.
 
-    With a `function`, Dynamo captured nothing of that function: all of it runs in eager PyTorch, but for functions that
-    it calls and of which there are graphs.
+    If `function` is set, Dynamo captured nothing of that function: the function runs in eager PyTorch, except for
+    called functions that have graphs.
     """
 
     reason: str
@@ -28,9 +28,10 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class CapturedGraph:
-    """A graph that Dynamo captured, as Python `code`, and the programs that were compiled of it.
+    """A graph that Dynamo captured, as Python `code`, and the programs that were compiled from it.
 
-    `last_traces` and its like take it as they take a compiled function. `where` is the line of its first operation.
+    `last_traces` and similar functions accept a captured graph like a compiled function. `where` is the source line of
+    the graph's first operation.
     """
 
     code: str
@@ -40,7 +41,7 @@ class CapturedGraph:
 
 @dataclass(eq=False)
 class CapturedSubject:
-    """A subject as Dynamo has acquired it: the graphs that it captured, and the splits between them."""
+    """A subject that Dynamo has traced: the captured graphs, and the splits between them."""
 
     graphs: list[CapturedGraph] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
@@ -51,6 +52,6 @@ class CapturedSubject:
         return [graph._thunder for graph in self.graphs]
 
     def note(self, split: Split) -> None:
-        """Add a split; Dynamo meets one again where it captures a function for other inputs."""
+        """Add a split unless it is known; Dynamo repeats a split when it captures a function for other inputs."""
         if split not in self.splits:
             self.splits.append(split)

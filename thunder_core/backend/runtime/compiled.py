@@ -1,4 +1,4 @@
-"""Compiled functions: a cache of programs, and a new trace when none of them takes the inputs."""
+"""Compiled functions: a cache of programs, and a new trace if no program accepts the inputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from thunder_core.tracing.library.objects import CaughtError, GuardFailed, Unexp
 
 
 class ProgramCompiler(Protocol):
-    """Traces and compiles a call; numbers and sizes that were `observed` to change become symbolic where possible."""
+    """A compiler of calls; numbers and sizes that were `observed` to change become symbolic if possible."""
 
     def __call__(
         self,
@@ -50,36 +50,37 @@ class ProgramCompiler(Protocol):
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Return the program for such a call."""
+        """Return the program for a call."""
 
     @property
     def settings(self) -> Any:
-        """The settings that it compiles with: the transforms, the options and the device."""
+        """The settings of the compiler: the transforms, the options and the device."""
 
     @property
     def replaces_calls(self) -> bool:
-        """Whether lookasides of the user's replace calls, so that eager PyTorch does other things than its programs."""
+        """Whether the user's lookasides replace calls, so that eager PyTorch does something else than the programs."""
 
 
-# Held while a function is traced: tracing changes the user's objects and restores them, unseen by other traces.
+# Held while a function is traced: tracing changes the user's objects and restores them, invisibly to other traces.
 COMPILING = RLock()
 os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
-ATTEMPTS = 16  # to trace a call whose guarded values other threads change meanwhile
-MAX_REASONS = 100  # the latest ones are kept
+ATTEMPTS = 16  # to trace a call while other threads change its guarded values
+MAX_REASONS = 100  # of which the latest are kept
 
 
 @dataclass(eq=False)
 class Specializations:
-    """The programs of one subject (a function or module), the most recently used first.
+    """The programs of a subject (a function or module), the most recently used first.
 
-    The `options` say when a program may be made. By what was `observed`, a number or a size that was another one at a
-    later call, such as a learning rate or a length, is symbolic from then on. With `uses_callers_settings` it was
-    compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
-    `derivative_of` is the compiled function that it is a derivative of, or None. `transformed` are those of what the
-    function is within transforms of torch.func, by their names. `of_forward` are those of a module's
-    `forward`, as its methods call it, and `inner` those of models within it that generate for it. If every program
-    refuses a call, it is tried again with its keyword arguments in the `keyword_order`. `last` is the program of the
-    latest call, and `hits` and `misses` count the calls that found a program and those that were traced.
+    `options` say when a program may be made. `observed` holds the numbers and sizes of earlier calls; a number or size
+    that changes between calls, such as a learning rate or a length, becomes symbolic. `uses_callers_settings` says that
+    the subject was compiled without settings, so that a traced program that calls it inlines it with the settings of
+    that program. `derivative_of` is the compiled function whose derivative this is, or None. `transformed` are the
+    specializations of the subject within transforms of torch.func, by name. `of_forward` are the specializations of a
+    module's `forward`, as the module's methods call it, and `inner` are the specializations of models within it that
+    generate for it. If every program refuses a call, it is tried again with its keyword arguments in the
+    `keyword_order`. `last` is the program of the latest call. `hits` and `misses` count the calls that found a program
+    and the calls that were traced.
     """
 
     subject: Callable[..., Any]
@@ -104,7 +105,7 @@ class Specializations:
 
     @property
     def specializations(self) -> Specializations:
-        """The programs that a compiled function runs; a compiled method has this property, too."""
+        """The programs that a compiled function runs; a compiled method has this property too."""
         return self
 
     def __post_init__(self) -> None:
@@ -112,13 +113,13 @@ class Specializations:
         self.retraces = Retraces(self.subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that takes the arguments, or compile one.
+        """Run a program that accepts the arguments, or compile a program.
 
-        The program that ran last is asked first, or, where there are several, the one that the selector chooses.
+        The program that ran last is tried first; if there are several programs, the selector chooses the first.
         """
         try:
             first = next(iter(self.programs), None)
-        except RuntimeError:  # another thread has just kept or dropped a program
+        except RuntimeError:  # another thread has just added or dropped a program
             first = None
         many = len(self.programs) > 1
         program = self.selector.choose(self.subject, args, kwargs, first) if many else first
@@ -127,9 +128,9 @@ class Specializations:
             while program is not None:
                 try:
                     inputs, outside = program.prepare(self.subject, args, kwargs)
-                except ArtifactError:  # the program was stored and is damaged, which no other one may hide
+                except ArtifactError:  # a stored program is damaged, which another program must not hide
                     raise
-                except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
+                except Exception as error:  # a path may run the user's code, which may raise anything: a refusal
                     take_back_draws(self.subject)
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
@@ -158,17 +159,18 @@ class Specializations:
                 try:
                     return self.raising.call_after_failure(program, failure, args, kwargs)
                 finally:
-                    del failure  # its traceback holds this frame
+                    del failure  # its traceback refers to this frame
             return self._compile(args, kwargs, route or Route(self.programs, self.index))
         finally:
             if route is not None:
                 forget_left_draws()
-            del route  # what refused the call has tracebacks that hold this frame
+            del route  # the refusals have tracebacks that refer to this frame
 
     def _learn_route(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note that a program took a call which those on the `route` refused: it is asked first for calls like it.
+        """Record that a program accepted a call after the programs on the `route` refused it.
 
-        While another thread compiles, nothing is noted: all of it are hints, and no call waits for them.
+        The program is then tried first for similar calls. Nothing is recorded while another thread compiles: the
+        records are only hints, and no call waits for them.
         """
         if not COMPILING.acquire(blocking=False):
             return
@@ -180,22 +182,23 @@ class Specializations:
             COMPILING.release()
 
     def _move_to_front(self, program: Program) -> None:
-        """Ask a program before the others at the next call, unless another thread has dropped it."""
+        """Make a program the first to try at the next call, unless another thread has dropped it."""
         try:
             self.programs.move_to_end(program, last=False)
         except KeyError:
             return
 
     def add(self, program: Program) -> None:
-        """Add a program, to be asked before the others."""
+        """Add a program as the first to try."""
         self.programs[program] = None
         self.programs.move_to_end(program, last=False)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Make a call that every program has refused; one thread compiles at a time.
 
-        Programs and the user's own code run outside of that, since they may start threads and wait for them; but a
-        program that writes to the user's objects does so first while no thread traces, which would undo its writes.
+        Programs and the user's own code run outside the lock, since they may start threads and wait for them. A program
+        that writes to the user's objects, however, first runs while no thread traces, because tracing would undo its
+        writes.
         """
         if self.is_transformable and is_within_transforms():
             return self._within_transforms(args, kwargs)
@@ -205,22 +208,22 @@ class Specializations:
         try:
             return finish()
         finally:
-            del finish  # what was raised has a traceback that holds this frame
+            del finish  # the traceback of an error refers to this frame
 
     @property
     def acts(self) -> bool:
-        """Whether the program of the latest call writes to objects of the user's."""
+        """Whether the program of the latest call writes to objects of the user."""
         return self.last is not None and has_effects(self.last)
 
     @property
     def is_transformable(self) -> bool:
-        """Whether what it is within transforms of torch.func can be compiled as it is itself."""
+        """Whether the subject's variants for transforms of torch.func can be compiled like the subject."""
         return not (is_recording() or self.options.functional or self.options.symbolic)
 
     def _within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call within transforms of torch.func, for which other functions are compiled.
+        """Make a call within transforms of torch.func by compiling the variant for the transforms.
 
-        The state of a module is an argument like all others where a transform has a part in it.
+        If a transform wraps parameters or buffers of a module, the state of the module becomes an argument.
         """
         state = transformed_state(self.subject)
         if state:
@@ -235,11 +238,11 @@ class Specializations:
         return self.transformed[name]
 
     def _compile_for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
-        """Compile a program for a call; return what is left to do for the call's result, such as running it.
+        """Compile a program for a call; return a function that computes the call's result, such as running the program.
 
-        The call of a module with lazy parameters, and one that is known to raise, runs in eager PyTorch; where another
-        thread has compiled a program meanwhile, that is asked. Raises `WrongInputs` with `cache="same input"`, and
-        `DataDependent` where there are too many values of tensors.
+        The call of a module with lazy parameters, and a call that is known to raise, runs in eager PyTorch. If another
+        thread has compiled a program in the meantime, the call is tried again. Raises `WrongInputs` with `cache="same
+        input"`, and `DataDependent` if programs were traced for too many values of tensors.
         """
         if route.has_more:
             return partial(self.call, args, kwargs)
@@ -272,10 +275,10 @@ class Specializations:
         try:
             return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
-            del raised  # what it was raised with has a traceback that holds this frame
+            del raised  # its traceback refers to this frame
 
     def _initialization(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """The call in eager PyTorch that gives lazy parameters their shapes; refused where that is another program."""
+        """Return the eager call that initializes lazy parameters; raise `CannotReplay` if lookasides replace calls."""
         if self.compiler.replaces_calls:
             raise CannotReplay(
                 "lazy parameters get their shapes from a call in eager PyTorch, to which lookasides do not apply",
@@ -284,7 +287,7 @@ class Specializations:
         return partial(self.subject, *args, **kwargs)
 
     def _require_same_input(self, reasons: Sequence[str]) -> None:
-        """Raise `WrongInputs` for a call that was refused for these reasons, with `cache="same input"`."""
+        """Raise `WrongInputs` with these reasons if `cache="same input"` is set and there is a program."""
         if self.options.cache == "same input" and self.programs:
             raise WrongInputs(
                 f'cache="same input" was given, but the input differs: {"; ".join(reasons)}',
@@ -292,7 +295,7 @@ class Specializations:
             )
 
     def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
-        """Note why a call is traced again, and which numbers and sizes differ; raises `DataDependent`."""
+        """Record why a call is traced again, and which numbers and sizes differ; may raise `DataDependent`."""
         self.reasons.extend(reasons)
         if refusals:
             self.retraces.note(*refusals[0], reasons[0])
@@ -305,9 +308,9 @@ class Specializations:
             require_few_values(refusals)
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
-        """Compile a program for a call and run its prologue; compile again if another thread changed what it guards.
+        """Compile a program for a call and run its prologue; compile again if another thread changed a guarded value.
 
-        Returns the program, with the inputs and the outside values that its prologue fetched.
+        Returns the program, and the inputs and the outside values that its prologue fetched.
         """
         for attempt in range(ATTEMPTS):
             with built_for(subject_name(self.subject)):
@@ -326,9 +329,9 @@ class Specializations:
     def _run_first(
         self, program: Program, inputs: Any, outside: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any]:
-        """Run a new program; return what gives its result, or raises its error.
+        """Run a new program; return a function that returns its result or raises its error.
 
-        One that finds another value than it was traced for is dropped, and `DataDependent` raised.
+        A program that finds a value other than the traced value is dropped, and `DataDependent` is raised.
         """
         try:
             result = program.run(inputs, outside)
@@ -358,7 +361,7 @@ class Specializations:
             del failure
 
     def _keep(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep a program, before the others, as far as programs are kept."""
+        """Keep a program as the first to try, within the limits of the options."""
         if self.options.cache == "no caching":
             return
         self.add(program)
@@ -379,7 +382,7 @@ class Specializations:
 
 
 def run_and_finish(first_run: Callable[[], Callable[[], Any]]) -> Any:
-    """Run a new program, and do what is left to do for the call's result."""
+    """Run a new program, and compute the call's result."""
     return first_run()()
 
 

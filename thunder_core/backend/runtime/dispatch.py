@@ -1,4 +1,4 @@
-"""Dispatch: the program of many that takes a call, found by what those that refused it met."""
+"""Dispatch: the search for the program that accepts a call, guided by the values that made other programs refuse it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from thunder_core.tracing.ir.requirement import Place
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 Refusal = tuple[Program, Exception]
-Feature = tuple[str, Hashable]  # the place where a program refused a call, and what it met there
-MOST_FEATURES = 4096  # with more the whole index is dropped: all that is in it are hints
+Feature = tuple[str, Hashable]  # the place where a program refused a call, and the key of the value there
+MOST_FEATURES = 4096  # with more, the index is cleared: it holds only hints
 NO_PROGRAMS: dict[Program, None] = {}  # read only
 
 
 class ProgramIndex:
-    """An index from what programs met where they refused calls to the programs that took such calls.
+    """An index from the values for which programs refused calls to the programs that accepted the calls.
 
-    It only holds hints: each program that it leads to still checks all of its guards.
+    The index holds only hints: each program that it leads to still checks all of its guards.
     """
 
     def __init__(self) -> None:
         self._programs: dict[Feature, dict[Program, None]] = {}
 
     def programs_with(self, feature: Feature) -> dict[Program, None]:
-        """The programs that took a call with such a feature, in the order in which they first did."""
+        """Return the programs that accepted a call with a feature, in the order of their first such call."""
         return self._programs.get(feature, NO_PROGRAMS)
 
     def add(self, program: Program, features: Sequence[Feature]) -> None:
-        """Record that a program took a call with these features."""
+        """Record that a program accepted a call with these features."""
         for feature in features:
             programs = self._programs.get(feature)
             if programs is None:
@@ -40,29 +40,29 @@ class ProgramIndex:
                 programs[program] = None
 
     def discard(self, program: Program) -> None:
-        """Remove a program that is not kept any more."""
+        """Remove a program that is no longer kept."""
         for programs in self._programs.values():
             programs.pop(program, None)
 
 
 class Route:
-    """The way of one call through the programs: those that refused it, and which to ask next."""
+    """The way of a call through the programs: the programs that refused it, and the program to try next."""
 
-    __slots__ = ("_asked", "_index", "_likely", "_programs", "features", "places", "refusals")
+    __slots__ = ("_index", "_likely", "_programs", "_tried", "features", "places", "refusals")
 
     def __init__(self, programs: Iterable[Program], index: ProgramIndex) -> None:
         self.refusals: list[Refusal] = []
         self.features: list[Feature] = []
-        self.places: list[Place] = []  # where the programs that refused it met something else
+        self.places: list[Place] = []  # where the programs that refused the call found another value
         self._programs = programs
         self._index = index
         self._likely: dict[Program, None] = NO_PROGRAMS
-        self._asked: set[Program] = set()
+        self._tried: set[Program] = set()
 
     def after(self, program: Program, error: Exception) -> Program | None:
-        """The program to ask next: one that took calls with all that was met, or the last of it, else any other."""
-        asked = self._asked
-        asked.add(program)
+        """Return the program to try next: a program that accepted calls with the features so far, else any other."""
+        tried = self._tried
+        tried.add(program)
         self.refusals.append((program, error))
         if isinstance(error, GuardFailed):
             feature = place_of(program, error), key_of(error.found)
@@ -70,27 +70,27 @@ class Route:
             guard = program.guard_of(error)
             if guard is not None and guard.place is not None:
                 self.places.append(guard.place)
-            likely = dict(self._index.programs_with(feature))  # as other threads may add to it
-            common = {one: None for one in likely if one in self._likely} if self._likely else likely
+            likely = dict(self._index.programs_with(feature))  # a copy, because other threads may add to it
+            common = {candidate: None for candidate in likely if candidate in self._likely} if self._likely else likely
             self._likely = common or likely
             for candidate in reversed(self._likely):
-                if candidate not in asked:
+                if candidate not in tried:
                     return candidate
-        return next((one for one in list(self._programs) if one not in asked), None)
+        return next((candidate for candidate in list(self._programs) if candidate not in tried), None)
 
     @property
     def has_more(self) -> bool:
-        """Whether there is a program that was not asked, as another thread has compiled it meanwhile."""
-        return any(one not in self._asked for one in list(self._programs))
+        """Whether there is an untried program, because another thread has compiled it in the meantime."""
+        return any(program not in self._tried for program in list(self._programs))
 
     def in_order(self) -> list[Refusal]:
-        """The refusals in the order of the programs."""
+        """Return the refusals in the order of the programs."""
         places = {program: place for place, program in enumerate(list(self._programs))}
         return sorted(self.refusals, key=lambda refusal: places.get(refusal[0], len(places)))
 
 
 def place_of(program: Program, error: GuardFailed) -> str:
-    """The guard, or the user's line, at which a program refused a call, without its values."""
+    """Return the guard, or the user's source line, at which a program refused a call, without its values."""
     if isinstance(error, UnexpectedValue):
         return f"line {program.line_of(error)}"
     guard = program.guard_of(error)

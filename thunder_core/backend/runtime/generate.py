@@ -21,15 +21,15 @@ from thunder_core.tracing.library.deferred import deferred
 
 Rewriting = Callable[[Trace], Trace]
 _traces: WeakKeyDictionary[FunctionType, Trace] = WeakKeyDictionary()
-_rewriting: list[Rewriting] = []  # the one that is in force, if one is
-_plain: dict[FunctionType, CodeType] = {}  # what the functions that it changed are to be again
-FIRST_REWRITTEN_CALL = "__first_rewritten_call__"  # what rewrites a function, among its globals
+_rewriting: list[Rewriting] = []  # the active rewriting, if any
+_plain: dict[FunctionType, CodeType] = {}  # the original code of the rewritten functions
+FIRST_REWRITTEN_CALL = "__first_rewritten_call__"  # the global name of the function that rewrites a function
 _REWRITING_LOCK = RLock()
 os.register_at_fork(after_in_child=_REWRITING_LOCK._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 def executable(source: Source, name: str) -> Callable[..., Any]:
-    """The function of that name that the source defines; tracebacks show its lines."""
+    """Return the function of that name that the source defines; tracebacks show its lines."""
     function: Callable[..., Any] = _defined(source, name, dict(source.constants))
     return function
 
@@ -37,9 +37,9 @@ def executable(source: Source, name: str) -> Callable[..., Any]:
 def executable_at_first_call(
     source: Source, name: str, prepare: Callable[[], None] = lambda: None
 ) -> Callable[..., Any]:
-    """The function of that name that the source defines; nothing of the source is executed before it is called.
+    """Return the function of that name that the source defines; the source is executed at the first call.
 
-    At the first call `prepare` is called, and then the source is executed.
+    The first call calls `prepare` and then executes the source.
     """
     namespace = dict(source.constants)
 
@@ -52,9 +52,9 @@ def executable_at_first_call(
 
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:
-    """A trace as a function, which runs as another one while traces are `rewritten`.
+    """Return a trace as a function, which runs a rewritten trace within `rewritten`.
 
-    Before its first call the ranks of a process group compare the collectives of the trace, if there are any.
+    Before the first call, the ranks of a process group compare the collectives of the trace, if it has any.
     """
     function = executable(print_trace(check_takes_numbers(trace)), trace.name)
     assert isinstance(function, FunctionType)
@@ -65,10 +65,10 @@ def executable_trace(trace: Trace) -> Callable[..., Any]:
 
 @contextmanager
 def rewritten(rewriting: Rewriting) -> Iterator[None]:
-    """While this lasts, the functions of traces run what is made of these; so do functions that are made meanwhile.
+    """Within this context, functions of traces run the rewritten traces, including functions that are made meanwhile.
 
-    Nothing is made of the trace of a function that is not called: a process may have thousands of them. Raises `Bug`
-    within another one.
+    A trace is rewritten only when its function is called, because a process may have thousands of functions. Raises
+    `Bug` if another `rewritten` context is active.
     """
     if _rewriting:
         raise Bug(
@@ -89,7 +89,7 @@ def rewritten(rewriting: Rewriting) -> Iterator[None]:
 
 
 def _rewrite(function: FunctionType, trace: Trace) -> None:
-    """Have a function run, from its next call on, what the rewriting in force makes of its trace."""
+    """Make a function run its trace as rewritten by the active rewriting, from the next call on."""
     for rewriting in _rewriting:
         _plain[function] = function.__code__
         function.__globals__[FIRST_REWRITTEN_CALL] = partial(_first_rewritten_call, function, trace, rewriting)
@@ -99,7 +99,7 @@ def _rewrite(function: FunctionType, trace: Trace) -> None:
 def _first_rewritten_call(
     function: FunctionType, trace: Trace, rewriting: Rewriting, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """Rewrite a function where nobody has meanwhile, and call it; it finds constants where it always did."""
+    """Rewrite a function unless that is done, and call it; constants stay in the function's globals."""
     with _REWRITING_LOCK:
         if rewriting in _rewriting and function.__code__ is _until_rewritten.__code__:
             source = print_trace(rewriting(trace))
@@ -109,7 +109,7 @@ def _first_rewritten_call(
 
 
 def _until_rewritten(*args: Any, **kwargs: Any) -> Any:
-    return __first_rewritten_call__(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 (of the namespace)
+    return __first_rewritten_call__(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 (in the globals)
 
 
 def _defined(source: Source, name: str, namespace: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""`generate` of a compiled module that leaves the work to a model within it, as wrappers for adapters do.
+"""`generate` of a compiled module that delegates to an inner model, as wrappers for adapters do.
 
-Such a wrapper calls the inner model's `generate`, which calls the inner model: no program of the wrapper runs. So while
-the wrapper generates, the inner model's `generate` is that of the inner model compiled likewise.
+The wrapper calls the inner model's `generate`, which calls the inner model, so no program of the wrapper runs. While
+the wrapper generates, the inner model's `generate` is therefore replaced by the `generate` of the compiled inner model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Compile = Callable[[torch.nn.Module], torch.nn.Module]
 
 
 class InnerGeneration:
-    """The models within one compiled module that generate for it; `compile_inner` compiles one as the module is."""
+    """The models within a compiled module that generate for it; `compile_inner` compiles an inner model."""
 
     def __init__(self, call: Any, compile_inner: Compile | None) -> None:
         self._call = call
@@ -32,7 +32,7 @@ class InnerGeneration:
         self._compiled: dict[int, torch.nn.Module] = {}
 
     def run(self, own: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the module's own `generate`, and warn where no program has run."""
+        """Call the module's own `generate`; warn if no program has run."""
         if is_recording():
             return own(*args, **kwargs)
         before = self._calls()
@@ -49,15 +49,15 @@ class InnerGeneration:
         return result
 
     def _calls(self) -> int:
-        """The number of calls that programs of the module, and of modules within it, have served."""
+        """Return the number of calls that programs of the module, and of modules within it, have served."""
         inner = (getattr(module, "_thunder", None) for module in self._call.subject.modules())
-        known = (*inner, *with_inner(self._call), self._call.of_forward)
-        compiled = {id(one): one for one in known}.values()
-        return sum(one.hits + one.misses for one in compiled if isinstance(one, Specializations))
+        candidates = (*inner, *with_inner(self._call), self._call.of_forward)
+        compiled = {id(candidate): candidate for candidate in candidates}.values()
+        return sum(item.hits + item.misses for item in compiled if isinstance(item, Specializations))
 
     @contextmanager
     def _inner_models_compiled(self) -> Iterator[None]:
-        """While this lasts, `generate` of each model within the module is that of the compiled one."""
+        """Within this context, `generate` of each inner model is the `generate` of the compiled inner model."""
         models = [model for model in inner_models(self._call.subject) if GENERATE not in model.__dict__]
         if self._compile_inner is None:
             models = []
@@ -80,12 +80,12 @@ class InnerGeneration:
 
 
 def with_inner(specializations: Specializations) -> list[Specializations]:
-    """The programs of a compiled module, and of all models within it that generate for it."""
-    return [specializations, *(inner for one in specializations.inner for inner in with_inner(one))]
+    """Return the specializations of a compiled module, and of all models within it that generate for it."""
+    return [specializations, *(nested for inner in specializations.inner for nested in with_inner(inner))]
 
 
 def inner_models(module: Any) -> Iterator[Any]:
-    """The outermost modules within a module whose class has a `generate`, and that are not compiled themselves."""
+    """Yield the outermost modules within a module whose class has a `generate` and that are not compiled."""
     for child in module.children():
         if not callable(getattr(type(child), GENERATE, None)):
             yield from inner_models(child)
@@ -94,7 +94,7 @@ def inner_models(module: Any) -> Iterator[Any]:
 
 
 def generating_method(call: Specializations, compile_inner: Compile | None) -> dict[str, Callable[..., Any]]:
-    """The method `generate` of a compiled module, by its name; none where the module has no such method."""
+    """Return the method `generate` of a compiled module, by its name; empty if the module has no such method."""
     module: Any = call.subject
     kind, state = type(module), module.__dict__
     if not isinstance(getattr(module, GENERATE, None), types.MethodType):
@@ -104,7 +104,7 @@ def generating_method(call: Specializations, compile_inner: Compile | None) -> d
 
     @functools.wraps(own if own is not None else getattr(module, GENERATE))
     def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # A wrapper without the method of its own finds the inner model's by `__getattr__`, at each call.
+        # A wrapper whose class has no `generate` finds the inner model's method by `__getattr__`, at each call.
         method = functools.partial(own, self) if own is not None else found_by(kind, self)
         return inner.run(method, args, kwargs) if self.__dict__ is state else method(*args, **kwargs)
 
@@ -112,7 +112,7 @@ def generating_method(call: Specializations, compile_inner: Compile | None) -> d
 
 
 def found_by(kind: Any, module: Any) -> Callable[..., Any]:
-    """The `generate` that a class without one finds by its `__getattr__` when it is called."""
+    """Return a function that looks up `generate` by the class's `__getattr__` at each call."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return kind.__getattr__(module, GENERATE)(*args, **kwargs)

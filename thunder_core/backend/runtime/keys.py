@@ -1,4 +1,4 @@
-"""Keys that tell values apart for the index of programs: hints, made without code of the user's."""
+"""Keys that distinguish values for the index of programs: hints, made without running the user's code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from thunder_core.tracing.library.tensor_guards import PLAIN
 
-MOST_KEYS = 16  # of a mapping that is told from others by its keys
+MOST_KEYS = 16  # of a dict that is distinguished by its keys
 VALUES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size)
-# Classes by their identities: to look for a class itself would ask its metaclass, which may be the user's.
+# Classes by their identities: a lookup by class would call the metaclass, which may be the user's.
 OF_VALUES = frozenset(map(id, VALUES))
 OF_TENSORS = frozenset(map(id, PLAIN))
 OF_SIZED = frozenset(map(id, (list, tuple, dict, set)))
@@ -21,7 +21,10 @@ BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.Module
 
 
 def key_of(value: Any) -> Hashable:
-    """A key that tells a value from most others (value, metadata or length), made without code of the user's."""
+    """Return a key that distinguishes a value from most others.
+
+    The key has the value, the metadata or the length, and is made without running the user's code.
+    """
     kind = type(value)
     if id(kind) in OF_VALUES:
         return kind, value
@@ -37,5 +40,5 @@ def key_of(value: Any) -> Hashable:
 
 
 def quick_key_of(value: Any) -> Hashable:
-    """A key that is made in half the time: tensors are told apart by shape, dtype and whether they need gradients."""
+    """Return a key in half the time: tensors are distinguished by shape, dtype and `requires_grad` only."""
     return (value.shape, value.dtype, value.requires_grad) if id(type(value)) in OF_TENSORS else key_of(value)

@@ -1,8 +1,7 @@
-"""A check that each tensor that runs has the shape, the strides and the dtype with which its bound symbol was derived.
+"""A check that each tensor has, at run time, the shape, strides and dtype that its bound symbol was derived with.
 
-A program follows from metadata: which derivative a bound symbol has, and what an executor compiled for it.
-Nothing of this is looked at while a program runs; where it is looked for, the program runs with a bound symbol behind
-each bound symbol that does.
+A program follows from metadata: the derivative of a bound symbol, and the code that an executor compiled for it. A
+running program does not check this metadata. Under a watch, a check follows each bound symbol that makes tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A tensor of a bound symbol that is not what the bound symbol was derived with."""
+    """A tensor whose metadata differs from the metadata that its bound symbol was derived with."""
 
     bsym: BoundSymbol
     proxy: TensorProxy
@@ -37,7 +36,7 @@ class Mismatch:
 
     @property
     def source(self) -> SourceLine | None:
-        """The user's line, or that whose derivative it is part of."""
+        """The user's source line; for a derivative, the line of the differentiated bound symbol."""
         return self.bsym.source or (self.bsym.derives.source if self.bsym.derives else None)
 
     def __str__(self) -> str:
@@ -47,7 +46,7 @@ class Mismatch:
 
 
 class LayoutWatch:
-    """The tensors that are looked for, by the numbers of the bound symbols that look, and the mismatches found."""
+    """The checked tensors, by the numbers of their checks, and the mismatches found."""
 
     def __init__(self, *, exactly: bool = False) -> None:
         self._exactly = exactly
@@ -57,11 +56,11 @@ class LayoutWatch:
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The mismatches so far, one for each name of a bound symbol, in the order of their discovery."""
+        """The mismatches so far, at most one for each check, in the order of their discovery."""
         return list(self._found.values())
 
     def rewriting(self, trace: Trace) -> Trace:
-        """The trace with a look at the tensors behind each bound symbol that makes some."""
+        """Return the trace with checks of the tensors after each bound symbol that makes tensors."""
         return trace.having(self._bsyms(trace), made_by="look at layouts")
 
     def _bsyms(self, trace: Trace) -> Iterator[BoundSymbol]:
@@ -72,59 +71,59 @@ class LayoutWatch:
                     self._wanted.append((bsym, proxy))
                     yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), bsym.source, bsym.module)
 
-    def look(self, number: int, found: Any) -> None:
-        """Note a tensor that is not what it was derived as."""
+    def look(self, number: int, actual: Any) -> None:
+        """Record a tensor that differs from its proxy."""
         bsym, proxy = self._wanted[number]
-        if not isinstance(found, torch.Tensor):
+        if not isinstance(actual, torch.Tensor):
             return
-        if differs(found, self._sizes.in_call(number, proxy, found), exactly=self._exactly):
-            told = described(found.shape, found.stride(), found.dtype)
-            self._found.setdefault(number, Mismatch(bsym, proxy, told))
+        if differs(actual, self._sizes.in_call(number, proxy, actual), exactly=self._exactly):
+            description = described(actual.shape, actual.stride(), actual.dtype)
+            self._found.setdefault(number, Mismatch(bsym, proxy, description))
 
 
 class _Sizes:
-    """The values of symbols in the call that runs, as far as the tensors so far have told them.
+    """The values of symbols in the running call, as far as the tensors so far have shown them.
 
-    The looks of a call come in their order, so one that is not behind the last belongs to another call.
+    The checks of a call run in ascending order, so a check whose number is not higher belongs to another call.
     """
 
     def __init__(self) -> None:
         self._last = -1
         self._values: dict[sympy.Basic, int] = {}
 
-    def in_call(self, number: int, proxy: TensorProxy, found: torch.Tensor) -> TensorProxy:
-        """The proxy with integers for symbolic sizes; what no tensor has told is as it was found.
+    def in_call(self, number: int, proxy: TensorProxy, actual: torch.Tensor) -> TensorProxy:
+        """Return the proxy with integers for symbolic sizes; a size that no tensor has shown counts as found.
 
-        Nothing is decided by a symbol here: the program is compiled, and no constraint would be checked any more.
+        No condition on a symbol is decided here: the program is compiled, so a new constraint would not be checked.
         """
         if number <= self._last:
             self._values.clear()
         self._last = number
         if not any(isinstance(size, torch.SymInt) for size in (*proxy.shape, *proxy.stride)):
             return proxy
-        if found.dim() != len(proxy.shape):
+        if actual.dim() != len(proxy.shape):
             at_hints: TensorProxy = with_sizes(proxy, hint_of)
             return at_hints
-        shape = [self._value(*pair) for pair in zip(proxy.shape, found.shape, strict=True)]
-        stride = [self._value(*pair) for pair in zip(proxy.stride, found.stride(), strict=True)]
+        shape = [self._value(*pair) for pair in zip(proxy.shape, actual.shape, strict=True)]
+        stride = [self._value(*pair) for pair in zip(proxy.stride, actual.stride(), strict=True)]
         return replace(proxy, shape=tuple(shape), stride=tuple(stride))
 
-    def _value(self, size: Any, found: int) -> int:
+    def _value(self, size: Any, actual: int) -> int:
         if not isinstance(size, torch.SymInt):
             return int(size)
         if size.node.expr.is_Symbol:
-            return self._values.setdefault(size.node.expr, found)
+            return self._values.setdefault(size.node.expr, actual)
         value = size.node.expr.xreplace(self._values)
-        return int(value) if value.is_Integer else found
+        return int(value) if value.is_Integer else actual
 
 
 _watching: list[LayoutWatch] = []
 
 
-def look(number: int, found: object) -> None:
-    """Look at a tensor of a bound symbol, in a program that is watched."""
+def look(number: int, actual: object) -> None:
+    """Check a tensor of a bound symbol, in a watched program."""
     for watch in _watching:
-        watch.look(number, found)
+        watch.look(number, actual)
 
 
 LOOK = symbol_of(look)
@@ -132,10 +131,10 @@ LOOK = symbol_of(look)
 
 @contextmanager
 def layouts_watched(*, exactly: bool = False) -> Iterator[LayoutWatch]:
-    """While this lasts, all programs look at each tensor that they make; what is not as it was derived is noted.
+    """Within this context, all programs check each tensor that they make, and record mismatches.
 
-    With `exactly`, the strides of all dimensions of size one matter, too. Programs from artifacts do not take part: of
-    their bound symbols nothing is known but the text.
+    With `exactly`, the strides of dimensions of size one matter too. Programs from artifacts are not checked: only the
+    text of their bound symbols is known.
     """
     watch = LayoutWatch(exactly=exactly)
     _watching.append(watch)
@@ -147,10 +146,10 @@ def layouts_watched(*, exactly: bool = False) -> Iterator[LayoutWatch]:
 
 
 def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -> bool:
-    """Whether a tensor is another than a proxy says, in what kernels and derivatives go by.
+    """Whether a tensor differs from a proxy in metadata that kernels and derivatives depend on.
 
-    Strides do not matter where there are no elements; those of dimensions of size one do where they decide which memory
-    format the tensor suggests, or with `exactly`. Symbolic sizes and strides are whatever they are.
+    Strides do not matter if there are no elements. Strides of dimensions of size one matter if they decide which memory
+    format the tensor suggests, or with `exactly`. Symbolic sizes and strides match any value.
     """
     if len(found.shape) != len(proxy.shape) or found.dtype != proxy.dtype or found.layout is not torch.strided:
         return True
@@ -159,16 +158,16 @@ def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -
     shape, strides, wanted = found.shape, tuple(found.stride()), with_symbolic_from(found.stride(), proxy.stride)
     if strides == wanted or not found.numel():
         return False
-    if exactly or any(size > 1 and one != other for size, one, other in zip(shape, strides, wanted, strict=True)):
+    if exactly or any(size > 1 and stride != other for size, stride, other in zip(shape, strides, wanted, strict=True)):
         return True
     return is_channels_last(shape, strides) != is_channels_last(shape, wanted)
 
 
 def with_symbolic_from(sizes: Sequence[int], wanted: Sequence[Any]) -> tuple[int, ...]:
-    """The sizes or strides that are wanted, with what a tensor has for those that are symbolic."""
-    return tuple(one if type(one) is int else size for size, one in zip(sizes, wanted, strict=True))
+    """Return the wanted sizes or strides, with the tensor's own values in place of symbolic ones."""
+    return tuple(want if type(want) is int else size for size, want in zip(sizes, wanted, strict=True))
 
 
 def described(shape: Any, strides: Any, dtype: torch.dtype) -> str:
-    """A tensor's metadata in words."""
+    """Describe a tensor's metadata."""
     return f"{dtype} of shape {list(shape)} and strides {list(strides)}"

@@ -1,4 +1,4 @@
-"""Compiled modules: the user's module in every respect, except that calling it runs programs."""
+"""Compiled modules: the user's module in every respect, except that calls run programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rejit = Callable[[torch.nn.Module], torch.nn.Module]
 
 
 def compiled_function(specializations: Specializations) -> Callable[..., Any]:
-    """A function that looks like the subject and runs its programs."""
+    """Return a function that looks like the subject and runs its programs."""
 
     @left_alone_by_dynamo
     @functools.wraps(specializations.subject)
@@ -34,9 +34,9 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
 
 
 def compiled_of(function: Any) -> Any:
-    """The programs of a compiled function, method or module; None for all else.
+    """Return the programs of a compiled function, method or module; None for everything else.
 
-    What wraps a compiled function by `functools.wraps`, as `torch.vmap` does, has its attributes, and is another one.
+    A wrapper made by `functools.wraps`, such as `torch.vmap` returns, copies the attributes but is not compiled itself.
     """
     if type(function) is FunctionType and function.__globals__ is not globals():
         return None
@@ -51,14 +51,14 @@ def compiled_module(
     compile_inner: Rejit | None = None,
     before_call: Sequence[Callable[[], None]] = (),
 ) -> torch.nn.Module:
-    """A module of a subclass of the subject's class that shares the subject's whole state.
+    """Return a module of a subclass of the subject's class that shares the subject's whole state.
 
-    Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
-    is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
-    which holds it. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have a state of their
-    own, for which no program is: they do what modules of the subject's class do. `methods` are those of the compiled
-    module that stand in the place of the class's own. `compile_inner` compiles a model within the subject that
-    generates for it. The functions of `before_call` run before each call.
+    Parameters, buffers, submodules, hooks and all other attributes are the same objects in both modules, so a change of
+    one module changes both. `again` compiles another subject with the same settings: a copy, or a module from a pickle,
+    which contains `again`. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have their own
+    state, which no program is for: they behave like modules of the subject's class. `methods` replace methods of the
+    class on the compiled module. `compile_inner` compiles a model within the subject that generates for it. The
+    functions of `before_call` run before each call.
     """
     module: Any = call.subject
     kind = type(module)
@@ -81,7 +81,7 @@ def compiled_module(
 
 
 def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]) -> dict[str, Any]:
-    """The methods that the module with this state has in place of those of its class, where the class has them."""
+    """Return the methods that replace methods of the class, for the module with this state."""
     replacements = {**COMPILED_CALLS, **methods}
     class_methods = {name: getattr(kind, name) for name in replacements if hasattr(kind, name)}
     return {name: of_one_module(replacements[name], method, state) for name, method in class_methods.items()}
@@ -90,7 +90,7 @@ def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]
 def calling_methods(
     call: Specializations, forward: Specializations, before_call: Sequence[Callable[[], None]] = ()
 ) -> dict[str, Any]:
-    """The methods `__call__` and `forward`, which run programs for the subject's state, and the class's for others."""
+    """Return `__call__` and `forward`, which run programs for the subject's state and the class's methods otherwise."""
     module: Any = call.subject
     kind, state = type(module), module.__dict__
 
@@ -112,7 +112,7 @@ def calling_methods(
 
 
 def preceded_by(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:
-    """The method that runs functions first, for the module with this state."""
+    """Return a method that first calls functions, for the module with this state."""
 
     @left_alone_by_dynamo
     @functools.wraps(method)
@@ -126,7 +126,7 @@ def preceded_by(before: Sequence[Callable[[], None]], method: Method, state: dic
 
 
 def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:
-    """The methods that copy and pickle: copies of the subject's state are compiled, others are of its class."""
+    """Return the copying and pickling methods: copies of the subject's state are compiled, others are of its class."""
     kind, state = type(module), module.__dict__
 
     def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
@@ -146,10 +146,10 @@ def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:
 
 
 def compiled_call(module: torch.nn.Module, *_: Any) -> Method:
-    """The call of a module that `generate` of transformers takes where it would compile one: it is compiled already.
+    """Return the call of a compiled module, where `generate` of transformers would compile a call.
 
-    Theirs is kept in the module's state, which the module that was compiled shares, so that either would take the
-    other's.
+    Transformers stores its compiled call in the module's state. The compiled module and its subject share that state,
+    so each would use the other's call.
     """
     return module.__call__
 
@@ -158,7 +158,7 @@ COMPILED_CALLS: Mapping[str, Method] = {"get_compiled_call": compiled_call}
 
 
 def of_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
-    """A method for the module with this state, and the class's own method for modules with another one."""
+    """Return a method for the module with this state, and the class's own method for modules with another state."""
 
     @functools.wraps(own)
     def chosen(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -168,26 +168,26 @@ def of_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
 
 
 def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn.Module:
-    """A module of the subject's class with the state of a module of the compiled class."""
+    """Return a module of the subject's class with the state of a module of the compiled class."""
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
     return twin
 
 
 def itself(module: torch.nn.Module) -> torch.nn.Module:
-    """A module out of a pickle, in place of one of a compiled class with a state of its own."""
+    """Return a module from a pickle, which replaces a module of a compiled class with its own state."""
     return module
 
 
 @dataclass(frozen=True)
 class OfOneModule:
-    """The attribute of a compiled class that has the programs, on the modules that have the compiled module's state."""
+    """The attribute of a compiled class that holds the programs, for modules with the compiled module's state."""
 
     compiled: Specializations
     state: dict[str, Any]
 
     def __get__(self, module: Any, kind: type | None = None) -> Specializations:
-        """The programs; raises `AttributeError` for a module with another state."""
+        """Return the programs; raise `AttributeError` for a module with another state."""
         if module is not None and module.__dict__ is not self.state:
             raise AttributeError(f"this {type(module).__name__} is not compiled")
         return self.compiled
@@ -195,9 +195,9 @@ class OfOneModule:
 
 @dataclass(frozen=True)
 class Original:
-    """The original of a method of a compiled module, where it is met inside a program that is traced as a whole.
+    """The original of a compiled module's method, for programs that are traced as a whole.
 
-    `compiled` are the programs that the method runs otherwise, which hold for its module alone.
+    `compiled` are the programs that the method otherwise runs, which are for its module only.
     """
 
     subject: Callable[..., Any]
@@ -210,14 +210,14 @@ class Original:
 
 
 def uncompiled(kind: type[torch.nn.Module]) -> torch.nn.Module:
-    """A module without any state, which stands for a compiled one of that class while a pickle of it is read."""
+    """Return a module without state, as a placeholder for a compiled module of that class while a pickle is read."""
     metaclass: Any = type(kind)
     blank: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), {}))
     return blank
 
 
 def become_compiled(blank: torch.nn.Module, state: tuple[torch.nn.Module, Rejit]) -> None:
-    """Make of the module that stood for it the compiled module: `state` is its subject, and what compiles that."""
+    """Turn the placeholder into the compiled module: `state` is its subject, and the function that compiles it."""
     subject, again = state
     object.__setattr__(blank, "__class__", type(again(subject)))
     object.__setattr__(blank, "__dict__", subject.__dict__)

@@ -1,4 +1,4 @@
-"""The numbers and sizes that calls of one subject had: those that differ from call to call become symbolic."""
+"""The numbers and sizes that calls of a subject had: values that differ from call to call become symbolic."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import SourceLine
 
 Number = int | float
-MAX_FALLBACKS = 3  # programs in a row that fell back to constant sizes, after which none is tried with symbols
+MAX_FALLBACKS = 3  # consecutive programs that fell back to constant sizes before symbolic sizes are given up
 
 
 @dataclass
 class ObservedValues:
-    """The numbers and sizes that programs of one subject were traced with, by their paths.
+    """The numbers and sizes that programs of a subject were traced with, by their paths.
 
-    `first` has the first value of each; `changing` has the paths at which another value was found later, for good.
-    `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and of those equal to
-    them.
-    At `lines_that_raised` a program has raised an error by values that it may catch.
-    `fallbacks` counts the programs in a row that could not be compiled for symbolic sizes, up to `MAX_FALLBACKS`.
+    `first` has the first value of each path. `changing` has the paths at which a different value was found later,
+    permanently. `refused_sizes_of_one` has the paths of sizes of one for which the latest call was refused, and the
+    paths of sizes equal to them. `lines_that_raised` are the lines at which a program has raised an error that depends
+    on values and that the program may catch. `fallbacks` counts the consecutive programs that could not be compiled for
+    symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
     first: dict[str, Number] = field(default_factory=dict)
@@ -36,11 +36,11 @@ class ObservedValues:
 
     @property
     def sizes_may_be_symbolic(self) -> bool:
-        """Whether another attempt to compile for symbolic sizes is worth its time."""
+        """Whether another attempt to compile for symbolic sizes is worthwhile."""
         return self.fallbacks < MAX_FALLBACKS
 
     def differs(self, path: str, value: Number) -> bool:
-        """Whether a path is known to change, or has another value than the first one that was recorded."""
+        """Whether a path is known to change, or has a value other than its first recorded value."""
         return path in self.changing or (path in self.first and not same(self.first[path], value))
 
     def note(self, program: Program) -> None:
@@ -57,11 +57,11 @@ class ObservedValues:
             self.first.setdefault(path, value)
 
 
-def same(one: Number, other: Number) -> bool:
-    """Whether two numbers are equal to a guard: of one class and one `repr`, as two NaNs are."""
-    return type(one) is type(other) and repr(one) == repr(other)
+def same(left: Number, right: Number) -> bool:
+    """Whether two numbers are equal to a guard: same class and same `repr`, so that NaN equals NaN."""
+    return type(left) is type(right) and repr(left) == repr(right)
 
 
 def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
-    """The paths for which exactly one value was found, with it; two closures of one name may have two."""
+    """Return the paths with exactly one value; two closures of one name may have two values."""
     return {path: next(iter(candidates)) for path, candidates in values.items() if len(candidates) == 1}

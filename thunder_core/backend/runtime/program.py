@@ -30,9 +30,9 @@ RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epil
 
 @dataclass(frozen=True)
 class Stage:
-    """A trace as one step left it, and the seconds that the step took.
+    """A trace after a step, and the seconds that the step took.
 
-    Of a backward, `given` says for which results it takes gradients; the stages of each one follow each other.
+    For a backward, `given` says which results it takes gradients for; the stages of a backward are consecutive.
     """
 
     trace: Trace
@@ -45,7 +45,7 @@ class Derivative(Protocol):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """The tail, and how the backwards that were compiled came about."""
+        """The stages of the tail and of the compiled backwards."""
 
     @property
     def signature(self) -> AutogradSignature:
@@ -56,10 +56,10 @@ class Derivative(Protocol):
         """The computation that is differentiated."""
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of the results, with `forward` for the computation, as one operation of autograd."""
+        """Return the computation, with `forward` as its code, as one operation of autograd."""
 
     def backward_trace(self) -> Trace:
-        """The backward for all results, as it was derived."""
+        """Return the backward for all results, as it was derived."""
 
     def complete(self) -> None:
         """Compile the backward for all results, if none was compiled yet."""
@@ -67,18 +67,18 @@ class Derivative(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Runs for the inputs that its prologue takes; `stages` tell how it came about.
+    """A function for the inputs that its prologue accepts; `stages` are the stages of its traces.
 
-    With a `derivative`, the computation also returns what its backward reads; why there is none says `recorded`, for
-    then autograd records what it does if it is to be differentiated.
+    If `derivative` is set, the computation also returns the tensors that the backward reads. Otherwise `recorded` is
+    the reason, and PyTorch's autograd records the operations if gradients are needed.
 
-    `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `GuardFailed`, or what a path raises; `guards[n]` is what its check number n requires. A
-    program that expects values of tensors may find, while it runs, that they are others. `observed` has by their paths
-    the numbers and sizes that it was traced with. Where sizes were to be symbolic and are not, that is
-    `constant_because` of something; `shortfalls` name the sizes and numbers of which not all values are served. At
-    `caught_lines` an operation may raise an error by values that the program catches: it was traced for values for
-    which none is raised.
+    `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns the inputs of the computation and
+    of the epilogue. It raises `GuardFailed`, or any exception that a path raises; `guards[n]` is the requirement of
+    check number n. A program that expects values of tensors may find other values while it runs. `observed` has the
+    numbers and sizes that the program was traced with, by their paths. `constant_because` is the reason why sizes that
+    should be symbolic are constant, or empty; `shortfalls` name the sizes and numbers that the program does not support
+    all values of. At `caught_lines`, an operation may raise an error that depends on values and that the program
+    catches; the program was traced for values without such an error.
     """
 
     stages: tuple[Stage, ...]
@@ -113,32 +113,32 @@ class Program:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
 
     def written_before_last(self) -> tuple[int, ...] | None:
-        """The inputs that may have been written to when it finds that a value is not what it expects, by place.
+        """Return the places of the inputs that may be written to before the last check of a value.
 
-        None for a program that expects none.
+        Returns None for a program that checks no values.
         """
         return written_before_last(self.last("computation"))
 
     @cached_property
     def constraints(self) -> tuple[StatedConstraint, ...]:
-        """The guards that are on symbols."""
+        """The guards that are constraints on symbols."""
         return tuple(guard for guard in self.guards if isinstance(guard, StatedConstraint))
 
     def guard_of(self, error: Exception) -> Requirement | None:
-        """The guard that refused a call with this error; None for another error."""
+        """Return the guard that refused a call with this error; None for another error."""
         number = error.number if isinstance(error, GuardFailed) else -1
         return self.guards[number] if 0 <= number < len(self.guards) else None
 
     def source(self, name: str) -> Source:
-        """The text that runs."""
+        """Return the source text that runs."""
         return print_trace(self.last(name))
 
     def generated(self, name: str) -> Callable[..., Any]:
-        """The function that runs."""
+        """Return the function that runs."""
         return executable_trace(self.last(name)) if name == "computation" else executable(self.source(name), name)
 
     def stages_of(self, name: str) -> list[Stage]:
-        """The stages of the trace of that name; of backwards, one after the other, the latest last."""
+        """Return the stages of the trace of that name; backwards follow each other, the latest last."""
         parts = self.derivative.stages if self.derivative is not None else ()
         stages = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
         if name == "backward" and not stages and self.derivative is not None:
@@ -146,25 +146,25 @@ class Program:
         return stages
 
     def traces(self, name: str) -> list[Trace]:
-        """Each stage of the trace of that name, the last one being what runs."""
+        """Return the trace of that name after each stage; the last trace is the trace that runs."""
         return [stage.trace for stage in self.stages_of(name)]
 
     def last(self, name: str) -> Trace:
-        """The stage that runs."""
+        """Return the trace that runs."""
         return self.traces(name)[-1]
 
     def compute(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The computation alone."""
+        """Run the computation only."""
         outputs: tuple[Any, ...] = self._computation(*inputs)
         return outputs
 
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
-        """The computation and then the epilogue; the result is what the function returns.
+        """Run the computation and then the epilogue; return the function's result.
 
-        Where the computation switches autograd, autocast or inference mode on or off, or changes a setting of
-        PyTorch's, an error on the way puts it back; it comes with a note of the user's line. Raises `UnexpectedValue`,
-        with everything as it was before the call, where a value is not the one that the program expects, and
-        `CaughtError` where an error is raised that the program may catch.
+        If the computation switches autograd, autocast or inference mode, or changes a setting of PyTorch, an error
+        restores the state before the call. The error has a note with the user's source line. Raises `UnexpectedValue`,
+        with everything as it was before the call, if a value differs from the value that the program expects, and
+        `CaughtError` for an error that the program may catch.
         """
         grad = torch.is_grad_enabled()
         undo = self._undo(inputs)
@@ -172,7 +172,7 @@ class Program:
         autocast = AutocastState() if self._switches_autocast else None
         restores = [setting.keep() for setting in self._settings]
         try:
-            with torch._C.DisableTorchFunctionSubclass():  # what subclasses say was asked while tracing
+            with torch._C.DisableTorchFunctionSubclass():  # tracing called `__torch_function__` of subclasses
                 results = self._computation(*inputs)
             return self._epilogue(*outside, *results)
         except BaseException as error:
@@ -191,13 +191,13 @@ class Program:
             raise
 
     def _undo(self, inputs: tuple[Any, ...]) -> Undo | None:
-        """The means to take back writes to inputs; None where no value is checked and no error is caught."""
+        """Return the means to undo writes to inputs; None if no value is checked and no error is caught."""
         if self._written is None and not self._written_before_caught:
             return None
         return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
 
     def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
-        """Raise `CaughtError` for an error that the program may catch; inputs and generators are put back then."""
+        """Raise `CaughtError` for an error that the program may catch, after restoring inputs and generators."""
         if not self.caught_lines or not isinstance(error, Exception):
             return
         lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
@@ -209,12 +209,12 @@ class Program:
             raise CaughtError(error, lines) from None
 
     def line_of(self, error: BaseException) -> SourceLine | None:
-        """The user's line behind the bound symbol of the computation that raised."""
+        """Return the user's source line of the bound symbol of the computation that raised."""
         return user_line(error, self.last("computation"))
 
 
 class AutocastState:
-    """The state of autocast as it is now."""
+    """The state of autocast when the object was made."""
 
     def __init__(self) -> None:
         self.state = autocast_state()
@@ -222,7 +222,7 @@ class AutocastState:
         self.depth = depth()
 
     def put_back(self) -> None:
-        """Make it so again."""
+        """Restore the state."""
         for device, (enabled, dtype) in zip(DEVICES, self.state, strict=True):
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, dtype)
@@ -234,6 +234,6 @@ class AutocastState:
 
 
 def depth() -> int:
-    """The number of contexts of autocast that are open."""
+    """Return the number of open autocast contexts."""
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()

@@ -1,4 +1,4 @@
-"""Calls in which the program raises: they are made in eager Python, so that all that happens until then happens."""
+"""Calls in which the program raises: they run in eager Python, so that all side effects before the error happen."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.draws import settle_draws, take_back_draws
 
-KEPT = 8  # programs that raise, of one subject; asking them takes time in each call that is traced
+KEPT = 8  # programs that raise, for each subject; each traced call checks all of them
 
 
 @dataclass(frozen=True, eq=False)
 class Raising:
-    """A program that raised when it was traced, known by the guards under which it did."""
+    """A program that raised while it was traced, identified by its guards."""
 
     prologue: Trace
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
@@ -37,7 +37,7 @@ class Raising:
         """Whether the guards hold."""
         try:
             self.prepare(subject, args, kwargs)
-        except Exception:  # a path may run the user's code: whatever it raises, it leads nowhere
+        except Exception:  # a path may run the user's code, which may raise anything: a refusal
             return False
         finally:
             take_back_draws(subject)
@@ -46,12 +46,12 @@ class Raising:
 
 @dataclass(eq=False)
 class RaisingCalls:
-    """The programs of one subject that raise, the latest first.
+    """The programs of a subject that raise, the latest first.
 
-    The `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, as
-    where the value of a tensor decides. Such a program is not kept again before another one is compiled: else calls
-    that raise and calls that do not, in turn, would all be made in eager. Only where the programs are those of eager
-    PyTorch (`is_eagers`), which no lookaside has changed, is a call made there.
+    `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, because
+    the value of a tensor decides. Such a program is not kept again before another program is compiled; otherwise, calls
+    that alternately raise and succeed would all run in eager PyTorch. Calls run in eager PyTorch only if eager PyTorch
+    computes the same (`is_eagers`), that is, if no lookaside replaces calls.
     """
 
     subject: Callable[..., Any]
@@ -60,14 +60,14 @@ class RaisingCalls:
     value_dependent: set[str] = field(default_factory=set)
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising | None:
-        """The program that takes the arguments, if there is one."""
+        """Return the first program that accepts the arguments; None if there is none."""
         return next((program for program in self.programs if program.takes(self.subject, args, kwargs)), None)
 
     def call_as_before(self, program: Raising, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call that such a program takes.
+        """Make a call that a raising program accepts.
 
-        It does not raise where values of tensors decide, which the program does not guard. Then it is dropped, so that
-        another call of that kind is traced.
+        The call may succeed if values of tensors decide, which the program does not guard. The program is then dropped,
+        so that the next call of this kind is traced.
         """
         result = self.subject(*args, **kwargs)
         self._drop(program)
@@ -77,10 +77,10 @@ class RaisingCalls:
     def call_first_time(
         self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool
     ) -> Any:
-        """Make a call that raised when it was traced.
+        """Make a call that raised while it was traced.
 
-        Where it does not raise, tracing was at fault, and `OperationFailed` says so; unless the program met a sharp
-        edge, which may have given it another value this time: then a `SharpEdgeWarning` does.
+        If the eager call does not raise, tracing caused the error, and `OperationFailed` is raised. If the program met
+        a sharp edge, which may have given it another value this time, a `SharpEdgeWarning` is issued instead.
         """
         program = self._program_of(raised, args, kwargs)
         if keep and str(program.prologue) not in self.value_dependent:
@@ -94,20 +94,23 @@ class RaisingCalls:
         return result
 
     def _program_of(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising:
-        """The program of a call that raised when it was traced, by the guards for most calls that take this one."""
+        """Return the program of a call that raised while traced.
+
+        Its prologue is the most general that accepts the call.
+        """
         *wider, last = map(Raising, raised.prologues)
         return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
 
     def another_compiled(self) -> None:
-        """Note that another program has been compiled, which takes the calls that do not raise."""
+        """Record that another program has been compiled, which accepts the calls that do not raise."""
         self.value_dependent.clear()
 
     def call_after_failure(
         self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Make a call in which a compiled program has failed once more, where it may be, for all that happens before.
+        """Run a call again in eager PyTorch after a compiled program failed, if that is safe, for its side effects.
 
-        Raises what eager Python raises, or else the failure itself.
+        Raises the error of eager Python, or else the failure itself.
         """
         if self.is_eagers and is_repeatable(program, failure):
             take_back_draws(self.subject)
@@ -121,9 +124,10 @@ class RaisingCalls:
 
 
 def is_repeatable(program: Program, failure: Exception) -> bool:
-    """Whether a program that failed has effects for its epilogue or changes settings, and has left no mark yet.
+    """Whether a failed program has epilogue effects or changes settings, and has left no side effects yet.
 
-    It may have where it writes to its inputs, draws random numbers, communicates or was at its effects already.
+    A program may have left side effects if it writes to its inputs, draws random numbers, communicates or had begun its
+    epilogue.
     """
     if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
         return False
@@ -143,7 +147,7 @@ def has_effects(program: Program) -> bool:
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:
-    """Raise `OperationFailed` for an error that came of tracing."""
+    """Raise `OperationFailed` for an error that tracing caused."""
     raise OperationFailed(
         f"`{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same call in eager "
         "PyTorch; the eager call has run, with its side effects",
@@ -153,7 +157,7 @@ def blame_tracing(raised: ProgramRaised) -> NoReturn:
 
 
 def tell_of_sharp_edges(raised: ProgramRaised) -> None:
-    """Warn of a call that was made in eager PyTorch because the program raised while it was traced, and only then."""
+    """Warn of a call that ran in eager PyTorch because the program raised while it was traced, and only then."""
     place = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
     warnings.warn_explicit(
         f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while tracing, but not by the same "

@@ -1,4 +1,4 @@
-"""The states of random number generators: of the process's own, and of those that a program is given."""
+"""The states of random number generators: the generators of the process, and generators among a program's inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class RandomState:
-    """The states of the CPU's generator, of those of all CUDA devices where CUDA is in use, and of some others."""
+    """The states of the CPU's generator, of the generators of all CUDA devices in use, and of other generators."""
 
     cpu: torch.Tensor
     cuda: Mapping[int, torch.Tensor] = field(default_factory=dict)
@@ -20,15 +20,15 @@ class RandomState:
 
     @classmethod
     def now(cls, others: Iterable[Any] = ()) -> RandomState:
-        """The states as they are, with those of the generators among `others`."""
+        """Return the current states, including the states of the generators among `others`."""
         return cls(
             cpu=torch.get_rng_state(),
             cuda={device: torch.cuda.get_rng_state(device) for device in cuda_devices()},
-            others=[(one, one.get_state()) for one in others if isinstance(one, torch.Generator)],
+            others=[(each, each.get_state()) for each in others if isinstance(each, torch.Generator)],
         )
 
     def put_back(self) -> None:
-        """Make the generators what they were."""
+        """Restore the states of the generators."""
         torch.set_rng_state(self.cpu)
         for device, state in self.cuda.items():
             torch.cuda.set_rng_state(state, device)
@@ -37,9 +37,9 @@ class RandomState:
 
 
 def cuda_devices() -> range:
-    """The CUDA devices that may have drawn numbers: all of them once CUDA is in use, and none before.
+    """Return the CUDA devices that may have drawn numbers: all of them once CUDA is in use, and none before.
 
-    To ask for a state would begin to use it.
+    Querying a state would initialize CUDA.
     """
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return range(torch.cuda.device_count() if in_use else 0)
@@ -47,8 +47,8 @@ def cuda_devices() -> range:
 
 @contextmanager
 def drawing_from(state: RandomState) -> Iterator[None]:
-    """While this lasts, generators go on from a state; after it they are where they were before."""
-    before = RandomState.now(one for one, _ in state.others)
+    """Within this context, generators continue from a state; afterwards they are restored."""
+    before = RandomState.now(generator for generator, _ in state.others)
     try:
         state.put_back()
         yield

@@ -1,4 +1,4 @@
-"""Refusals: why programs refused a call, in words, the numbers and sizes that differ, and the limit of retraces."""
+"""Refusals: the reasons why programs refused a call, the numbers and sizes that differ, and the limit of retraces."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 MOST_KEYS = 12  # of a dict that are named in a message
-MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
-MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
+MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor read at one line
+MAX_VALUES = 32  # programs that differ by values of tensors, at all lines
 
 
 def number_refused(program: Program, error: Exception) -> str | None:
@@ -26,9 +26,9 @@ def number_refused(program: Program, error: Exception) -> str | None:
 
 
 def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:
-    """Yield the path of a size of one that a constraint refused, and the paths of those that have to be equal to it.
+    """Yield the path of a size of one that a constraint refused, and the paths that must be equal to it.
 
-    Constraints are checked last, so that nothing else of the call was refused.
+    Constraints are checked last, so all other guards of the call held.
     """
     if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
         return

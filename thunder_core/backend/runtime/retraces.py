@@ -1,4 +1,4 @@
-"""Retraces of a subject: where the reason is the same again and again, it is said once, with a way out."""
+"""Retraces of a subject: a reason that repeats is reported once, with advice."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-OFTEN = 3  # times for one reason
+OFTEN = 3  # retraces for one reason before the warning
 VALUE_FIX = "branch on a comparison rather than on the value of a tensor, or use torch.where"
-# For what is found now, of one of these classes, what can be done.
+# The advice by the class of the value that was found.
 FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((torch.Tensor,), 'use jit(..., cache="symbolic values") for one program for many shapes, or pad to a few shapes'),
     ((bool, str, type(None)), "use only a few different values, or branch on the value outside the compiled function"),
@@ -34,15 +34,15 @@ FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
 
 @dataclass(eq=False)
 class Retraces:
-    """Counts how often one subject was traced again, by the reason."""
+    """The number of times that a subject was traced again, by reason."""
 
     subject: Callable[..., Any]
     counts: Counter[str] = field(default_factory=Counter)
-    told: dict[str, tuple[str, str]] = field(default_factory=dict)  # by the place, the last reason and its advice
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)  # the last reason and its advice, by place
     dropped: bool = False
 
     def note(self, program: Program, error: Exception, reason: str) -> None:
-        """A program did not take an input, which is traced: warn at the third time that it is for the same thing."""
+        """Record that a program refused a call, which is traced; warn at the third retrace for the same reason."""
         place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
         self.counts[place] += 1
         fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
@@ -51,7 +51,7 @@ class Retraces:
             self._warn(f"was traced again {OFTEN} times for the same reason ({reason}), which takes time", fix)
 
     def note_dropped(self, limit: int) -> None:
-        """Warn, at the first time, that as many programs are kept as may be and one had to go."""
+        """Warn, the first time, that the limit of programs is reached and a program was dropped."""
         if not self.dropped:
             self.dropped = True
             what = f"has more than {limit} programs; the least recently used one was dropped"
@@ -65,19 +65,19 @@ class Retraces:
 
 
 def warn_of(subject: Callable[..., Any], what: str, fix: str, category: type[UserWarning] = RecompileWarning) -> None:
-    """Warn of a subject, at the line that called what was compiled."""
+    """Issue a warning about a subject, at the line that called the compiled subject."""
     name = subject_name(subject)
     warnings.warn(printable(f"{name} {what}; fix: {fix}"), category, stacklevel=callers_level())
 
 
 def subject_name(subject: Callable[..., Any]) -> str:
-    """The qualified name of a function or method, or that of the class of a module or another callable object."""
+    """Return the qualified name of a function or method, or of the class of a module or another callable object."""
     name = getattr(subject, "__qualname__", None)
     return name if isinstance(name, str) else type(subject).__qualname__
 
 
 def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exception) -> str:
-    """The advice where a program refused a call by what it had decided by a number or a size; empty elsewhere."""
+    """Return the advice if a program refused a call by a constraint on a number or size; empty otherwise."""
     constraint = program.guard_of(error)
     if not isinstance(error, GuardFailed) or not isinstance(constraint, StatedConstraint):
         return ""
@@ -90,7 +90,7 @@ def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exc
 
 
 def name_of(subject: Callable[..., Any], path: str) -> str:
-    """The name that `symbolic=` has for an argument's number or size, by its path; empty for what is no argument's."""
+    """Return the name for `symbolic=` of an argument's number or size, by its path; empty for paths of other values."""
     root, _, rest = path.partition("[")
     key, _, steps = rest.partition("]")
     if root == "kwargs":
@@ -99,14 +99,14 @@ def name_of(subject: Callable[..., Any], path: str) -> str:
         return ""
     try:
         target = subject.forward if isinstance(subject, torch.nn.Module) else subject
-        names = [one.name for one in inspect.signature(target).parameters.values() if one.kind in POSITIONAL]
+        names = [p.name for p in inspect.signature(target).parameters.values() if p.kind in POSITIONAL]
     except (TypeError, ValueError):
         return ""
     return f"{names[int(key)]}{steps}" if int(key) < len(names) else ""
 
 
 def fix_for(error: Exception) -> str:
-    """The advice on what can be done against tracing again for this."""
+    """Return the advice on how to avoid a retrace."""
     if isinstance(error, UnexpectedValue):
         return VALUE_FIX
     value = error.found if isinstance(error, GuardFailed) else error
@@ -114,7 +114,7 @@ def fix_for(error: Exception) -> str:
 
 
 def callers_level() -> int:
-    """The number of frames above the calling function to the nearest that is neither Thunder's nor PyTorch's."""
+    """Return the number of frames from the calling function up to the nearest frame outside Thunder and PyTorch."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")):
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""Whether a call in which a computation raised may be traced once more: what the computation has done until then."""
+"""Whether a call may be traced again after its computation raised, given the side effects so far."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from thunder_core.tracing.library.objects import EXPECTATIONS
 def lines_caught(
     computation: Trace, last: Trace, caught: frozenset[SourceLine], error: Exception
 ) -> frozenset[SourceLine]:
-    """The lines, of those around which errors are caught, at which an error of the last stage may have come up.
+    """Return the lines with caught errors at which an error of the last stage may have been raised.
 
-    None where the call cannot be traced once more, since the computation has changed a state that is not put back, or
-    may have written to its inputs behind the lines. (What it writes before the lines is put back.)
+    Empty if the call cannot be traced again, because the computation has changed a state that is not restored, or may
+    have written to its inputs after the lines. (Writes before the lines are undone.)
     """
     if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
         return frozenset()
@@ -46,16 +46,16 @@ def draws(computation: Trace) -> bool:
 
 
 def is_of_epilogue(failure: Exception) -> bool:
-    """Whether an error was raised by a program's effects."""
+    """Whether an error was raised by a program's epilogue."""
     return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
 
 
 def is_lasting(bsym: BoundSymbol) -> bool:
-    """Whether what a bound symbol does stays done where the program fails: a state's change, or a collective."""
+    """Whether the effect of a bound symbol remains if the program fails: a change of state, or a collective."""
     return bsym.communicates or (changes_state(bsym) and not is_drawing(bsym))
 
 
 def changes_state(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state of the process that a failing program does not put back."""
+    """Whether a bound symbol changes a state of the process that a failing program does not restore."""
     is_put_back = settings_of((bsym,)) or switches_mode(bsym)
     return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back

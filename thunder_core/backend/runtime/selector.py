@@ -1,4 +1,4 @@
-"""The program to ask first, chosen by what lies at the places at which programs have been seen to differ."""
+"""The choice of the program to try first, by the values at the places at which programs have differed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ ValueKey = Callable[[Any], Hashable]
 MOST_PLACES = 4
 MOST_KEYS = 4096
 NOWHERE = object()
-ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other one is the function or module itself
+ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other root is the function or module itself
 
 
 class Selector:
-    """A guess of the program that takes a call, by one look into a dict; the program checks all of its guards.
+    """A guess of the program that accepts a call, by one lookup in a dict; the program checks all of its guards.
 
-    The key is made of what lies at a few places, by a function that is generated when one more is learned. It is one
-    that is made quickly, until two programs have the same; from then on it has strides and devices of tensors too.
-    Calls like the one that a program was compiled for lead to it from the beginning: one for symbolic sizes would take
-    those of programs that are for these sizes alone.
+    The key is computed from the values at a few places, by a function that is generated again when a place is added.
+    The key is cheap until two programs have the same key; from then on it includes strides and devices of tensors.
+    Calls like the call that a program was compiled for lead to that program from the start: otherwise, a program for
+    symbolic sizes would accept calls of programs that are specialized for their sizes.
     """
 
     def __init__(self) -> None:
@@ -39,38 +39,38 @@ class Selector:
     def choose(
         self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
     ) -> Program | None:
-        """The program that took the last call with the same at all places; the default where none did."""
+        """Return the program that accepted the last call with the same key; the default if there is none."""
         return default if self._key is None else self._programs.get(self._key(subject, args, kwargs), default)
 
     def learn(
         self, program: Program, places: Iterable[Place], subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Record that a program took a call which others had refused at these places."""
-        further = [place for place in dict.fromkeys(places) if place not in self._places]
-        further = further[: MOST_PLACES - len(self._places)]
-        if further:
-            self._places.update(dict.fromkeys(further))
-            self._begin_anew(self._value_key)
+        """Record that a program accepted a call that other programs had refused at these places."""
+        added = [place for place in dict.fromkeys(places) if place not in self._places]
+        added = added[: MOST_PLACES - len(self._places)]
+        if added:
+            self._places.update(dict.fromkeys(added))
+            self._restart(self._value_key)
         if self._key is None:
             return
         key = self._key(subject, args, kwargs)
         if self._value_key is quick_key_of and self._programs.get(key, program) is not program:
-            self._begin_anew(key_of)
+            self._restart(key_of)
             key = self._key(subject, args, kwargs)
         if len(self._programs) >= MOST_KEYS:
             self._programs.clear()
         self._programs[key] = program
 
     def compiled(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record what a new program was compiled for."""
+        """Record the values that a new program was compiled for."""
         roots = {"args": args, "kwargs": kwargs}
         guarded = {guard.place for guard in program.guards if guard.place is not None}
         places = [place for place in guarded if place[0][0] == "root" and place[0][1] in roots]
         values = {place: found_at(place, roots[place[0][1]]) for place in places}
         self._compiled_for[program] = {place: (quick_key_of(value), key_of(value)) for place, value in values.items()}
 
-    def _begin_anew(self, value_key: ValueKey) -> None:
-        """Have another key, by which no program is known but by what it was compiled for."""
+    def _restart(self, value_key: ValueKey) -> None:
+        """Start with a new key function, under which programs are known only by the values they were compiled for."""
         self._value_key = value_key
         self._key = key_function(tuple(self._places), value_key)
         self._programs.clear()
@@ -80,14 +80,17 @@ class Selector:
                 self._programs.setdefault(own if len(own) > 1 else own[0], program)
 
     def discard(self, program: Program) -> None:
-        """Remove a program that is not kept any more."""
+        """Remove a program that is no longer kept."""
         self._compiled_for.pop(program, None)
         for key in [key for key, chosen in self._programs.items() if chosen is program]:
             del self._programs[key]
 
 
 def key_function(places: tuple[Place, ...], value_key: ValueKey = quick_key_of) -> Key:
-    """A generated function from a call to the key of what lies at the places; `value_key` gives that of one of them."""
+    """Return a generated function from a call to the key of its values at the places.
+
+    `value_key` makes a value's key.
+    """
     constants: dict[str, Any] = {"key_of": value_key, "item_of": item_of, "entry_of": entry_of, "NOWHERE": NOWHERE}
     names = [f"key_{number}" for number in range(len(places))]
     lines = ["def key(subject, args, kwargs):"]
@@ -100,7 +103,7 @@ def key_function(places: tuple[Place, ...], value_key: ValueKey = quick_key_of) 
 
 
 def found_at(place: Place, owner: Any) -> Any:
-    """The value that lies at a place, from its root on."""
+    """Return the value at a place, starting from its root; `NOWHERE` if there is none."""
     try:
         for kind, key in place[1:]:
             owner = item_of(owner, key) if kind == "item" else entry_of(owner, key)
@@ -110,11 +113,11 @@ def found_at(place: Place, owner: Any) -> Any:
 
 
 def expression(place: Place, constants: dict[str, Any]) -> str:
-    """The text that leads to a place, by steps that run no code of the user's."""
+    """Return the expression that reads a place without running the user's code."""
     (kind, root), *steps = place
     text = ARGUMENTS.get(root, "subject") if kind == "root" else constant(globals_of(root), constants)
     for count, (kind, key) in enumerate(steps):
-        if count == 0 and kind == "item":  # of a tuple or dict that is no subclass
+        if count == 0 and kind == "item":  # of a plain tuple or dict
             text = f"{text}[{constant(key, constants)}]"
         else:
             text = f"{kind}_of({text}, {constant(key, constants)})"
@@ -122,12 +125,12 @@ def expression(place: Place, constants: dict[str, Any]) -> str:
 
 
 def globals_of(module: str) -> dict[str, Any]:
-    """The globals of a module; none where it has been unloaded."""
+    """Return the globals of a module; empty if it has been unloaded."""
     return getattr(sys.modules.get(module), "__dict__", {})
 
 
 def constant(value: Any, constants: dict[str, Any]) -> str:
-    """A number or a text as it is written, and a name for all else."""
+    """Return a number or string as a literal, and a name for any other value."""
     if type(value) in (int, str):
         return repr(value)
     name = f"constant_{len(constants)}"
@@ -136,11 +139,11 @@ def constant(value: Any, constants: dict[str, Any]) -> str:
 
 
 def item_of(owner: Any, key: Any) -> Any:
-    """An item of one of Python's own containers."""
+    """Return an item of a built-in container; `NOWHERE` for other classes."""
     kind = type(owner)
     return owner[key] if kind is dict or kind is list or kind is tuple else NOWHERE
 
 
 def entry_of(owner: Any, name: str) -> Any:
-    """The entry of an object's `__dict__` under a name."""
+    """Return the entry of an object's `__dict__` under a name."""
     return object.__getattribute__(owner, "__dict__")[name]

@@ -1,4 +1,4 @@
-"""Compiled functions within PyTorch's own tracers: Dynamo leaves them alone, the others are refused."""
+"""Compiled functions within PyTorch's tracers: Dynamo skips them, the other tracers are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.tracing.library.tracers import Tracer, tracer_at_work
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FX = Tracer(
-    lambda: False,  # known by the arguments alone
+    lambda: False,  # detected by the arguments
     "torch.fx.symbolic_trace",
     "trace the function before compiling it",
 )
@@ -35,9 +35,10 @@ REASON = "thunder_core has compiled this function; it runs between two graphs of
 
 
 def left_alone_by_dynamo(function: Function) -> Function:
-    """The function as one that Dynamo neither looks into nor replaces, nor anything that it calls.
+    """Mark a function so that Dynamo neither traces nor replaces it, nor anything that it calls.
 
-    The frames of its code are marked, which costs a call nothing; `torch.compiler.disable` costs one a microsecond.
+    The function's code object is marked, which costs a call nothing; `torch.compiler.disable` costs a microsecond for
+    each call.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     function._torchdynamo_disable_msg = REASON  # type: ignore[attr-defined]
@@ -46,7 +47,7 @@ def left_alone_by_dynamo(function: Function) -> Function:
 
 
 def refuse_scripting(*_: object) -> NoReturn:
-    """Raise `NotTraceable`: what `torch.jit.script` asks for what it may compile, which this cannot be."""
+    """Raise `NotTraceable`; `torch.jit.script` calls this to get the code of a compiled function."""
     raise NotTraceable(
         "a compiled function was passed to torch.jit.script",
         fix="pass the function before compiling it",
@@ -55,25 +56,25 @@ def refuse_scripting(*_: object) -> NoReturn:
 
 
 def require_no_tracer(arguments: Iterable[Any]) -> None:
-    """Raise `NotTraceable` where a tracer or transform of PyTorch's is at work, or the arguments are of one."""
+    """Raise `NotTraceable` if a tracer or transform of PyTorch is active, or the arguments belong to a tracer."""
     tracer = (OWN if is_recording() else tracer_at_work()) or (FX if any(map(is_proxy, leaves([*arguments]))) else None)
     if tracer is not None:
         raise NotTraceable(f"a compiled function was called inside {tracer.name}", fix=tracer.fix, where=callers_line())
 
 
 def blame_tracer(error: BaseException) -> None:
-    """Raise `NotTraceable` for an error of a compiled program that ran within a tracer or transform of PyTorch's."""
+    """Raise `NotTraceable` for an error of a compiled program that ran within a tracer or transform of PyTorch."""
     if isinstance(error, Exception) and not isinstance(error, GuardFailed) and tracer_at_work() is not None:
         require_no_tracer(())
 
 
 def is_proxy(value: object) -> bool:
-    """Whether a value stands for one of a graph that torch.fx traces."""
+    """Whether a value is a proxy of torch.fx."""
     return isinstance(value, torch.fx.Proxy)
 
 
 def callers_line() -> SourceLine | None:
-    """The innermost line in this thread's stack that is neither Thunder's nor PyTorch's."""
+    """Return the innermost source line in this thread's stack that is outside Thunder and PyTorch."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         code = frame.f_code

@@ -1,7 +1,7 @@
-"""Calls of a compiled function within `torch.vmap` and derivatives of `torch.func`, which compile what it is there.
+"""Calls of a compiled function within `torch.vmap` and derivatives of `torch.func`, for which variants are compiled.
 
-A call is a `torch.autograd.Function` to PyTorch. Beneath all transforms it is a call of a program; of a batch it is
-one of a program for batches, and its derivatives are programs that compute the function once more.
+To PyTorch, a call is a `torch.autograd.Function`. Below all transforms, the call runs a program. For a batch, it runs a
+program for batches. Its derivatives are programs that compute the function again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ FIX = "compile the function that calls the transform, or transform the function 
 
 
 def is_within_transforms() -> bool:
-    """Whether the innermost transform that is at work in this thread makes batches or derivatives."""
+    """Whether the innermost active transform of this thread makes batches or derivatives."""
     innermost = functorch.peek_interpreter_stack()
     return innermost is not None and not isinstance(coerce_cinterpreter(innermost), FunctionalizeInterpreter)
 
 
 class CompiledFunctionLike(Protocol):
-    """A compiled function; it `acts` if the program of its latest call writes to objects of the user's."""
+    """A compiled function; `acts` says whether the program of its latest call writes to objects of the user."""
 
     @property
     def acts(self) -> bool:
-        """Whether it does."""
+        """Whether the latest call wrote to objects of the user."""
 
     def call(self, args: Any, kwargs: Any) -> Any:
         """Call the function."""
@@ -46,10 +46,9 @@ class CompiledFunctionLike(Protocol):
 
 @dataclass(eq=False)
 class TransformedCall:
-    """One call: its nested arguments as leaves and structure, and what the function gave when it was called last.
+    """A call: its nested arguments as leaves and structure, and the output of its latest run.
 
-    `transformed(name)` gives the compiled function of the function that `runtime.library.transformed_calls` makes of
-    it.
+    `transformed(name)` returns the compiled variant that `runtime.library.transformed_calls` makes under that name.
     """
 
     compiled: CompiledFunctionLike
@@ -58,30 +57,30 @@ class TransformedCall:
     structure: TreeSpec
     output: list[Any] = field(default_factory=list)
     output_structure: TreeSpec | None = None
-    refusal: str = ""  # what it does that it must not do once more
-    first_passed: int = 0  # the level from which on none has a batch of the arguments
+    refusal: str = ""  # the effect that forbids running the function again
+    first_passed: int = 0  # the first level at which no argument is batched
 
     def run(self) -> Any:
-        """Call the function within the transforms that are at work."""
+        """Call the function within the active transforms."""
         levels = [level.key() for level in functorch.get_interpreter_stack() or ()]
         results = iter(operation_of(self).apply(*filter(is_tensor, self.leaves)))  # type: ignore[no-untyped-call]
         if functorch.TransformType.Vmap in levels[self.first_passed :]:
-            self.require_repeatable(DRAWS)  # for each element of a batch that the arguments are no part of
+            self.require_repeatable(DRAWS)  # for each element of a batch without the arguments
         assert self.output_structure is not None
         leaves = [next(results) if is_tensor(leaf) else leaf for leaf in self.output]
         return tree_unflatten(leaves, self.output_structure)
 
     def filled(self, tensors: Sequence[Any], others: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
-        """The nested arguments with these in the places of the tensors."""
-        given = iter(tensors)
+        """Return the nested arguments with `tensors` in the places of the tensors."""
+        remaining = iter(tensors)
         return tree_unflatten(
-            [next(given) if is_tensor(leaf) else others(leaf) for leaf in self.leaves], self.structure
+            [next(remaining) if is_tensor(leaf) else others(leaf) for leaf in self.leaves], self.structure
         )
 
     def flat(
         self, compiled: CompiledFunctionLike, args: Any, kwargs: Any, given: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
-        """The tensors of a result, of which none is one that was given; what the call did besides is noted."""
+        """Return the tensors of a call's result, as views if they are arguments; record the call's effects."""
         versions, drawn = versions_of(given), random_states()
         self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
         if versions != versions_of(given):
@@ -91,15 +90,15 @@ class TransformedCall:
         elif compiled.acts:
             self.refusal = "writes to objects that are not its arguments"
         tensors = filter(is_tensor, self.output)
-        return tuple(leaf.view_as(leaf) if any(leaf is one for one in given) else leaf for leaf in tensors)
+        return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in given) else leaf for leaf in tensors)
 
     def beneath(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the function on tensors of no transform."""
+        """Call the function on tensors without transforms."""
         args, kwargs = self.filled(tensors)
         return self.flat(self.compiled, args, kwargs, tensors)
 
     def of_batch(self, info: Any, in_dims: Sequence[int | None], *tensors: torch.Tensor) -> Any:
-        """Call the function for all elements of a batch; gives the results, and their batch dimensions."""
+        """Call the function for all elements of a batch; return the results and their batch dimensions."""
         args, kwargs = self.filled(tensors)
         dims = self.filled(in_dims, lambda leaf: None)
         arguments = (args, kwargs, tuple(dims), info.randomness)
@@ -108,24 +107,28 @@ class TransformedCall:
         return results, (0,) * len(results)
 
     def gradients(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Any]) -> tuple[Any, ...]:
-        """The gradients of all tensors among the arguments, for those of all tensors among the results."""
+        """Return the gradients of all tensors among the arguments, for the gradients of the result tensors."""
         self.require_repeatable()
         tensors, gradients = unwrap_dead_wrappers(tuple(tensors)), unwrap_dead_wrappers(tuple(gradients))
         outputs = filter(is_tensor, self.output)
-        given = tuple(one for one, output in zip(gradients, outputs, strict=True) if is_differentiable(output))
-        found = iter(self.transformed("pulled_back").call((*self.filled(tensors), given), {}))
-        return tuple(next(found) if is_differentiable(tensor) else None for tensor in tensors)
+        cotangents = tuple(
+            gradient for gradient, output in zip(gradients, outputs, strict=True) if is_differentiable(output)
+        )
+        results = iter(self.transformed("pulled_back").call((*self.filled(tensors), cotangents), {}))
+        return tuple(next(results) if is_differentiable(tensor) else None for tensor in tensors)
 
     def tangents(self, tensors: Sequence[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
-        """The tangents of all tensors among the results, for those of all tensors among the arguments."""
+        """Return the tangents of all tensors among the results, for the tangents of the argument tensors."""
         self.require_repeatable()
-        pairs = [(one, tensor) for one, tensor in zip(tangents, tensors, strict=True) if is_differentiable(tensor)]
-        given = tuple(torch.zeros_like(tensor) if one is None else one for one, tensor in pairs)
-        found = iter(self.transformed("pushed_forward").call((*self.filled(tensors), given), {}))
-        return tuple(next(found) if is_differentiable(output) else None for output in filter(is_tensor, self.output))
+        pairs = [
+            (tangent, tensor) for tangent, tensor in zip(tangents, tensors, strict=True) if is_differentiable(tensor)
+        ]
+        directions = tuple(torch.zeros_like(tensor) if tangent is None else tangent for tangent, tensor in pairs)
+        results = iter(self.transformed("pushed_forward").call((*self.filled(tensors), directions), {}))
+        return tuple(next(results) if is_differentiable(output) else None for output in filter(is_tensor, self.output))
 
     def require_repeatable(self, of: str = "") -> None:
-        """Raise `NotTraceable` where the function would do something else when it is computed once more."""
+        """Raise `NotTraceable` if running the function again would have another effect."""
         if self.refusal and of in ("", self.refusal):
             raise NotTraceable(
                 f"a compiled function that {self.refusal} was called inside a torch.func transform that repeats it",
@@ -135,7 +138,7 @@ class TransformedCall:
 
 
 def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
-    """The call as a function that PyTorch's transforms take apart."""
+    """Return the call as an autograd function that PyTorch's transforms can differentiate and batch."""
 
     class CompiledCall(torch.autograd.Function):
         @classmethod
@@ -149,10 +152,10 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            call.require_repeatable(WRITES)  # which autograd has not seen
+            call.require_repeatable(WRITES)  # autograd has not seen the writes
             ctx.save_for_backward(*inputs)
             ctx.save_for_forward(*inputs)
-            ctx.mark_non_differentiable(*(one for one in output if not is_differentiable(one)))
+            ctx.mark_non_differentiable(*(tensor for tensor in output if not is_differentiable(tensor)))
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
@@ -170,23 +173,23 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
 
 
 def is_tensor(leaf: Any) -> bool:
-    """Whether a part of arguments or results is a tensor."""
+    """Whether a leaf of arguments or results is a tensor."""
     return isinstance(leaf, torch.Tensor)
 
 
 def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """The counts of writes to tensors; those of inference mode do not tell."""
+    """Return the write counts (versions) of tensors; 0 for inference tensors, which have none."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 def random_states() -> list[torch.Tensor]:
-    """The states of PyTorch's random number generators."""
+    """Return the states of PyTorch's random number generators."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     return [torch.get_rng_state(), *cuda]
 
 
 def transformed_state(subject: Any) -> dict[str, torch.Tensor]:
-    """The parameters and buffers of a module, by their names, where a transform wraps one of them."""
+    """Return the parameters and buffers of a module by name if a transform wraps any of them; else empty."""
     if not isinstance(subject, torch.nn.Module):
         return {}
     named = (subject.named_parameters, subject.named_buffers)

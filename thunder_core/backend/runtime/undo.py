@@ -1,4 +1,4 @@
-"""Taking back what a computation did before it found that a value is not the one that it was traced for."""
+"""Undoing the effects of a computation that finds a value other than the value that it was traced for."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from thunder_core.tracing.library.objects import EXPECTATIONS
 
 
 def written_before_last(computation: Trace) -> tuple[int, ...] | None:
-    """The inputs, by their places, that a computation may write to before it checks a value for the last time.
+    """Return the places of the inputs that a computation may write to before its last check of a value.
 
-    None for one that checks none.
+    Returns None for a computation that checks no values.
     """
     bsyms = computation.bound_symbols
     last = max((place for place, bsym in enumerate(bsyms) if expects(bsym)), default=None)
@@ -30,9 +30,9 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
 
 
 def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
-    """The inputs, by their places, that a computation may write to before an error may come up at one of these lines.
+    """Return the places of the inputs that a computation may write to before an error at one of these lines.
 
-    None for a computation without such lines.
+    Returns None for a computation without such lines.
     """
     bsyms = computation.bound_symbols
     last = max((place for place, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines)), default=None)
@@ -43,19 +43,19 @@ def written_before_caught(computation: Trace, lines: Collection[SourceLine]) -> 
 
 
 def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
-    """The user's lines that a bound symbol comes from, with those of the operations that it consists of."""
+    """Return the user's source lines of a bound symbol and of its inner operations."""
     lines = set() if bsym.source is None else {bsym.source}
     return lines.union(*map(lines_of, bsym.subsymbols))
 
 
 def expects(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol may find that a value is not the one that the program was traced for."""
+    """Whether a bound symbol may find a value other than the value that the program was traced for."""
     target = bsym.symbol.target
     return bsym.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
 
 
 class Undo:
-    """The changes that a computation may make until it has checked all values: to inputs, and to random numbers."""
+    """The state that a computation may change before it has checked all values: inputs, and random numbers."""
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
         tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
@@ -63,7 +63,7 @@ class Undo:
         self._random = RandomState.now(inputs)
 
     def put_back(self) -> None:
-        """Make everything what it was."""
+        """Restore the state."""
         with torch.no_grad():
             for tensor, memory, contents in self._tensors:
                 if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
@@ -73,7 +73,7 @@ class Undo:
 
 
 def without_repetition(tensor: torch.Tensor) -> torch.Tensor:
-    """A view that has each element once that an expanded tensor has many times, so that it can be written to."""
+    """Return a view without the repeated elements of an expanded tensor, so that it can be written to."""
     for place, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[place] > 1:
             tensor = tensor.narrow(place, 0, 1)

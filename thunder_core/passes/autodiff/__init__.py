@@ -1,1 +1,1 @@
-"""Differentiation of traces: rules, reverse and forward mode, and what the backward computes once more."""
+"""Differentiation of traces: derivative rules, reverse and forward mode, and recomputation in the backward."""

@@ -1,4 +1,4 @@
-"""The bridge to `torch.autograd`: a program with a backward of its own is one node in the graph of the caller's."""
+"""The bridge to `torch.autograd`: a program with its own backward is one node in the caller's autograd graph."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ CHANGED = (
 class Bridge:
     """A computation that autograd sees as one operation.
 
-    `forward(*inputs)` returns the results and then what is saved. `backward(given)` is what runs where gradients are
-    given for some results: it takes a list of what was saved and of these gradients, and empties it; None where it has
-    to be left to autograd. `recorded(*inputs)` computes the results by operations that autograd records, for that and
-    for derivatives of the derivative. `split` is the `SplitBackward` of a program with dependent results.
+    `forward(*inputs)` returns the results and then the saved values. `backward(has_cotangent)` returns the function
+    that computes gradients if the marked results have gradients: it takes a list of the saved values and of these
+    gradients, and empties the list. It returns None if autograd has to record the computation instead.
+    `recorded(*inputs)` computes the results by operations that autograd records, for that case and for derivatives of
+    the derivative. `split` is the `SplitBackward` of a program with dependent results.
     """
 
     signature: AutogradSignature
@@ -53,12 +54,12 @@ class Bridge:
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The place of each result that other results are computed from, with the positions of these."""
+        """The place of each result that other results are computed from, with the positions of these results."""
         pairs = zip(self.signature.results, self.signature.downstream, strict=False)
         return tuple((place, downstream) for place, downstream in pairs if downstream)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
-        """The results, as one node of autograd's graph; autograd packs what it saves of the operations themselves."""
+        """Return the results as one autograd node, or record the operations if saved-tensor hooks are set."""
         if are_users_hooks_set() and torch.is_grad_enabled():
             with self.mode():
                 return self.recorded(*inputs)
@@ -66,7 +67,7 @@ class Bridge:
         return results
 
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
-        """Run a backward; the list is emptied, so that what was saved can go as soon as it was read last."""
+        """Run a backward; the list is emptied, so that each saved value can be freed after its last use."""
         pairs = zip(incoming, self.signature.layouts, strict=True)
         saved += [with_layout(gradient, layout) for gradient, layout in pairs if gradient is not None]
         del incoming, pairs
@@ -74,21 +75,21 @@ class Bridge:
             return run(saved)
 
     def mode(self) -> AbstractContextManager[Any]:
-        """The context that all parts run under."""
+        """Return the context that all parts run under."""
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
     def gradients_by_autograd(
         self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, call: Any = None
     ) -> Gradients:
-        """The gradients as functions of the inputs: the program is run once more, and autograd records it.
+        """Return the gradients as functions of the inputs: the program runs again, and autograd records it.
 
-        With a `DependentCall`, they are those of a backward pass that is split.
+        With a `DependentCall`, the gradients are those of a split backward pass.
         """
         outputs, aliases = self._once_more(inputs, state, incoming, call)
         pairs = [
-            (outputs[place], one)
-            for place, one in zip(self.signature.results, incoming, strict=True)
-            if one is not None
+            (outputs[place], gradient)
+            for place, gradient in zip(self.signature.results, incoming, strict=True)
+            if gradient is not None
         ]
         results, gradients = zip(*pairs, strict=True)
         wanted = [aliases[place] for place in self.signature.requires_grad_inputs]
@@ -97,13 +98,13 @@ class Bridge:
     def _by_autograd(self, results: Sequence[torch.Tensor], wanted: Any, gradients: Any) -> Gradients:
         create_graph = torch.is_grad_enabled()
         with self.mode():
-            found: Gradients = torch.autograd.grad(
+            gradients_of_inputs: Gradients = torch.autograd.grad(
                 results, wanted, gradients, create_graph=create_graph, allow_unused=True
             )
-        return found
+        return gradients_of_inputs
 
     def source_gradients(self, call: Any, dependent: DependentResult, gradient: torch.Tensor) -> Gradients:
-        """The gradients of the sources of a dependent result, for the gradient of the result."""
+        """Return the gradients of the sources of a dependent result, for the gradient of the result."""
         node, position = call.node, self.signature.results.index(dependent.place)
         run = None if torch.is_grad_enabled() or are_vectorized([gradient]) else self.split.backward(dependent.place)
         incoming: list[torch.Tensor | None] = [None] * len(self.signature.results)
@@ -118,7 +119,7 @@ class Bridge:
     def _once_more(
         self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients, call: Any
     ) -> tuple[Tensors, list[Any]]:
-        """Run the program once more while autograd records it; return its results and the inputs that it ran on."""
+        """Run the program again while autograd records it; return its results and the inputs that it ran on."""
         create_graph = torch.is_grad_enabled()
         if self.signature.writes:
             some = (
@@ -126,14 +127,15 @@ class Bridge:
                 if are_vectorized(incoming)
                 else "a derivative for some of the results alone"
             )
-            asked = "the derivative of a derivative" if create_graph else some
+            request = "the derivative of a derivative" if create_graph else some
             raise NotDifferentiable(
-                f"{asked} was requested for a program that writes to its inputs, so the program cannot be run again",
+                f"{request} was requested for a program that writes to its inputs, so the program cannot be run again",
                 fix="leave the part that writes to the inputs out of the compiled program",
             )
         with torch.enable_grad():
             aliases = [
-                one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in inputs
+                value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
+                for value in inputs
             ]
         randomness = nullcontext() if state is None else drawing_from(state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
@@ -147,7 +149,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
-        """Run the forward, of which autograd records nothing."""
+        """Run the forward without recording by autograd."""
         signature = bridge.signature
         ctx.state = RandomState.now() if signature.random else None
         with bridge.mode():
@@ -157,25 +159,25 @@ class Compiled(torch.autograd.Function):
         ctx.dependent_call = None
         ctx.set_materialize_grads(False)
         kept = outputs[signature.count :]
-        ctx.save_for_backward(*(savable(one) for one in kept if isinstance(one, torch.Tensor)))
-        ctx.numbers = [one for one in kept if not isinstance(one, torch.Tensor)]
-        ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in signature.results))
+        ctx.save_for_backward(*(savable(value) for value in kept if isinstance(value, torch.Tensor)))
+        ctx.numbers = [value for value in kept if not isinstance(value, torch.Tensor)]
+        ctx.mark_non_differentiable(*(result for place, result in enumerate(results) if place not in signature.results))
         ctx.bridge, ctx.inputs = bridge, [(value, version_of(value)) for value in inputs]
         return results
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Run the backward for the gradients that there are."""
+        """Run the backward for the gradients that are not None."""
         bridge: Bridge = ctx.bridge
         incoming = [gradients[place] for place in bridge.signature.results]
         places: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
-        if all(one is None for one in incoming):
+        if all(gradient is None for gradient in incoming):
             return tuple(places)
         _require_seen(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
         by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
         backward = bridge.backward if call is None else bridge.split.backward
-        run = None if by_autograd else backward(tuple(one is not None for one in incoming))
+        run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
         if run is None:
             outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming, call)
             if not torch.is_grad_enabled():
@@ -185,19 +187,19 @@ class Compiled(torch.autograd.Function):
             _let_go(ctx)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
-        for place, one in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
-            places[place + 1] = one
+        for place, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
+            places[place + 1] = gradient
         return tuple(places)
 
 
 def split_call(reference: ref[Any] | None) -> Any:
-    """The call of a program with dependent results, where the present backward pass through the call is split."""
+    """Return the call of a program with dependent results if the current backward pass splits the call; else None."""
     call = None if reference is None else reference()
     return call if call is not None and call.is_split() else None
 
 
 def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
-    """Raise `NotDifferentiable` where a hook of a result would miss gradient that comes to it inside the program."""
+    """Raise `NotDifferentiable` if a hook of a result would miss a gradient that flows to it inside the program."""
     for reference, downstream in watched:
         result = reference()
         hooked = result is not None and (result.retains_grad or result._backward_hooks)
@@ -211,7 +213,7 @@ def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], 
 
 
 def _let_go(ctx: Any) -> None:
-    """Forget what was saved, unless the graph is to be kept."""
+    """Free the saved values, unless the graph is retained."""
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
             call.free_sources()
@@ -220,7 +222,7 @@ def _let_go(ctx: Any) -> None:
 
 
 def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
-    """The inputs of a program, if they are what they were; PyTorch's own errors otherwise."""
+    """Return the inputs of a program if they are unchanged; raise PyTorch's own errors otherwise."""
     if inputs is None:
         raise RuntimeError(GONE)
     for tensor, version in inputs:
@@ -238,7 +240,7 @@ def version_of(value: Any) -> int:
 
 
 def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The function that computes all results of a program: as one operation of autograd, and behind it its views."""
+    """Return the function that computes all results of a program: one autograd operation, followed by views."""
     if tail is None:
         return bridge
 
@@ -261,19 +263,21 @@ def savable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def are_vectorized(gradients: Gradients) -> bool:
-    """Whether gradients stand for many each (`is_grads_batched`, `vectorize=True`), which no kernel can take."""
+    """Whether gradients are batched (`is_grads_batched`, `vectorize=True`), which kernels cannot handle."""
     functorch = torch._C._functorch
-    present = [one for one in gradients if one is not None]
-    return any(functorch.is_legacy_batchedtensor(one) or functorch.is_functorch_wrapped_tensor(one) for one in present)
+    present = [gradient for gradient in gradients if gradient is not None]
+    return any(
+        functorch.is_legacy_batchedtensor(item) or functorch.is_functorch_wrapped_tensor(item) for item in present
+    )
 
 
 def strides_for(layout: Strides | DimensionOrder, shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a tensor of this shape in a layout."""
+    """Return the strides of a tensor of this shape in a layout."""
     return layout.strides if isinstance(layout, Strides) else dense_strides(shape, layout.dimensions)
 
 
 def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> torch.Tensor:
-    """A gradient that lies in memory in a layout, and whose memory holds its values: itself, or a copy."""
+    """Return a gradient in a memory layout, with resolved values: the gradient itself, or a copy."""
     stride = strides_for(layout, gradient.shape)
     if gradient.stride() == stride and not (gradient.is_neg() or gradient.is_conj()):
         return gradient
@@ -281,7 +285,7 @@ def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> tor
 
 
 def refuse_hook(node: Any, hook: Any) -> Any:
-    """Refuse a hook at the node of a program, which would get the gradients of all that the program reads."""
+    """Refuse a hook at the node of a program, which would get the gradients of all inputs of the program."""
     raise NotDifferentiable(
         "a hook is registered on the `grad_fn` of a compiled program's result; this node represents the whole program, "
         "so the hook would get other gradients than in eager PyTorch",
@@ -290,14 +294,14 @@ def refuse_hook(node: Any, hook: Any) -> Any:
 
 
 def register_prehook(node: Any, hook: Any) -> Any:
-    """Register a hook that gets the gradients of a program's results, if there is one result, as in eager PyTorch."""
+    """Register a hook for the gradients of a program's results if there is only one result, as in eager PyTorch."""
     if len(node.bridge.signature.results) > 1:
         refuse_hook(node, hook)
     return torch._C._FunctionBase.register_prehook(node, hook)
 
 
 def refuse_hooks(kind: Any, register_prehook: Callable[[Any, Any], Any] | None = None) -> None:
-    """Refuse hooks at the nodes of an operation of ours, as far as they would get other gradients than eager's."""
+    """Refuse hooks at the nodes of an operation of Thunder if they would get other gradients than in eager PyTorch."""
     kind._backward_cls.register_hook = refuse_hook
     if register_prehook is not None:
         kind._backward_cls.register_prehook = register_prehook

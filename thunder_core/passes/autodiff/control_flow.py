@@ -1,8 +1,8 @@
-"""Derivatives of branches and loops: bound symbols whose functions are the backwards of those of another.
+"""Derivatives of branches and loops: the functions of the backward are the backwards of the call's functions.
 
 The backward of a `cond` is a `cond` on the same predicate over the backwards of its branches, which take the operands
-once more and recompute what they need of the branch. So nothing is saved but operands, whichever branch is taken, and
-both branches need to agree on nothing but the gradients; PyTorch's own derivative of `cond` does the same.
+again and recompute the intermediates of the branch. Only operands are saved, for either branch, and the branches must
+agree only on the gradients. PyTorch's own derivative of `cond` does the same.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from thunder_core.tracing.library.control_flow import cond, map_slices, scan
 
 
 def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> Derivation | None:
-    """The derivation of a call of a higher-order operator; None if autograd stops there.
+    """Return the derivation of a call of a higher-order operator; None if autograd stops there.
 
-    Raises `Underivable` for an operator without a derivative here, whose turns or branches autograd has to record, and
-    for functions that cannot be derived or recomputed.
+    Raises `Underivable` for an operator without a derivative here, whose iterations or branches autograd has to record,
+    and for functions that cannot be derived or recomputed.
     """
     if not any(map(is_differentiable_proxy, bsym.outputs)):
         return None
@@ -37,12 +37,12 @@ def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], 
     try:
         return derive(bsym, requires_grad_names, sweep_of)
     except Underivable as error:
-        raise Underivable(str(error)) from error  # which names no operation for `with_rules` to replace
+        raise Underivable(str(error)) from error  # without an operation for `with_rules` to replace
 
 
 @dataclass(eq=False)
 class BranchDerivation(Derivation):
-    """A call of `cond` with the derivatives of its branches; `places` are those of the differentiated operands."""
+    """A call of `cond` with the derivatives of its branches; `places` are the places of the differentiated operands."""
 
     branches: tuple[DifferentiatedFunction, ...] = field(repr=False)
     places: tuple[int, ...]
@@ -59,19 +59,21 @@ class BranchDerivation(Derivation):
         for backward in backwards:
             lacking = [place for place, gradient in enumerate(backward.gradients) if gradient is None]
             backward.fill_zeros(lacking, self.differentiated_inputs)
-        used = [place for place, _ in enumerate(operands) if any(reads_input(one, place) for one in backwards)]
-        traces, numbers = functions_of(backwards, used, [one.function.name for one in backwards])
-        names = tuple(None if one is None else one.named(f"%c{place}") for place, one in enumerate(cotangents))
-        given = (*(operands[place] for place in used), *numbers, *(name for name in names if name is not None))
+        used = [
+            place for place, _ in enumerate(operands) if any(reads_input(backward, place) for backward in backwards)
+        ]
+        traces, numbers = functions_of(backwards, used, [backward.function.name for backward in backwards])
+        names = tuple(None if proxy is None else proxy.named(f"%c{place}") for place, proxy in enumerate(cotangents))
+        arguments = (*(operands[place] for place in used), *numbers, *(name for name in names if name is not None))
         gradients = tuple(like.named(f"%d{place}") for place, like in enumerate(traces[0].output))
-        call = BoundSymbol(symbol_of(cond), (self.bsym.args[0], *traces, given), {}, gradients, fresh=True)
+        call = BoundSymbol(symbol_of(cond), (self.bsym.args[0], *traces, arguments), {}, gradients, fresh=True)
         return VJP(names, (call,), gradients, (None,) * len(gradients))
 
 
 def derive_branch(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> BranchDerivation:
-    """The derivation of a call of `cond`, whose results all require gradients if an operand does, as in eager."""
+    """Return the derivation of a `cond`. As in eager PyTorch, all its results require gradients if an operand does."""
     operands = bsym.args[3]
-    requires_grad = [isinstance(one, Proxy) and one.name in requires_grad_names for one in operands]
+    requires_grad = [isinstance(operand, Proxy) and operand.name in requires_grad_names for operand in operands]
     places = tuple(place for place, flag in enumerate(requires_grad) if flag)
     return BranchDerivation(
         bsym=bsym,
@@ -84,16 +86,16 @@ def derive_branch(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_
 
 
 def reads_input(backward: FunctionBackward, place: int) -> bool:
-    """Whether the backward of a function reads the input of the function at a place."""
+    """Whether the backward of a function reads the function's input at a place."""
     return backward.function.inputs[place].name in backward.reads()
 
 
 def functions_of(
     backwards: Sequence[FunctionBackward], used: Sequence[int], names: Sequence[str]
 ) -> tuple[list[Trace], tuple[Proxy, ...]]:
-    """The backwards as functions of the inputs at the places `used`, of symbolic numbers, and of the cotangents.
+    """Return the backwards as functions of the inputs at the places `used`, of symbolic numbers, and of the cotangents.
 
-    The numbers that any of them reads, besides these inputs, are returned, too.
+    The second result has the symbolic numbers that any backward reads besides these inputs.
     """
     traces = [
         Trace(

@@ -1,4 +1,4 @@
-"""Decomposition of autocast: what it makes of bound symbols, casts included, as operations that run with it off."""
+"""Decomposition of autocast: bound symbols become the operations and casts that autocast runs, with autocast off."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from thunder_core.tracing.ir.trace import Trace, with_subtraces
 
 
 def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
-    """Whether autocast is on in this thread, or some bound symbol may switch it on."""
+    """Whether autocast is on in this thread, or a bound symbol may switch it on."""
     return any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)) or any(map(switches_autocast, bsyms))
 
 
 def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
-    """The aten operations of bound symbols, without the switches of autocast.
+    """Return the aten operations of bound symbols, without switches of autocast.
 
     Raises `Underivable` for a bound symbol that takes tensors and whose operations are not known.
     """
@@ -49,7 +49,10 @@ def _decomposed_function(function: Trace) -> Trace:
 
 
 def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
-    """Bound symbols with autocast off around them, for a program that runs under it on the devices `on`."""
+    """Return bound symbols with autocast switched off around them.
+
+    `on` are the devices for which the program has autocast on; by default, this thread's state decides.
+    """
     if on is None:
         on = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
     return [*(_switch(device, False) for device in on), *bsyms, *(_switch(device, True) for device in on)]

@@ -1,9 +1,9 @@
-"""Autograd nodes behind results of a program that are computed from other results of the program.
+"""Autograd nodes for results of a program that are computed from other results of the program.
 
-A program is one node of autograd's graph, so that its results stand side by side. Behind each dependent result there is
-one more node, which leads to the sources of the dependent result: the results that it is computed from. Where the
-gradient of a source is asked for (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is
-split: the node of the dependent result computes the gradients of its sources, and then the program's node runs.
+A program is one autograd node, so its results are side by side in the graph. Each dependent result gets another node,
+which leads to the sources of the dependent result: the results that it is computed from. If the gradient of a source is
+needed (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is split: the node of the
+dependent result computes the gradients of its sources, and then the program's node runs.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from thunder_core.passes.autodiff.autograd_node import GONE, Compiled, refuse_ho
 from thunder_core.passes.autodiff.node_hooks import has_hooks
 
 RUNS_ENGINE = torch.autograd.graph._engine_run_backward.__code__
-INPUTS = 3  # the position, behind the outputs, of the tensors whose gradients a backward pass is for
+INPUTS = 3  # the position of the tensors whose gradients a backward pass computes
 
 
 @dataclass(eq=False)
 class SplitBackward:
-    """The functions by which the backward of a program runs in parts.
+    """The functions that run the backward of a program in parts.
 
-    `backward(place)` returns the backward of the dependent result at a place, and `backward(has_cotangent)` that of the
-    program for the results that have gradients; both return None where autograd has to record the part.
-    `make_recorded()` returns the computation that takes, behind the inputs, tensors that replace the sources.
+    `backward(place)` returns the backward of the dependent result at a place, and `backward(has_cotangent)` the
+    backward of the program for the results that have gradients; both return None if autograd has to record the part.
+    `make_recorded()` returns the computation that takes, after the inputs, tensors that replace the sources.
     """
 
     backward: Callable[[int | tuple[bool, ...]], Any]
@@ -47,16 +47,16 @@ class SplitBackward:
 
 @dataclass(eq=False)
 class SourceTensors:
-    """The sources of one dependent result in one call, until a backward pass that frees the graph has used them."""
+    """The sources of a dependent result in a call, until a backward pass that frees the graph has used them."""
 
     tensors: tuple[torch.Tensor, ...]
     is_freed: bool = False
 
 
 class DependentCall:
-    """The state that the nodes of one call of a program share in a backward pass.
+    """The state that the nodes of a program's call share in a backward pass.
 
-    The state holds no result: a node that holds its own result would never be collected.
+    The state holds no result: a node that holds its own result would never be freed.
     """
 
     def __init__(self, bridge: Any, node: Any) -> None:
@@ -68,7 +68,7 @@ class DependentCall:
         self._is_split = False
 
     def is_split(self, anchor: Node | None = None) -> bool:
-        """Whether the present backward pass is split, which its first node, the one with an `anchor`, decides."""
+        """Whether the current backward pass is split; the pass's first node, which has an `anchor`, decides."""
         task = torch._C._current_graph_task_id()
         if anchor is not None and task != self._task:
             self._passed_sources.clear()
@@ -77,11 +77,11 @@ class DependentCall:
         return task == self._task and self._is_split
 
     def add_sources(self, places: tuple[int, ...], sources: SourceTensors) -> None:
-        """Note the sources of a node that the backward pass went through."""
+        """Record the sources of a node that the backward pass has passed."""
         self._passed_sources.append((places, ref(sources)))
 
     def replacements(self) -> list[torch.Tensor | None]:
-        """A tensor that replaces each source, by which gradients reach it; None for sources not yet passed."""
+        """Return a tensor that replaces each source and receives its gradients; None for sources not yet passed."""
         tensors: dict[int, torch.Tensor] = {}
         for places, reference in self._passed_sources:
             tensors |= zip(places, sources.tensors if (sources := reference()) else (), strict=False)
@@ -90,38 +90,43 @@ class DependentCall:
             return [None if tensor is None else tensor.view_as(tensor) for tensor in passed]
 
     def free_sources(self) -> None:
-        """Drop the sources that the backward pass went through."""
+        """Drop the sources that the backward pass has passed."""
         for _, reference in self._passed_sources:
             if (sources := reference()) is not None:
                 sources.tensors = ()
 
 
 def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Tensor]]) -> bool:
-    """Whether the present backward pass is for the gradients of some tensors alone, one of these results among them.
+    """Whether the current backward pass computes gradients of some tensors only, including one of these results.
 
-    Such a pass does not execute the anchor, a leaf that no user has. PyTorch's own frame has the tensors that the pass
-    is for; where the pass runs in a thread of autograd's, they are not known, and the answer is True.
+    Such a pass does not execute the anchor, a leaf that no user has. PyTorch's own frame has the tensors of the pass.
+    If the pass runs in a thread of autograd, the tensors are not known, and the answer is True.
     """
     try:
         if torch._C._will_engine_execute_node(anchor):
             return False
-    except RuntimeError:  # torch.autograd.grad may not be asked for leaves
+    except RuntimeError:  # in a pass of torch.autograd.grad, leaves cannot be queried
         pass
     wanted = tensors_of_pass()
     if wanted is None:
         return True
-    edges = [(result.grad_fn, result.output_nr) for one in results if (result := one()) is not None]
-    return any(node is other and place == number for node, place in map(edge_of, wanted) for other, number in edges)
+    edges = [(result.grad_fn, result.output_nr) for reference in results if (result := reference()) is not None]
+    return any(
+        node is result_node and place == number for node, place in map(edge_of, wanted) for result_node, number in edges
+    )
 
 
 def edge_of(wanted: Any) -> tuple[Any, int]:
-    """The node that a gradient is taken at, and the number of the node's result."""
+    """Return the node and the number of the node's result for a tensor or edge whose gradient is computed."""
     is_tensor = isinstance(wanted, torch.Tensor)
     return (wanted.grad_fn if is_tensor else wanted.node), wanted.output_nr
 
 
 def tensors_of_pass() -> Sequence[Any] | None:
-    """The tensors whose gradients the present backward pass is for; None where no frame of this thread has them."""
+    """Return the tensors whose gradients the current backward pass computes.
+
+    None if no frame of this thread has them.
+    """
     frame = inspect.currentframe()
     while frame is not None and frame.f_code is not RUNS_ENGINE:
         frame = frame.f_back
@@ -131,7 +136,7 @@ def tensors_of_pass() -> Sequence[Any] | None:
 
 
 def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
-    """Whether a hook or `retain_grad` looks at the gradient of a result, or a hook at the view that the result is.
+    """Whether a hook or `retain_grad` observes the gradient of a result, or a hook the node of its view.
 
     Raises `NotDifferentiable` for a hook at a view between the result and the memory that the program made.
     """
@@ -151,7 +156,7 @@ def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
 
 
 def nodes_of_views(tensor: torch.Tensor) -> list[Any]:
-    """The nodes of the views that lead from a result to the memory that the program made, the last view first."""
+    """Return the nodes of the views from a result to the memory that the program made, last view first."""
     nodes: list[Any] = []
     node: Any = tensor.grad_fn
     while node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction):
@@ -179,7 +184,7 @@ class DependentNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient for the program's node, and in a pass that is split the gradients of the sources."""
+        """Return the gradient for the program's node and, in a split pass, the gradients of the sources."""
         call, dependent, sources = ctx.call, ctx.dependent, ctx.sources
         source_gradients: Sequence[torch.Tensor | None] = [None] * len(dependent.sources)
         if gradient is None:
@@ -201,9 +206,9 @@ ANCHOR = torch.empty(0, requires_grad=True)  # a leaf that every complete backwa
 
 @dataclass(frozen=True, eq=False)
 class DependentProgram:
-    """The function that computes all results of a program, with a node behind each dependent result.
+    """The function that computes all results of a program, with a node for each dependent result.
 
-    The `bridge` computes the results of the body, and `tail` makes the views of these.
+    The `bridge` computes the results of the body, and `tail` makes their views.
     """
 
     bridge: Any
@@ -211,12 +216,12 @@ class DependentProgram:
     _anchor: torch.Tensor = field(default=ANCHOR)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """Return the results, each in autograd's graph where it is in eager PyTorch."""
+        """Return the results, each at its place in autograd's graph as in eager PyTorch."""
         bases = list(self.bridge(*inputs))
         outputs = self._outputs(inputs, bases)
         node: Any = next((base.grad_fn for base in bases if isinstance(base, torch.Tensor) and base.grad_fn), None)
         is_program = isinstance(node, Compiled._backward_cls)
-        if not is_program:  # autograd follows nothing, or the operations themselves
+        if not is_program:  # autograd records nothing, or records the operations
             return tuple(outputs)
         call = DependentCall(self.bridge, node)
         node.dependent_call = ref(call)
@@ -231,7 +236,7 @@ class DependentProgram:
         return tuple(outputs)
 
     def _outputs(self, inputs: Sequence[torch.Tensor], bases: Sequence[torch.Tensor]) -> Sequence[Any]:
-        """The outputs of the computation: the results of the body, or what the tail makes of these."""
+        """Return the outputs of the computation: the results of the body, or the tail's outputs."""
         if self.tail is None:
             return bases
         read = (inputs[place] for place in self.bridge.signature.tail_inputs)

@@ -1,4 +1,4 @@
-"""Find the results of a program that are computed from other results, and cut a computation at these."""
+"""The search for results of a program that are computed from other results, and the cut of a computation at them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from thunder_core.tracing.library.graph_cuts import replaced
 def find_dependent_results(
     body: Trace, tail: Trace | None, results: Sequence[int], sweep: ReverseSweep
 ) -> tuple[DependentResult, ...]:
-    """The results of a body that are computed from outputs of the program, each behind those that are its sources.
+    """Return the dependent results of a body, each after the dependent results among its sources.
 
-    A `tail` makes the outputs that are views of the body's results. `results` are the places of the body's results that
-    gradients come in for.
+    A dependent result is computed from outputs of the program. A `tail` makes the outputs that are views of the body's
+    results. `results` are the places of the body's results that receive gradients.
     """
     outputs = (body if tail is None else tail).output
     names_of_views = {place: _names_of_views(body.output[place].name, tail) for place in results}
@@ -33,8 +33,8 @@ def find_dependent_results(
     reached = {name: _names_reached_by_gradients(name, sweep) for name in set(candidates.values())}
     sources = {
         place: tuple(
-            other
-            for other, name in candidates.items()
+            source
+            for source, name in candidates.items()
             if name not in names_of_views[place] and body.output[place].name in reached[name]
         )
         for place in results
@@ -51,12 +51,12 @@ def _places_of(names: set[str], outputs: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _names_of_views(name: str, tail: Trace | None) -> set[str]:
-    """The name of a result, and the names of all views that the tail makes of the result."""
+    """Return the name of a result, and the names of all its views that the tail makes."""
     return {name} if tail is None else computed_from([name], tail)
 
 
 def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
-    """The names of the tensors from which autograd's graph leads to a tensor, and its own name."""
+    """Return the names of the tensors from which autograd's graph leads to a tensor, including the tensor."""
     reached = {name}
     for step in sweep.steps:
         if any(proxy.name in reached for proxy in step.differentiated_inputs):
@@ -65,24 +65,27 @@ def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
 
 
 def cut_at_sources(body: Trace, names: Sequence[str]) -> Trace:
-    """Give the body one more input for each of these names, which replaces the computed tensor for all later readers.
+    """Give the body an input for each of these names, which replaces the computed tensor for all later readers.
 
-    The new body returns its results as it computed them, and behind these the tensors of the names.
+    The new body returns its results as it computed them, followed by the tensors of the names.
     """
     computed: dict[str, TensorProxy] = {}
     bsyms: list[BoundSymbol] = []
-    given = {name: Proxy(f"{name}_given") for name in names}
+    replacements = {name: Proxy(f"{name}_given") for name in names}
     for bsym in body.bound_symbols:
         sources = [
-            proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy) and proxy.name in given.keys() - computed
+            proxy
+            for proxy in bsym.outputs
+            if isinstance(proxy, TensorProxy) and proxy.name in replacements.keys() - computed
         ]
         computed |= {proxy.name: proxy.named(f"{proxy.name}_computed") for proxy in sources}
         bsyms.append(bsym.renamed({proxy.name: computed[proxy.name] for proxy in sources}))
         bsyms += [
-            BoundSymbol(symbol_of(replaced), (computed[proxy.name], given[proxy.name]), {}, proxy) for proxy in sources
+            BoundSymbol(symbol_of(replaced), (computed[proxy.name], replacements[proxy.name]), {}, proxy)
+            for proxy in sources
         ]
     proxies = {proxy.name: proxy for bsym in body.bound_symbols for proxy in bsym.outputs}
     outputs = (*(computed.get(proxy.name, proxy) for proxy in body.output), *(proxies[name] for name in names))
-    inputs = (*body.inputs, *given.values())
+    inputs = (*body.inputs, *replacements.values())
     cut = body.having(bsyms, made_by="cut at results")
     return replace(cut, name=RECORDED, inputs=inputs, output=outputs)

@@ -1,4 +1,4 @@
-"""Derivations: bound symbols whose vector-Jacobian products can be had, whatever these are derived from."""
+"""Derivations: bound symbols with known vector-Jacobian products, from any source."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thunder_core.tracing.ir.trace import Trace
 class VJP:
     """The vector-Jacobian product of a bound symbol: its backward, as bound symbols.
 
-    For y = f(x) it is the map from a cotangent of y, the gradient of some loss with respect to y, to that of x. `bsyms`
-    read the `cotangents`, one for each result that autograd follows and None for one without, tensors of the forward,
-    and each other. `gradients` are the cotangents of the differentiated inputs: proxies with the metadata of these, or
-    None where autograd has none, which means zero. They contain the gradients `accumulated` before, one for each
-    differentiated input and None for one without.
+    For y = f(x), the product maps a cotangent of y, the gradient of some loss with respect to y, to the cotangent of x.
+    `bsyms` read the `cotangents` (one for each result that autograd tracks, or None), tensors of the forward, and each
+    other. `gradients` are the cotangents of the differentiated inputs: proxies with the inputs' metadata, or None if
+    autograd has none, which means zero. They include the previously `accumulated` gradients (one for each
+    differentiated input, or None).
     """
 
     cotangents: tuple[TensorProxy | None, ...]
@@ -34,7 +34,7 @@ class VJP:
 
     @cached_property
     def sums(self) -> tuple[bool, ...]:
-        """For each gradient whether it is a sum, to which autograd may add more than one summand after another."""
+        """For each gradient, whether it is a sum, to which autograd may add several summands one after another."""
         adds = {bsym.output.name for bsym in self.bsyms if bsym.symbol.target is torch.ops.aten.add.Tensor}
         return tuple(gradient is not None and gradient.name in adds for gradient in self.gradients)
 
@@ -49,10 +49,10 @@ class VJP:
 
 @dataclass(eq=False)
 class Derivation(ABC):
-    """A bound symbol that autograd follows, with its backward.
+    """A bound symbol that autograd tracks, with its backward.
 
-    `bsyms` are the forward, `differentiated_inputs` the inputs that gradients are for, and `results` the outputs of the
-    bound symbol that autograd follows. All names are those of the bound symbol that it was derived from.
+    `bsyms` are the forward, `differentiated_inputs` the inputs that gradients are computed for, and `results` the
+    outputs of the bound symbol that autograd tracks. All names are names of the bound symbol that was derived.
     """
 
     bsym: BoundSymbol
@@ -64,11 +64,11 @@ class Derivation(ABC):
     def vjp(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None] | None = None
     ) -> VJP:
-        """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent.
+        """Return the product for cotangents of this metadata, one for each of `results`, or None.
 
-        Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. Its own
-        `cotangents` have names of the tape's. Where gradients of the differentiated inputs are `accumulated` already,
-        summands are added to those, as autograd's buffers do: their sum is rounded after each summand.
+        Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. The
+        product's own `cotangents` have names of the tape. If gradients of the differentiated inputs are already
+        `accumulated`, summands are added to them like in autograd's buffers: the sum is rounded after each summand.
         """
         accumulated = accumulated or [None] * len(self.differentiated_inputs)
         key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *accumulated))
@@ -81,11 +81,11 @@ class Derivation(ABC):
     def _differentiated(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
-        """Derive the product for such cotangents and accumulated gradients."""
+        """Derive the product for these cotangents and accumulated gradients."""
 
 
 def fresh_names(trace: Trace) -> Iterator[str]:
-    """Yield names for new values: `v0`, `v1`, and so on, without those that the trace has."""
+    """Yield names for new values (`v0`, `v1`, and so on) that the trace does not have."""
     taken = {p.name for bsym in trace.bound_symbols for p in bsym.outputs} | {p.name for p in trace.inputs}
     taken |= {p.name for bsym in trace.at_level("aten") for p in bsym.outputs}
     return (name for number in itertools.count() if (name := f"v{number}") not in taken)

@@ -1,4 +1,4 @@
-"""Forward mode: a computation becomes one that computes tangents, too, by the JVPs of its bound symbols."""
+"""Forward mode: a computation is extended to compute tangents, by the JVPs of its bound symbols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(eq=False)
 class ForwardSweep:
-    """Bound symbols that compute tangents, too; `tangents` has those of all tensors that have one, by their names.
+    """Bound symbols that also compute tangents; `tangents` maps the names of tensors to their tangents.
 
     `names` yields fresh names for intermediates. Equal bound symbols share a JVP.
     """
@@ -27,9 +27,10 @@ class ForwardSweep:
     _jvps: dict[Hashable, tuple[BoundSymbol, JVP]] = field(default_factory=dict)
 
     def add(self, bsym: BoundSymbol) -> None:
-        """Add a bound symbol, and those that compute the tangents of its results.
+        """Add a bound symbol, and the bound symbols that compute the tangents of its results.
 
-        Raises `Underivable` for one that has no JVP. One whose JVP computes its results, too, is replaced by that.
+        Raises `Underivable` for a bound symbol without a JVP. A JVP that also computes the results replaces the bound
+        symbol.
         """
         input_tangents = {proxy.name: self.tangents[proxy.name] for proxy in bsym.inputs if proxy.name in self.tangents}
         if not input_tangents:
@@ -37,12 +38,12 @@ class ForwardSweep:
             return
         old, jvp = self._derive_jvp(bsym, input_tangents)
         names: dict[str, Proxy] = corresponding_proxies(old, bsym)
-        names |= {one.name: self.tangents[names[name].name] for name, one in jvp.input_tangents.items()}
+        names |= {tangent.name: self.tangents[names[name].name] for name, tangent in jvp.input_tangents.items()}
         if not jvp.computes_results:
             self.bsyms.append(bsym)
-        for part in jvp.bsyms:
-            self._assign_names(part, names)
-            placed = part.renamed(names, at=(bsym.source, bsym.module))
+        for operation in jvp.bsyms:
+            self._assign_names(operation, names)
+            placed = operation.renamed(names, at=(bsym.source, bsym.module))
             self.bsyms.append(replace(placed, executor=bsym.executor if jvp.computes_results else ""))
         for name, tangent in jvp.tangents.items():
             tangent_name = names[tangent.name]
@@ -60,7 +61,7 @@ class ForwardSweep:
         return self._jvps[key]
 
     def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy]) -> None:
-        """Put into `names` a proxy with a fresh name for each value that a bound symbol makes and `names` lacks."""
+        """Add to `names` a proxy with a fresh name for each value that a bound symbol makes and `names` lacks."""
         for proxy in bsym.defines:
             if proxy.name not in names:
                 new = next(self.names)

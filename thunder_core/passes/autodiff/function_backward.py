@@ -1,4 +1,4 @@
-"""The backward of a function that a higher-order operator is given, which recomputes what the function computes."""
+"""The backward of a higher-order operator's function, which recomputes the values of the function."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Sweep(Protocol):
     requires_grad_names: set[str]
 
     def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
+        """Return the bound symbols from gradients of results to gradients, and the gradients by tensor names."""
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """Return the function with `saved` behind its results."""
+        """Return the function with `saved` after its results."""
 
 
 SweepOf = Callable[[Trace, Iterator[str]], Sweep]
@@ -44,10 +44,11 @@ SweepOf = Callable[[Trace, Iterator[str]], Sweep]
 
 @dataclass(eq=False)
 class FunctionBackward:
-    """The bound symbols that compute gradients of a function's inputs from those of its results and from its inputs.
+    """The bound symbols that compute gradients of a function's inputs.
 
-    `cotangents` are the gradients of all results that have one; `gradients` those of the differentiated inputs, each
-    contiguous and in memory of its own, with None for one that no result depends on.
+    They read gradients of the function's results, and its inputs. `cotangents` are the gradients of all results that
+    have a gradient. `gradients` are the gradients of the differentiated inputs, each contiguous and in its own memory,
+    or None if no result depends on the input.
     """
 
     function: Trace
@@ -57,19 +58,19 @@ class FunctionBackward:
     gradients: list[TensorProxy | None]
 
     def call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
-        """Append a call of an operation, which returns one tensor, and return its proxy."""
+        """Append a call of an operation that returns one tensor, and return its proxy."""
         bsym = called(next(self.names), target, *args, **kwargs)
         self.bsyms.append(bsym)
         proxy: TensorProxy = bsym.output
         return proxy
 
     def fill_zeros(self, places: Sequence[int], like: Sequence[TensorProxy]) -> None:
-        """Have zeros at these places of the gradients; `like` are the differentiated inputs."""
+        """Put zeros at these places of the gradients; `like` are the differentiated inputs."""
         for place in places:
             self.gradients[place] = zeros_of(self.call, like[place])
 
     def reads(self) -> set[str]:
-        """The names that the bound symbols read."""
+        """Return the names that the bound symbols read."""
         return {proxy.name for bsym in self.bsyms for proxy in bsym.inputs}
 
 
@@ -83,7 +84,7 @@ class DifferentiatedFunction:
 
     @classmethod
     def of(cls, function: Trace, requires_grad: Sequence[bool], sweep_of: SweepOf) -> DifferentiatedFunction:
-        """Derive a function; raises `Underivable` for one that cannot be run a second time in the backward."""
+        """Derive a function; raise `Underivable` if it cannot be run again in the backward."""
         inputs = tuple(
             replace(proxy, requires_grad=flag) if isinstance(proxy, TensorProxy) else proxy
             for proxy, flag in zip(function.inputs, requires_grad, strict=True)
@@ -98,8 +99,8 @@ class DifferentiatedFunction:
         return cls(function, sweep_of(function, names), names)
 
     def backward(self, cotangents: Sequence[TensorProxy | None], places: Sequence[int]) -> FunctionBackward:
-        """Return the backward for gradients of the results; `places` are those of the differentiated inputs."""
-        inputs = [None if one is None else one.named(next(self.names)) for one in cotangents]
+        """Return the backward for gradients of the results; `places` are the places of the differentiated inputs."""
+        inputs = [None if proxy is None else proxy.named(next(self.names)) for proxy in cotangents]
         seeds = {
             proxy.name: cotangent
             for proxy, cotangent in zip(self.function.output, inputs, strict=True)
@@ -110,8 +111,8 @@ class DifferentiatedFunction:
         saved = read_from_outside(bsyms, {proxy.name for proxy in seeds.values()})
         require_unwritten(self.sweep.steps, {proxy.name for proxy in saved}, self.function.aliases)
         bsyms = [*self.sweep.forward(saved).bound_symbols, *bsyms]
-        given = tuple(cotangent for cotangent in inputs if cotangent is not None)
-        backward = FunctionBackward(self.function, self.names, given, bsyms, gradients)
+        seeded = tuple(cotangent for cotangent in inputs if cotangent is not None)
+        backward = FunctionBackward(self.function, self.names, seeded, bsyms, gradients)
         _own_contiguous_memory(backward)
         backward.bsyms = bsyms_for(backward.bsyms, backward.gradients)
         return backward
@@ -124,7 +125,7 @@ def zeros_of(call: Callable[..., TensorProxy], like: TensorProxy) -> TensorProxy
 
 
 def called(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
-    """The call of an operation that returns one tensor, of this name, with the metadata that PyTorch gives it."""
+    """Return the call of an operation that returns one tensor of this name, with the metadata of PyTorch's result."""
     proxies = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, TensorProxy)]
 
     def value(leaf: Any) -> Any:
@@ -138,17 +139,17 @@ def called(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 def read_from_outside(bsyms: Sequence[BoundSymbol], known: set[str]) -> list[TensorProxy]:
-    """The tensors that bound symbols read, and neither make nor know."""
+    """Return the tensors that bound symbols read, and neither make nor have in `known`."""
     read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
     defined = {proxy.name for bsym in bsyms for proxy in bsym.defines} | known
     return [proxy for name, proxy in read.items() if name not in defined]
 
 
 def _own_contiguous_memory(backward: FunctionBackward) -> None:
-    """Copy gradients that share memory with one another or with what the backward is given, or are not contiguous."""
+    """Copy gradients that share memory with each other or with the backward's inputs, or are not contiguous."""
     aliasing = alias_sets(backward.bsyms, backward.function.aliases)
-    given = (*backward.function.inputs, *backward.cotangents)
-    taken = {aliasing.representative(proxy.name) for proxy in given}
+    arguments = (*backward.function.inputs, *backward.cotangents)
+    taken = {aliasing.representative(proxy.name) for proxy in arguments}
     for place, gradient in enumerate(backward.gradients):
         if gradient is None:
             continue

@@ -1,4 +1,4 @@
-"""Functionalization of writes to what autograd follows, where eager PyTorch's backward accepts them."""
+"""Functionalization of writes to tensors that autograd tracks, if eager PyTorch's backward accepts the writes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.checks import REQUIRE
 from thunder_core.tracing.library.objects import EXPECTATIONS
 
-# Its derivative in PyTorch has the gradient where it should have zeros.
+# PyTorch's derivative of this operation has the gradient where it should have zeros.
 WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
 
 
 def functionalize_followed_writes(trace: Trace) -> Trace | None:
-    """The functionalized trace; None where it writes to nothing that autograd follows, or eager refuses a write.
+    """Return the functionalized trace; None if it writes to no tracked tensor, or if eager PyTorch refuses a write.
 
-    That is asked of PyTorch itself: the bound symbols run on tensors without data, forward and backward, and autograd
-    compares the versions of what it saved.
+    PyTorch itself decides: the bound symbols run on tensors without data, forward and backward, and autograd compares
+    the versions of saved tensors.
     """
     requires_grad_names = followed_by_autograd(trace)
     writes = any(name in requires_grad_names for bsym in trace.bound_symbols for name in bsym.mutates)
@@ -46,7 +46,7 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
 
 
 def autograd_error(trace: Trace) -> str:
-    """The error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
+    """Return the error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
     mode = new_mode(environment_of(trace.inputs))
     restores = [RandomState.now().put_back, *(setting.keep() for setting in settings_of(trace.bound_symbols))]
     try:
@@ -60,7 +60,7 @@ def autograd_error(trace: Trace) -> str:
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
-    except Exception as error:  # whatever PyTorch raises, to whatever the program does
+    except Exception as error:  # PyTorch may raise any exception for the program
         return first_line(error) or type(error).__name__
     finally:
         for restore in restores:
@@ -69,13 +69,13 @@ def autograd_error(trace: Trace) -> str:
 
 
 def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_written: Callable[[str], bool]) -> None:
-    """Run a bound symbol without data; one that needs values has results as they were when it was recorded.
+    """Run a bound symbol without data; if it needs values, give it results as recorded in the trace.
 
-    That is sound where autograd follows none of them, and nothing writes to memory that they might lie in.
+    This is sound if autograd tracks none of the results, and nothing writes to memory that they may share.
     """
     try:
         evaluate([bsym], values, call_with_rule)
-    except Exception as error:  # PyTorch says it in several ways
+    except Exception as error:  # PyTorch raises different exceptions for this
         if (
             not needs_value(error)
             or bsym.mutates
@@ -87,13 +87,13 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_wri
 
 
 def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
-    """Whether autograd would follow a result of a bound symbol."""
+    """Whether autograd would track a result of a bound symbol."""
     requires_grad_names = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
     return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
 
 
 def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
-    """Tensors without data for the inputs and constants of a trace, its symbolic integers, values for floats."""
+    """Return fakes for the inputs and constants of a trace, its symbolic integers, and values for floats."""
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
@@ -105,6 +105,6 @@ def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
 
 
 def _asks_for_values(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol takes a value out of a tensor, or checks one: autograd has no part in that."""
+    """Whether a bound symbol reads a value out of a tensor, or checks a value: autograd does not record that."""
     takes = bool(bsym.outputs) and not bsym.tensors
     return bsym.symbol.name in {*EXPECTATIONS, REQUIRE} or (takes and not bsym.mutates)

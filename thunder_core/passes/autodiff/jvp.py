@@ -22,11 +22,11 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class JVP:
-    """The Jacobian-vector product of a bound symbol, in its names.
+    """The Jacobian-vector product of a bound symbol, in the names of the bound symbol.
 
     `bsyms` compute the `tangents` of its results from the `input_tangents`, each by the name of its tensor. They also
-    read the inputs and results of the bound symbol. With `computes_results`, they compute its results, too, and
-    replace it; else they come after it.
+    read the inputs and results of the bound symbol. If `computes_results` is set, they also compute the results and
+    replace the bound symbol; otherwise they follow it.
     """
 
     input_tangents: Mapping[str, TensorProxy]
@@ -54,14 +54,14 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
 
 
 def _is_of_pytorch(operation: BoundSymbol) -> bool:
-    """Whether an operation is PyTorch's; tangents get lost in others that have a backward alone."""
+    """Whether an operation is PyTorch's; other operations that only have a backward lose tangents."""
     return operation.symbol.name.startswith("torch.ops.aten.")
 
 
 def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP | str:
     """Return the product by dual numbers, or the reason why there is none.
 
-    It runs in a thread of its own: where one of PyTorch's formulas fails, the thread's dispatcher goes on without
+    It runs in a separate thread: if one of PyTorch's formulas fails, the thread's dispatcher continues without
     autograd.
     """
     answers: list[JVP | str] = []
@@ -69,7 +69,7 @@ def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorP
     def run() -> None:
         try:
             answers.append(_by_dual_numbers(bsym, tangents))
-        except Exception as error:  # PyTorch's formulas raise what they raise
+        except Exception as error:  # PyTorch's formulas may raise any exception
             answers.append(first_line(error))
 
     with quiet_attempt():
@@ -107,7 +107,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
-    """Return the product by way of the backward: that is linear in the cotangents, so its derivative is the product."""
+    """Return the product by the backward, which is linear in the cotangents: its derivative is the product."""
     derivation = derive(bsym, frozenset(tangents))
     if derivation is None:
         return JVP({}, (), {}, computes_results=False)
@@ -138,7 +138,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
 
 
 def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
-    """Return the bound symbol that makes zeros of a tensor's metadata."""
+    """Return the bound symbol that makes zeros with a tensor's metadata."""
     return BoundSymbol(symbol_of(torch.ops.aten.zeros_like.default), (like,), {}, name)
 
 
@@ -148,14 +148,14 @@ def _pruned(
     bsyms: Sequence[BoundSymbol],
     result_tangents: Mapping[str, TensorProxy],
 ) -> JVP:
-    """Return the product with those operations alone that lead to the tangents.
+    """Return the product with only the operations that lead to the tangents.
 
-    Where one of these has an effect or makes a result, they replace the bound symbol, and lead to its results, too.
+    If one of these has an effect or makes a result, they replace the bound symbol, and also lead to its results.
     """
     results = {proxy.name for proxy in bsym.outputs}
     names = {proxy.name for proxy in result_tangents.values()}
     kept = list(_needed_for(bsyms, names, results))
-    if any(part.has_effect or any(proxy.name in results for proxy in part.defines) for part in kept):
+    if any(bsym.has_effect or any(proxy.name in results for proxy in bsym.defines) for bsym in kept):
         kept = list(_needed_for(bsyms, names | results))
         return JVP(tangents, tuple(kept), result_tangents, computes_results=True)
     return JVP(tangents, tuple(kept), result_tangents, computes_results=False)
@@ -164,7 +164,7 @@ def _pruned(
 def _needed_for(
     bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
 ) -> Iterator[BoundSymbol]:
-    """Return the bound symbols, in order, that lead to these names from those `available`."""
+    """Return the bound symbols, in order, that lead to these names from the `available` names."""
     known, kept = set(available), []
     read = set(names) - known
     for bsym in reversed(bsyms):
@@ -176,9 +176,9 @@ def _needed_for(
 
 @contextmanager
 def _dual_level() -> Iterator[int]:
-    """While this lasts, the one level of dual numbers that PyTorch has is entered.
+    """Enter the single level of dual numbers that PyTorch has, within this context.
 
-    `forward_ad.make_dual` is not used, since it first loads TorchScript's derivatives, which takes a second.
+    `forward_ad.make_dual` is not used, because it first loads TorchScript's derivatives, which takes a second.
     """
     level: int = forward_ad.enter_dual_level()  # type: ignore[no-untyped-call]
     try:

@@ -1,7 +1,7 @@
-"""Find out whether a hook is registered at a node of autograd's graph that PyTorch made in C++.
+"""A check for hooks at a node of autograd's graph that PyTorch made in C++.
 
-PyTorch has no function that tells. A node holds its hooks in vectors, whose first words are null as long as no hook was
-registered. The places of these words are found once, at a node that gets hooks for this purpose.
+PyTorch has no function for this check. A node holds its hooks in vectors, whose first words are null as long as no hook
+was registered. The places of these words are found once, at a node that gets hooks for this purpose.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 WORD = ctypes.sizeof(ctypes.c_void_p)
-WORDS_OF_NODE = 40  # the words at the start of every node that may hold the vectors of its hooks
+WORDS_OF_NODE = 40  # the words at the start of a node that may hold the vectors of its hooks
 
 
 def has_hooks(node: Any) -> bool:
-    """Whether a hook was registered at a node of C++ since the node was made; True where that cannot be found out."""
+    """Whether a hook was registered at a C++ node since the node was made; True if that cannot be found out."""
     places = _places_of_hooks()
     if not places:
         return True
@@ -27,7 +27,7 @@ def has_hooks(node: Any) -> bool:
 
 @cache
 def _places_of_hooks() -> tuple[int, ...]:
-    """The places of the words that two kinds of hooks set first in a node of C++; none where they are not found."""
+    """Return the places of the words that two kinds of hooks set in a C++ node; empty if they are not found."""
     with torch.enable_grad():
         node: Any = torch.ones(1, requires_grad=True).view(1, 1).grad_fn
     start, places = _address_of(node), []
@@ -42,11 +42,11 @@ def _places_of_hooks() -> tuple[int, ...]:
 
 
 def _ignore_gradients(*_: Any) -> None:
-    """Leave all gradients as they are."""
+    """Leave all gradients unchanged."""
 
 
 def _address_of(node: Any) -> int:
-    """The address of the node of C++, which its Python object holds behind the fields of every object."""
+    """Return the address of the C++ node, which its Python object holds after the fields of every object."""
     address = ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value
     assert address is not None
     return address

@@ -1,4 +1,4 @@
-"""Output aliases: returned views are made anew in a program's tail, where autograd sees whose views they are."""
+"""Output aliases: returned views are recomputed in a program's tail, where autograd sees their bases."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
-PART_VIEWS = "part views"  # makes a computation without the returned views, which a tail makes
+PART_VIEWS = "part views"  # `made_by` of a computation without the returned views, which a tail makes
 
 
 def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     """Split a trace into a body without returned views, and the tail that makes them; None if there are no views.
 
-    The body returns the tensors that own their memory. The tail takes those, after the inputs of the trace that it
-    reads. Raises `Underivable` where nothing tells whether a result is a view.
+    The body returns the tensors that own their memory. The tail takes the inputs of the trace that it reads, followed
+    by these tensors. Raises `Underivable` if it is unknown whether a result is a view.
     """
     views = _ReturnedViews(trace)
     for proxy in trace.outputs:
@@ -53,8 +53,8 @@ def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
 class _ReturnedViews:
     """The operations of a trace that make returned views.
 
-    `operations` are all of them, and `bsyms` the identities of those that make returned views. A bound symbol that has
-    other operations, too, is replaced by its operations.
+    `operations` are all operations, and `bsyms` the identities of the operations that make returned views. A bound
+    symbol that also has other operations is replaced by its operations.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -68,14 +68,14 @@ class _ReturnedViews:
         self._marked = marked_for_autograd(trace)
         modes = grad_modes(trace.bound_symbols, enabled=True)
         for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
-            for part in bsym.operations or (bsym,):
-                self.operations.append(part)
-                self._owner[id(part)] = bsym
-                self._maker |= {proxy.name: part for proxy in part.defines}
-                self._made_without_grad |= set() if enabled else {id(part)}
+            for operation in bsym.operations or (bsym,):
+                self.operations.append(operation)
+                self._owner[id(operation)] = bsym
+                self._maker |= {proxy.name: operation for proxy in operation.defines}
+                self._made_without_grad |= set() if enabled else {id(operation)}
 
     def reach(self, name: str) -> None:
-        """Collect the operations by which a returned tensor is made as a view of one that owns its memory."""
+        """Collect the operations that make a returned tensor as a view of a tensor that owns its memory."""
         bsym = self._maker.get(name)
         if bsym is None or id(bsym) in self.bsyms:
             return

@@ -1,4 +1,4 @@
-"""Programs with a backward of their own: how a computation is divided, and what is compiled of it, and when."""
+"""Programs with their own backward: the division of a computation, and the compilation of its parts."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 SAVED = "saved"
-UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and draw no random numbers
+UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols that draw no random numbers
 
 
 @dataclass(eq=False)
 class ProgramDerivative:
     """A differentiated computation: its `body`, the forward and backward of it, and the `tail` that makes views.
 
-    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for, and its stages
-    go to the `sink` then. The `schedulers` rewrite it right before executors claim it.
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first needed, and its stages are
+    then written to the `sink`. The `schedulers` rewrite it right before executors claim it.
     """
 
     body: Trace
@@ -72,16 +72,16 @@ class ProgramDerivative:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The tail, the computation that is cut at results, and the backwards that were compiled, the latest last."""
+        """The stages of the tail, of the recorded computation, and of the compiled backwards, latest last."""
         tail = () if self.tail is None else (Stage(self.tail, 0.0),)
         recorded = (Stage(self.recorded_trace, 0.0),) if self.signature.dependent else ()
         return (*tail, *recorded, *self._backwards)
 
     def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
-        """Have the body take the inputs of its forward, to which symbolic numbers may have come; the body if it is new.
+        """Give the body the inputs of its forward, which may include new symbolic numbers.
 
-        A program with such numbers has its backward compiled at once, for what is decided by them are constraints,
-        which its prologue checks.
+        Returns the body if it changed, else None. The backward of a program with symbolic numbers is compiled at once,
+        because decisions on the numbers are constraints that the program's prologue checks.
         """
         changed = len(inputs) > len(self.body.inputs)
         if changed:
@@ -92,7 +92,7 @@ class ProgramDerivative:
 
     @property
     def saved(self) -> Sequence[Proxy]:
-        """The proxies that the forward returns behind the results of the computation."""
+        """The proxies that the forward returns after the results of the computation."""
         return self.differentiated.saved
 
     @cached_property
@@ -114,7 +114,7 @@ class ProgramDerivative:
         )
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
+        """Return the function that computes all results of the computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
         bridge = Bridge(self.signature, forward, self.compiled, recorded)
@@ -134,7 +134,7 @@ class ProgramDerivative:
         return tuple(outputs[place].name for place in self.signature.source_places)
 
     def backward_trace(self) -> Trace:
-        """The backward for all results, as it was derived."""
+        """Return the backward for all results, as it was derived."""
         return self.differentiated.backward(self._all)
 
     def complete(self) -> None:
@@ -147,7 +147,7 @@ class ProgramDerivative:
         return (True,) * len(self.differentiated.results)
 
     def _compiled_part(self, key: int | tuple[bool, ...]) -> Backward | None:
-        """The part of the backward that a node runs, as `SplitBackward.backward`; None where autograd records it."""
+        """Return the backward part of a node, as `SplitBackward.backward`; None if autograd has to record it."""
         if key not in self._parts:
             with self._lock:
                 if key not in self._parts:
@@ -161,14 +161,16 @@ class ProgramDerivative:
         else:
             has_cotangent = tuple(place == key for place in signature.results)
             name_of = dict(zip(signature.source_places, names, strict=True))
-            ends = next([name_of[source] for source in one.sources] for one in signature.dependent if one.place == key)
+            ends = next(
+                [name_of[source] for source in item.sources] for item in signature.dependent if item.place == key
+            )
         try:
             return self._compile(has_cotangent, names, ends)
         except (Underivable, ConstraintAfterPrologue):
             return None
 
     def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
-        """The backward for the results that have cotangents; None where autograd has to record the body for it."""
+        """Return the backward for the results that have cotangents; None if autograd has to record the body."""
         if has_cotangent not in self._compiled:
             with self._lock:
                 if has_cotangent not in self._compiled:
@@ -176,7 +178,7 @@ class ProgramDerivative:
         return self._compiled[has_cotangent]
 
     def _compiled_or_left(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
-        """The backward for these cotangents, or with zeros for the others; None where autograd has to record."""
+        """Return the backward for these cotangents, or with zeros for the others; None if autograd has to record."""
         try:
             return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
@@ -184,15 +186,15 @@ class ProgramDerivative:
             return self._with_zeros(has_cotangent) if zeros else None
 
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
-        """The backward for all results, with zeros for cotangents that are not there: the body cannot run again."""
+        """Return the backward for all results with zeros for missing cotangents, because the body cannot run again."""
         run = self._compile(self._all)
         results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
         reached = self.differentiated.reached(has_cotangent)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
-            rest = [saved.pop() for _ in range(sum(has_cotangent))]
+            present = [saved.pop() for _ in range(sum(has_cotangent))]
             pairs = zip(has_cotangent, results, strict=True)
-            saved += [rest.pop() if is_there else zeros_like(result) for is_there, result in pairs]
+            saved += [present.pop() if is_there else zeros_like(result) for is_there, result in pairs]
             gradients = zip(run(saved), reached, strict=True)
             return [gradient if is_reached else None for gradient, is_reached in gradients]
 
@@ -234,11 +236,11 @@ def differentiate_program(
     sink: Sink = NoSink(),  # noqa: B008 - it has no state
     schedulers: Sequence[Transform] = (),
 ) -> ProgramDerivative:
-    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+    """Divide the trace into forward and backward; raise `Underivable` if autograd has to record it instead.
 
-    Under autocast it is the trace of the operations that autocast makes; where bound symbols write to what autograd
-    follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
-    `schedulers` rewrite each backward right before executors claim it.
+    Under autocast, the trace is first decomposed into autocast's operations. If bound symbols write to tensors that
+    autograd tracks, the trace is functionalized. `budget` bounds the saved bytes: a fraction of the usual bytes, or a
+    number of bytes. `schedulers` rewrite each backward right before executors claim it.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a random number generator")
@@ -275,7 +277,7 @@ def differentiate_program(
 
 
 def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
-    """The body and the tail with the symbolic numbers that the tail reads among the inputs of both."""
+    """Return the body and the tail with the symbolic numbers that the tail reads among the inputs of both."""
     numbers = () if tail is None else numbers_of(tail)
     if tail is None or not numbers:
         return body, tail
@@ -289,19 +291,19 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
 
 
 def claimed_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
-    """The forward with an executor named on every bound symbol."""
+    """Return the forward with an executor on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
         return claim(forward, derivative.executors, derivative.body)
 
 
 def unpacking(trace: Trace) -> Trace:
-    """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
+    """Return the trace as a function of one list, which it empties. Each value can then be freed after its last use."""
     bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
     return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
 
 def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
-    """The layout of a dense tensor: its strides, or the order of its dimensions in memory where a size is symbolic."""
+    """Return the layout of a dense tensor: its strides, or its dimension order in memory if a size is symbolic."""
     if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
         return Strides(proxy.stride)
     examples = [generic_hint_of(stride) for stride in proxy.stride]
@@ -309,12 +311,12 @@ def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
 
 
 def zeros_like(proxy: TensorProxy) -> torch.Tensor:
-    """A tensor of zeros with the metadata of a proxy."""
+    """Return a tensor of zeros with the metadata of a proxy."""
     return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device).zero_()
 
 
 def is_differentiable(trace: Trace) -> bool:
-    """Whether autograd would record anything of a trace in this thread's mode."""
+    """Whether autograd would record any operation of a trace in this thread's grad mode."""
     return torch.is_grad_enabled() and any(
         isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.inputs
     )

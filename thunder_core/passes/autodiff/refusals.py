@@ -1,4 +1,4 @@
-"""Refusals: bound symbols that are not differentiated ahead of a call, since autograd would do something else."""
+"""Refusals: bound symbols that are not differentiated ahead of time, because autograd would behave differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
 
-# Methods that change what autograd does with a tensor, by their short names.
+# Methods that change autograd's treatment of a tensor, by their short names.
 CHANGES_AUTOGRAD = frozenset(
     {
         "requires_grad_",
@@ -34,12 +34,12 @@ DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 
 def changes_autograd(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes what autograd does with a tensor, as hooks and `requires_grad_` do."""
+    """Whether a bound symbol changes autograd's treatment of a tensor, like hooks and `requires_grad_`."""
     return bsym.ordered and (bsym.symbol.short_name in CHANGES_AUTOGRAD or bsym.symbol.name in NAMES)
 
 
 def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
-    """Return the error for a bound symbol without a derivative, which names it and its line in the program.
+    """Return the error for a bound symbol without a derivative, with its name and its line in the program.
 
     `missing_formula` is the bound symbol that PyTorch has no derivative formula for, if that is the reason.
     """
@@ -50,7 +50,7 @@ def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None
 
 
 def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
-    """Raise `Underivable` where a bound symbol calls a compiled function, whose trace is not a part of this one."""
+    """Raise `Underivable` if a bound symbol calls a compiled function, whose trace is not part of this trace."""
     for bsym in bsyms:
         if call_of(bsym) is not None:
             error = Underivable(WHY_RECORDED)
@@ -59,16 +59,16 @@ def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:
 
 
 def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
-    """Raise `Underivable` where a bound symbol registers a hook that nodes of autograd's own call."""
+    """Raise `Underivable` if a bound symbol registers a hook that only autograd's own nodes call."""
     for bsym in bsyms:
         if bsym.symbol.name in NAMES:
             raise underivable(bsym, "it registers a hook, which only autograd's own nodes call")
 
 
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
-    """Raise `Underivable` for a bound symbol that changes autograd, autocast or the operations after it.
+    """Raise `Underivable` for a bound symbol that changes autograd, autocast or the results of later operations.
 
-    Raises it, too, for one that writes to a tensor that requires a gradient.
+    Also raises for a bound symbol that writes to a tensor that requires a gradient.
     """
     if switches_autocast(bsym) or changes_autograd(bsym):
         raise underivable(bsym, "it changes a setting of autograd or autocast")
@@ -81,8 +81,8 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
 def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
     """Return the views of tensors that require a gradient that a bound symbol makes while autograd is off.
 
-    Such a view requires a gradient, too, and is a leaf: what is computed from it while autograd is on has gradients
-    for the view alone.
+    Such a view requires a gradient too, and is a leaf: values computed from it while autograd is on have gradients for
+    the view only.
     """
     names = set(requires_grad_names)
     for operation in bsym.at_level("aten"):
@@ -93,7 +93,7 @@ def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]
 
 
 def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, enabled: bool) -> None:
-    """Raise `Underivable` if a bound symbol uses one of these views while autograd is on, or ever writes to one."""
+    """Raise `Underivable` if a bound symbol uses one of these views while autograd is on, or writes to one."""
     used = {proxy.name for proxy in bsym.inputs} if enabled else set(bsym.mutates)
     if used & no_grad_views:
         raise underivable(bsym, "it uses a view of a tensor that needs a gradient, made while autograd was off")

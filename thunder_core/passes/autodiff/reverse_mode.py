@@ -1,7 +1,7 @@
-"""Reverse mode: a computation becomes a forward that also returns what is saved, and a backward that reads it.
+"""Reverse mode: a computation becomes a forward that also returns saved values, and a backward that reads them.
 
 Each bound symbol's derivative is PyTorch's own, derived once for a signature; a reverse sweep over the bound symbols
-composes them.
+composes the derivatives.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set
 class Differentiated:
     """A computation and its derivative.
 
-    `requires_grad_inputs` are the places of the inputs that gradients are for, and `results` those of the outputs that
-    gradients come in for. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the backward
-    takes behind what is saved; `backward` makes the trace for the results that a gradient is given for. `full_backward`
-    is the reverse sweep for all results, before anything is recomputed, and `rematerialized` the forward with what
-    is saved of it.
+    `requires_grad_inputs` are the places of the inputs that gradients are computed for, and `results` the places of the
+    outputs that receive gradients. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the
+    backward takes after the saved tensors. `backward` makes the trace for the results that have gradients.
+    `full_backward` is the reverse sweep for all results, before recomputation, and `rematerialized` is the forward with
+    its saved tensors.
     """
 
     requires_grad_inputs: tuple[int, ...]
@@ -64,7 +64,7 @@ class Differentiated:
 
     @cached_property
     def forward(self) -> Trace:
-        """The computation, which also returns what is saved and the numbers."""
+        """The computation, which also returns the saved tensors and the numbers."""
         forward = self.rematerialized.forward
         return with_number_inputs(replace(forward, output=(*forward.output, *self.numbers)))
 
@@ -78,10 +78,9 @@ class Differentiated:
     ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
-        Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient for each of
-        `requires_grad_inputs`, None where there is none. The gradients of `cuts` go no further than to these; `ends`
-        are those of them whose gradients are returned instead. Raises `Underivable` if it would read what was not
-        saved.
+        Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient, or None, for each
+        of `requires_grad_inputs`. The gradients of `cuts` are not propagated further; `ends` are the cuts whose
+        gradients are returned instead. Raises `Underivable` if the backward would read unsaved values.
         """
         is_full = all(has_cotangent) and not cuts
         swept = self.full_backward if is_full else self.sweep.backward(has_cotangent, cuts, ends)
@@ -98,27 +97,26 @@ class Differentiated:
         return trace
 
     def reached(self, has_cotangent: Sequence[bool]) -> list[bool]:
-        """For each gradient that goes out, whether it depends on some of those that come in."""
+        """Return, for each outgoing gradient, whether it depends on the marked incoming gradients."""
         starts = (proxy.name for proxy, taken in zip(self.full_backward.inputs, has_cotangent, strict=True) if taken)
         reachable = computed_from(starts, self.full_backward)
         return [proxy is not None and proxy.name in reachable for proxy in self.full_backward.output]
 
 
 def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
-    """The forward and the backward of a trace whose results autograd would follow.
+    """Return the forward and the backward of a trace whose results autograd would track.
 
-    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved. `budget`
-    bounds what is saved: below 1.0 it is a part of what would be saved, an integer above 1 is a number of bytes, and
-    1.0 sets no bound. Raises `Underivable` if no result requires a gradient, if a bound symbol has no derivative that
-    can be traced, or if eager PyTorch would report an error that this backward would miss, such as a write to a saved
-    tensor.
+    With `recompute`, the backward recomputes cheap values instead of reading saved ones. `budget` bounds the saved
+    bytes: below 1.0 it is a fraction of the usual bytes, an integer above 1 is a number of bytes, and 1.0 sets no
+    bound. Raises `Underivable` if no result requires a gradient, if a bound symbol has no derivative that can be
+    traced, or if eager PyTorch would report an error that this backward would miss, such as a write to a saved tensor.
     """
     sweep = ReverseSweep.of(trace)
     if not sweep.results:
         raise Underivable("no result depends on a tensor that requires a gradient")
     full_backward = sweep.backward([True] * len(sweep.results))
     saved = _saved_tensors(full_backward)
-    # The sweep above has filled the `reads` of each step, which this looks at.
+    # The sweep above has filled the `reads` of each step, which `require_unwritten` needs.
     require_unwritten(sweep.steps, {proxy.name for proxy in saved}, trace.aliases)
     forward, results = sweep.forward(saved), len(trace.output)
     rematerialized = rematerialize(forward, saved, results, cheap=recompute)
@@ -141,21 +139,25 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
 
 @dataclass(eq=False)
 class ReverseSweep:
-    """The bound symbols of a trace with their derivations, forward and backward."""
+    """The bound symbols of a trace with their derivations, and the forward and backward that they make."""
 
     trace: Trace
     steps: list[Step]
     requires_grad_names: set[str]
     _names: Iterator[str]
-    _no_grad_views: set[str] = field(default_factory=set)  # views, made with grad mode off, of what requires grad
+    _no_grad_views: set[str] = field(
+        default_factory=set
+    )  # views, made with grad mode off, of tensors that require a gradient
     _ended: dict[str, TensorProxy] = field(default_factory=dict)  # gradients at the cuts of the latest backward
-    _cotangents: dict[str, str] = field(default_factory=dict)  # the whole gradients of the latest backward, by tensors
+    _cotangents: dict[str, str] = field(
+        default_factory=dict
+    )  # the complete gradients of the latest backward, by tensor
 
     @classmethod
     def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
-        """Derive each bound symbol that autograd would follow; equal bound symbols share a derivation.
+        """Derive each bound symbol that autograd would track; equal bound symbols share a derivation.
 
-        `names` yields fresh names; it is given where the trace is a part of something that has names of its own.
+        `names` yields fresh names; it is passed if the trace is part of a computation with other names.
         """
         sweep = cls(trace, [], set(), names or fresh_names(trace))
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -175,11 +177,11 @@ class ReverseSweep:
 
     @property
     def results(self) -> list[TensorProxy]:
-        """The outputs of the trace that gradients come in for."""
+        """The outputs of the trace that receive gradients."""
         return [proxy for proxy in self.trace.output if proxy.name in self.requires_grad_names]
 
     def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        """Add a bound symbol as a step of the sweep, with its derivation if autograd follows it."""
+        """Add a bound symbol as a step of the sweep, with its derivation if autograd tracks it."""
         if self._absorb_requires_grad(bsym):
             return
         require_plain_effects(bsym, self.requires_grad_names)
@@ -197,14 +199,15 @@ class ReverseSweep:
         step.derivation = derivations[key]
         if step.derivation is not None:
             step.names = corresponding_proxies(step.derivation.bsym, bsym)
-            for part in step.derivation.bsyms:
-                self._assign_names(part, step.names, step.names)
+            for operation in step.derivation.bsyms:
+                self._assign_names(operation, step.names, step.names)
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
     def _absorb_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """Absorb a call that only sets `requires_grad`, where it can be dropped; return whether it was.
+        """Absorb a call that only sets `requires_grad`, if it can be dropped; return whether it was.
 
-        That is so for tensors that require a gradient already, and for those that the trace makes and does not return.
+        It can be dropped for tensors that already require a gradient, and for tensors that the trace makes and does not
+        return.
         """
         if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
             return False
@@ -216,7 +219,7 @@ class ReverseSweep:
         return True
 
     def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy], assigned: Mapping[str, Proxy]) -> None:
-        """Put into `names` a proxy with a fresh name for each value that is made and is not `assigned` one yet."""
+        """Add to `names` a proxy with a fresh name for each value that is made and not yet `assigned`."""
         for proxy in bsym.defines:
             if proxy.name not in assigned:
                 new = next(self._names)
@@ -229,13 +232,16 @@ class ReverseSweep:
     ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
-        Its inputs are their gradients alone: what it reads besides has to be added to them. The gradients of `cuts` go
-        no further than to these; those of `ends`, where given, are returned in place of those of the inputs.
+        Its inputs are only their gradients; other values that it reads have to be added to the inputs. The gradients of
+        `cuts` are not propagated further; the gradients of `ends`, if given, are returned in place of the inputs'
+        gradients.
         """
         chosen = [proxy for proxy, taken in zip(self.results, has_cotangent, strict=True) if taken]
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs, cuts)
-        requires_grad_inputs: list[Proxy] = [one for one in self.trace.inputs if one.name in self.requires_grad_names]
+        requires_grad_inputs: list[Proxy] = [
+            proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names
+        ]
         if ends is not None:
             requires_grad_inputs, gradients = [Proxy(name) for name in ends], self._ended
         input_gradients = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
@@ -257,9 +263,9 @@ class ReverseSweep:
     def apply_vjps(
         self, cotangents: Mapping[str, TensorProxy], cuts: Sequence[str] = ()
     ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names.
+        """Return the bound symbols from gradients of results to gradients, and the gradients by tensor names.
 
-        At `cuts` what was computed ends, and goes on with the gradient that came in for the tensor, if one did.
+        At `cuts`, computed gradients end; the sweep continues with the incoming gradient of the tensor, if any.
         """
         gradients = {name: cotangent for name, cotangent in cotangents.items() if name not in cuts}
         self._cotangents.clear()
@@ -276,7 +282,7 @@ class ReverseSweep:
         return bsyms, gradients
 
     def _apply_vjp(self, step: Step, gradients: dict[str, TensorProxy], bsyms: list[BoundSymbol]) -> None:
-        """Append the backward of one step to `bsyms`, and accumulate its results in `gradients`."""
+        """Append the backward of a step to `bsyms`, and accumulate its results in `gradients`."""
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
         pairs = zip(step.results, incoming, strict=True)
@@ -307,7 +313,7 @@ class ReverseSweep:
     def _accumulate(
         self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, bsyms: list[BoundSymbol]
     ) -> None:
-        """Add to the gradient of a name, as autograd does: the one that was there first is the first operand."""
+        """Add to the gradient of a name, as autograd does: the earlier gradient is the first operand."""
         old = gradients.get(name)
         if old is None:
             gradients[name] = new
@@ -319,9 +325,9 @@ class ReverseSweep:
     # ---- forward --------------------------------------------------------------------------------------------
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """Return the trace with `saved` behind its outputs.
+        """Return the trace with `saved` after its outputs.
 
-        Switches of autograd, and calls of `requires_grad_` that were recorded, are left out.
+        Switches of autograd, and absorbed calls of `requires_grad_`, are left out.
         """
         kept = {id(step.bsym) for step in self.steps}
         dropped = {id(bsym) for bsym in self.trace.bound_symbols} - kept
@@ -339,31 +345,33 @@ class ReverseSweep:
         return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
 
     def exposing_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
-        """Yield the bound symbols of the trace; those that make one of `intermediates`, as their aten operations.
+        """Yield the bound symbols of the trace, as aten operations if they make one of `intermediates`.
 
-        One with a derivative rule of its own is kept, with its operations behind it under fresh names.
+        A bound symbol with its own derivative rule is kept, followed by its operations under fresh names.
         """
         steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
         for bsym in self.trace.bound_symbols:
-            parts = steps[id(bsym)].bsyms if id(bsym) in steps else ()
-            inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in bsym.outputs}
+            operations = steps[id(bsym)].bsyms if id(bsym) in steps else ()
+            inner = {proxy.name for operation in operations for proxy in operation.defines} - {
+                proxy.name for proxy in bsym.outputs
+            }
             if not intermediates & inner:
                 yield bsym
-            elif has_derivative_rule(bsym):  # its derivative is not that of its operations: they stand beside it
+            elif has_derivative_rule(bsym):  # its derivative differs from that of its operations, so both run
                 yield bsym
                 fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
-                yield from (part.renamed(fresh) for part in parts)
+                yield from (operation.renamed(fresh) for operation in operations)
             else:
-                yield from parts
+                yield from operations
 
 
 def _vjp_with_accumulation(
     derivation: Derivation, incoming: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
 ) -> tuple[VJP, tuple[bool, ...]]:
-    """Return the VJP for cotangents, and for each of its gradients whether it contains the accumulated one.
+    """Return the VJP for cotangents, and for each of its gradients whether it includes the accumulated gradient.
 
-    Autograd adds the contributions to a tensor's gradient one after another. Where a VJP is a sum itself, as that of
-    `x * x` is, adding the finished sum would round differently, so its summands are added to the accumulated gradient.
+    Autograd adds the contributions to a tensor's gradient one after another. If a VJP is itself a sum, like that of `x
+    * x`, adding the finished sum would round differently, so its summands are added to the accumulated gradient.
     """
     vjp = derivation.vjp(incoming)
     pairs = zip(accumulated, vjp.sums, strict=True)
@@ -376,7 +384,7 @@ def _vjp_with_accumulation(
 
 
 def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
-    """These names, and those of all that the bound symbols of a trace compute from them."""
+    """Return these names, and the names of all values that the bound symbols of a trace compute from them."""
     computed = set(names)
     for bsym in trace.bound_symbols:
         if any(proxy.name in computed for proxy in bsym.inputs):
@@ -385,7 +393,7 @@ def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
 
 
 def cotangent_of(proxy: TensorProxy) -> TensorProxy:
-    """Return the proxy of a tensor's cotangent, the gradient that comes in for it, strided as `torch.empty_like` would.
+    """Return the proxy of a tensor's cotangent, its incoming gradient, with the strides of `torch.empty_like`.
 
     Raises `Underivable` for a sparse tensor.
     """
@@ -400,7 +408,7 @@ def cotangent_of(proxy: TensorProxy) -> TensorProxy:
 
 
 def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
-    """A label for each gradient: the names that it is the gradient of."""
+    """Return a label for each gradient: the names that it is the gradient of."""
     labels: dict[str, str] = {}
     for name, gradient in gradients:
         if gradient is not None:

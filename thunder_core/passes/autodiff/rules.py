@@ -1,4 +1,4 @@
-"""Rules: derivatives that a user or an executor gives, which come before PyTorch's own."""
+"""Rules: derivatives of a user or an executor, which take precedence over PyTorch's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 _rules: dict[Operation, Operation] = {}
 _applied_classes: dict[Operation, type[torch.autograd.Function]] = {}
-_live: set[Operation] = set()  # applied functions whose backward has to run behind the program
+_live: set[Operation] = set()  # applied functions whose backward has to run after the program
 
 
 def register_derivative(
@@ -31,11 +31,11 @@ def register_derivative(
 ) -> Callable[[Operation], Operation]:
     """Make the decorated function the backward of an operation, in every program that is compiled from then on.
 
-    The operation is what a program calls (`torch.nn.functional.silu`), or what an executor calls in its place.
-    `setup_context(ctx, args, kwargs, output)` saves what the backward needs, as in `torch.autograd.Function`; the
-    backward takes `ctx` and the gradients of the results, and returns one gradient, or None, for each tensor that the
-    operation is given, in their order. To be differentiated in turn, it has to be written with operations of PyTorch.
-    The rule holds inside compiled programs alone. Raises `WrongInputs` for what cannot be called.
+    The operation is the function that a program calls (`torch.nn.functional.silu`), or that an executor calls instead.
+    `setup_context(ctx, args, kwargs, output)` saves values for the backward, as in `torch.autograd.Function`. The
+    backward takes `ctx` and the gradients of the results, and returns one gradient, or None, for each tensor argument
+    of the operation, in order. For derivatives of the derivative, the backward must consist of PyTorch operations. The
+    rule applies only inside compiled programs. Raises `WrongInputs` for an operation that cannot be called.
     """
     if not callable(operation):
         raise WrongInputs(
@@ -78,7 +78,7 @@ def _ruled(operation: Operation, setup_context: SetupContext | None, backward: O
 
 
 class _Place:
-    """A placeholder for the tensor of a number."""
+    """A placeholder for the tensor with a number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -96,9 +96,10 @@ def _called_like(name: str, function: Operation) -> Operation:
 
 @cache
 def applied(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
-    """A user's `torch.autograd.Function` as one operation; what it returns is never what it was given.
+    """Return a user's `torch.autograd.Function` as one operation, which never returns an input object unchanged.
 
-    The backward of a live one reads or writes what the program writes, so that it cannot be derived ahead.
+    The backward of a live function reads or writes objects that the program writes, so it cannot be derived ahead of
+    time.
     """
 
     def apply(*args: Any, **kwargs: Any) -> Any:
@@ -124,19 +125,19 @@ def applied_class(operation: object) -> type[torch.autograd.Function] | None:
 
 
 def is_live(operation: object) -> bool:
-    """Whether an operation applies a `torch.autograd.Function` whose backward has to run behind the program."""
+    """Whether an operation applies a `torch.autograd.Function` whose backward has to run after the program."""
     return isinstance(operation, FunctionType) and operation in _live
 
 
 def target_of(bsym: BoundSymbol) -> Operation:
-    """The function that a bound symbol calls, or its rule if it has one."""
+    """Return the function that a bound symbol calls, or its rule if it has one."""
     return _rules.get(bsym.symbol.target, bsym.symbol.target)
 
 
 def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trace:
-    """The trace for PyTorch's autograd to record, with rules called where there are some.
+    """Return the trace for PyTorch's autograd to record, with operations replaced by their rules.
 
-    `missing_formula`, a bound symbol that PyTorch has no derivative of, raises that, with its place, when it is
+    `missing_formula`, a bound symbol without a derivative in PyTorch, raises an error with its source line when it is
     differentiated.
     """
     rules = dict(_rules)
@@ -146,7 +147,7 @@ def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trac
 
 
 def names_with_rules(trace: Trace) -> tuple[str, ...]:
-    """The names of the operations of a trace, and of its sub-traces, that have rules, in alphabetical order."""
+    """Return the names of operations with rules in a trace and its sub-traces, in alphabetical order."""
     names: set[str] = set()
 
     def add_names(function: Trace) -> Trace:
@@ -160,7 +161,7 @@ def names_with_rules(trace: Trace) -> tuple[str, ...]:
 
 
 def _with_each_rule(trace: Trace, rules: dict[Operation, Operation]) -> Trace:
-    """The trace with rules called in it and in its sub-traces; the same one where there is nothing to replace."""
+    """Return the trace with rules called in it and in its sub-traces; the same trace if nothing is replaced."""
     bsyms = tuple(_with_rule(bsym, rules) for bsym in trace.bound_symbols)
     is_unchanged = all(new is old for new, old in zip(bsyms, trace.bound_symbols, strict=True))
     return trace if is_unchanged else trace.having(bsyms, made_by="give rules")

@@ -3,7 +3,7 @@
 For `carry, row = f(carry, x, operands)`, called for one slice x after another, the backward is a scan from the last
 slice to the first. It carries the gradient of the carry and the accumulated gradients of the operands, and its rows are
 the gradients of the slices. It recomputes the intermediates of f, for which the forward also returns the stacked
-carries; so does PyTorch's own derivative of `scan`.
+carries. PyTorch's own derivative of `scan` does the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Cotangents = Sequence[TensorProxy | None]
 
 @dataclass(frozen=True)
 class ScanCall:
-    """The arguments of a call of `scan`, or of `map_slices`, which is a scan that carries nothing."""
+    """The arguments of a call of `scan`, or of `map_slices`, which is a scan without carries."""
 
     function: Trace
     initial: tuple[TensorProxy, ...]
@@ -54,7 +54,7 @@ class ScanCall:
 
     @cached_property
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments that inputs of the function come from, in the same order: carries, slices, operands."""
+        """The arguments for the inputs of the function, in order: carries, slices, operands."""
         return (*self.initial, *self.slices, *self.operands)
 
     def is_slice(self, place: int) -> bool:
@@ -95,7 +95,7 @@ class ScanDerivation(Derivation):
     def _differentiated(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
         if any(accumulated):
             raise Underivable("a scan cannot add to gradients that were accumulated before")
-        names = tuple(None if one is None else one.named(f"%c{place}") for place, one in enumerate(cotangents))
+        names = tuple(None if proxy is None else proxy.named(f"%c{place}") for place, proxy in enumerate(cotangents))
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, names, strict=True)}
         backward = ReverseScan(self, [by_result.get(proxy.name) for proxy in self.bsym.output])
         return VJP(names, tuple(backward.bsyms), backward.gradients, (None,) * len(self.places))
@@ -104,7 +104,7 @@ class ScanDerivation(Derivation):
 class ReverseScan:
     """The bound symbols of the backward of a `scan`, and its `gradients` of the differentiated inputs.
 
-    `cotangents` are those of the results of the call: of the carries, then of the stacks.
+    `cotangents` are the cotangents of the results of the call: of the carries, then of the stacks.
     """
 
     def __init__(self, derivation: ScanDerivation, cotangents: Cotangents) -> None:
@@ -117,13 +117,13 @@ class ReverseScan:
             for place, proxy in enumerate(self.call.initial)
             if is_differentiable_proxy(proxy)
         }
-        stacks = [None if one is None else self._reversed(one) for one in cotangents[count:]]
-        rows = [None if one is None else slice_proxy(one) for one in stacks]
+        stacks = [None if proxy is None else self._reversed(proxy) for proxy in cotangents[count:]]
+        rows = [None if stack is None else slice_proxy(stack) for stack in stacks]
         backward = self._backward_of_function([*(carries.get(place) for place in range(count)), *rows], [*carries])
-        self.gradients = self._scanned(backward, carries, [one for one in stacks if one is not None])
+        self.gradients = self._scanned(backward, carries, [stack for stack in stacks if stack is not None])
 
     def _append(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> TensorProxy:
-        """Append a call of an operation, which returns one tensor, and return its proxy."""
+        """Append a call of an operation that returns one tensor, and return its proxy."""
         self.bsyms.append(called(next(self._names), target, *args, **kwargs))
         proxy: TensorProxy = self.bsyms[-1].output
         return proxy
@@ -132,13 +132,13 @@ class ReverseScan:
         return zeros_of(self._append, like)
 
     def _last_gradient(self, carry: TensorProxy, cotangent: TensorProxy | None) -> TensorProxy:
-        """Return the gradient of a final carry, contiguous as gradients of a `FunctionBackward` are at every step."""
+        """Return the gradient of a final carry, contiguous like the gradients of a `FunctionBackward` at every step."""
         if cotangent is None:
             return self._zeros(carry)
         return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
 
     def _reversed(self, stack: TensorProxy) -> TensorProxy:
-        """Return a stack with its last row first; as it is where nothing is carried, and no order is needed."""
+        """Return a stack with its last row first; unchanged if nothing is carried, since the order does not matter."""
         return self._append(aten.flip.default, stack, [0]) if self.call.initial else stack
 
     def _backward_of_function(self, cotangents: Cotangents, carries: list[int]) -> FunctionBackward:
@@ -155,10 +155,11 @@ class ReverseScan:
     def _scanned(
         self, backward: FunctionBackward, carries: dict[int, TensorProxy], cotangents: Sequence[TensorProxy]
     ) -> tuple[TensorProxy, ...]:
-        """Append the scan in reverse, and return the gradients of the differentiated inputs."""
+        """Append the reverse scan, and return the gradients of the differentiated inputs."""
         call, inputs = self.call, self.derivation.function.function.inputs
         gradients: dict[int, Any] = dict(zip(self._places([*carries]), backward.gradients, strict=True))
-        # Its inputs: gradients of carries and accumulators, slices and stacked carries, cotangents of rows, operands.
+        # The inputs of the scan: gradients of carries, accumulators, slices, stacked carries, cotangents of rows,
+        # operands.
         accumulators = {
             place: gradients[place].named(next(backward.names)) for place in gradients if call.is_operand(place)
         }
@@ -167,7 +168,7 @@ class ReverseScan:
         names_read = backward.reads()
         read = [place for place, proxy in enumerate(inputs) if proxy.name in names_read]
         sliced = [place for place in read if not call.is_operand(place)]
-        sliced = sliced or [len(call.initial)]  # a scan needs one slice at least, for its length
+        sliced = sliced or [len(call.initial)]  # a scan needs at least one slice for its length
         operands = [place for place in read if call.is_operand(place)]
         count = len(carries)
         trace = Trace(
@@ -196,25 +197,25 @@ class ReverseScan:
         return tuple(by_place[place] for place in self.derivation.places)
 
     def _stack(self, place: int) -> TensorProxy:
-        """Return the stack of what the function was given as its input at a place."""
+        """Return the stack of the function's inputs at a place."""
         return self.call.inputs[place] if self.call.is_slice(place) else self.derivation.stacks[place]
 
 
 def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> ScanDerivation:
-    """The derivation of a call of `scan` or `map`, whose results all require gradients if an input does."""
+    """Return the derivation of a call of `scan` or `map`, whose results all require gradients if an input does."""
     call = ScanCall.of(bsym)
     count = len(call.initial)
-    requires_grad = [isinstance(one, Proxy) and one.name in requires_grad_names for one in call.inputs]
-    # A carry may require a gradient from the second step on: the function combines it with operands that do.
-    followed = [is_differentiable_proxy(one) for one in call.initial] + requires_grad[count:]
+    requires_grad = [isinstance(value, Proxy) and value.name in requires_grad_names for value in call.inputs]
+    # A carry may require a gradient from the second step on, if the function combines it with operands that do.
+    followed = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, followed, sweep_of)
     read = read_carries(function, followed, count)
-    given = [called(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
-    stacks = {place: call.stack(f"%s{place}", one.output) for place, one in zip(read, given, strict=True)}
+    copies = [called(next(function.names), aten.clone.default, call.function.inputs[place]) for place in read]
+    stacks = {place: call.stack(f"%s{place}", copy.output) for place, copy in zip(read, copies, strict=True)}
     stacking = call.function.having(
-        (*call.function.bound_symbols, *given),
+        (*call.function.bound_symbols, *copies),
         made_by="differentiate",
-        output=(*call.function.output, *(one.output for one in given)),
+        output=(*call.function.output, *(copy.output for copy in copies)),
     )
     output = (*bsym.output, *stacks.values())
     forward = replace(with_subtraces(bsym, lambda _: stacking), output=output) if read else bsym
@@ -232,8 +233,8 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
 
 
 def read_carries(function: DifferentiatedFunction, followed: Sequence[bool], count: int) -> list[int]:
-    """Return the places of the carries that the backward of a function reads, whatever cotangents it is given."""
-    cotangents = [one if is_differentiable_proxy(one) else None for one in function.function.output]
+    """Return the places of the carries that the backward of a function reads, for any cotangents."""
+    cotangents = [proxy if is_differentiable_proxy(proxy) else None for proxy in function.function.output]
     places = [place for place, flag in enumerate(followed) if flag]
     read = function.backward(cotangents, places).reads()
     return [place for place, proxy in enumerate(function.function.inputs[:count]) if proxy.name in read]

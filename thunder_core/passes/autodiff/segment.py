@@ -1,4 +1,4 @@
-"""A segment: the bound symbols of a recording between two moments, which can be replaced by others."""
+"""A segment: the bound symbols of a recording between two moments, which can be replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass
 class RecordedSegment:
-    """The bound symbols that are recorded from when the segment is made until it is closed."""
+    """The bound symbols that are recorded from the creation of the segment until it is closed."""
 
     recorder: Recorder
     start: int = field(init=False)
@@ -31,7 +31,7 @@ class RecordedSegment:
         self.recorder.derivatives_in_progress += 1
 
     def close(self) -> None:
-        """End the segment with the bound symbol that was recorded last."""
+        """End the segment after the last recorded bound symbol."""
         self.bsyms = self.recorder.bound_symbols[self.start :]
         self.recorder.derivatives_in_progress -= 1
 
@@ -46,13 +46,13 @@ class RecordedSegment:
         return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
 
     def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
-        """Return the bound symbols as a trace from some tensors, which autograd follows; they may read others."""
+        """Return the bound symbols as a trace from some tensors that autograd tracks; they may read other tensors."""
         return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
 
     def replace_with(self, bsyms: Sequence[BoundSymbol]) -> None:
-        """Replace the bound symbols by others, which make the same values and perhaps more.
+        """Replace the bound symbols by others that make the same values and perhaps more.
 
-        Raises `Underivable` where they have been replaced already.
+        Raises `Underivable` if they have already been replaced.
         """
         recorded = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
         if list(map(id, recorded)) != list(map(id, self.bsyms)):
@@ -61,11 +61,11 @@ class RecordedSegment:
         self.bsyms = list(bsyms)
 
     def append(self, bsyms: Sequence[BoundSymbol]) -> None:
-        """Append bound symbols after all others of the recording."""
+        """Append bound symbols at the end of the recording."""
         self.recorder.replace_from(len(self.recorder.bound_symbols), bsyms)
 
     def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
-        """Return the names that bound symbols read and none of them makes, grouped by their memory."""
+        """Return the names that bound symbols read and do not make, grouped by their memory."""
         defined: set[str] = set()
         groups: dict[int, dict[str, None]] = {}
         for bsym in bsyms:
@@ -77,12 +77,12 @@ class RecordedSegment:
         return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:
-        """Yield names that nothing in the recording has."""
+        """Yield names that the recording does not have."""
         while True:
             yield self.recorder.tensors.next_name()
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """Return the program's tensor for a proxy, which may be one that a bound symbol has just made."""
+        """Return the program's tensor for a proxy, which a bound symbol may have just made."""
         recorded = self.recorder.tensors.named(proxy.name)
         if recorded is not None:
             return recorded
@@ -92,6 +92,6 @@ class RecordedSegment:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """While this lasts, torch functions run as if nothing were being recorded."""
+    """Run torch functions within this context without recording them."""
     with without_functions(), _disable_current_modes():
         yield

@@ -1,9 +1,9 @@
-"""The gradient of a reduction that selects elements, `max` of a whole tensor, as PyTorch's kernels for the CPU have it.
+"""The gradient of a reduction that selects elements (`max` of a whole tensor), as in PyTorch's CPU kernels.
 
 PyTorch's `evenly_distribute_backward` (FunctionsManual.cpp) gives each selected element an equal share of the gradient.
-On the CPU it fills that in where the mask of selected elements is true. On CUDA, and on tensors without data, with
-which derivatives are recorded, it multiplies by the mask. The two differ for a gradient of NaN or infinity, of which a
-product gives NaN to the elements that were not selected, and filling gives zero.
+On the CPU it fills in the share where the mask of selected elements is true. On CUDA, and on tensors without data, with
+which derivatives are recorded, it multiplies by the mask. The two differ for a gradient of NaN or infinity: a product
+gives NaN to unselected elements, and filling gives zero.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _is_product(bsym: BoundSymbol, makers: Mapping[str, BoundSymbol]) -> bool:
     if bsym.symbol.target is not aten.mul.Tensor:
         return False
     mask, share = bsym.args
-    if not all(isinstance(one, TensorProxy) for one in (mask, share)) or mask.device.type != "cpu":
+    if not all(isinstance(operand, TensorProxy) for operand in (mask, share)) or mask.device.type != "cpu":
         return False
     division = _made_by(aten.div.Tensor, share, makers)
     count = None if division is None else _made_by(aten.sum.default, division.args[1], makers)
@@ -42,6 +42,6 @@ def _is_product(bsym: BoundSymbol, makers: Mapping[str, BoundSymbol]) -> bool:
 
 
 def _made_by(operation: object, value: object, makers: Mapping[str, BoundSymbol]) -> BoundSymbol | None:
-    """The bound symbol that made a tensor, if it is one of an operation; None otherwise."""
+    """Return the bound symbol that made a tensor if it calls the operation; None otherwise."""
     bsym = makers.get(value.name) if isinstance(value, TensorProxy) else None
     return bsym if bsym is not None and bsym.symbol.target is operation else None

@@ -1,4 +1,4 @@
-"""A step of the reverse sweep: one bound symbol with its derivation, which equal bound symbols share."""
+"""A step of the reverse sweep: a bound symbol with its derivation, which equal bound symbols share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from thunder_core.tracing.ir.tree import leaves
 
 @dataclass(eq=False)
 class Step:
-    """One bound symbol of the sweep, with the derivation that equal ones share; None where autograd follows nothing.
+    """A bound symbol of the sweep with its derivation, or None if autograd does not track it.
 
-    `names` maps the names of the derivation to proxies of the trace. `reads` are the names that the bound symbol's
-    backward reads, complete once the sweep has run.
+    Equal bound symbols share a derivation. `names` maps the names of the derivation to proxies of the trace. `reads`
+    are the names that the bound symbol's backward reads, complete once the sweep has run.
     """
 
     bsym: BoundSymbol
@@ -28,24 +28,24 @@ class Step:
 
     @property
     def results(self) -> tuple[Proxy, ...]:
-        """The proxies that gradients come in for."""
+        """The proxies that receive gradients."""
         return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.results)
 
     @property
     def differentiated_inputs(self) -> tuple[Proxy, ...]:
-        """The proxies that gradients go out for."""
+        """The proxies that gradients are computed for."""
         if self.derivation is None:
             return ()
         return tuple(self.names[proxy.name] for proxy in self.derivation.differentiated_inputs)
 
     @property
     def bsyms(self) -> tuple[BoundSymbol, ...]:
-        """The forward as aten operations, the tensors on the way by their names in the trace."""
+        """The forward as aten operations, with intermediate tensors in the names of the trace."""
         assert self.derivation is not None
         return tuple(self.placed(bsym, self.names) for bsym in self.derivation.bsyms)
 
     def placed(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
-        """An operation of the derivation in the names of the trace, at the place of the bound symbol."""
+        """Return an operation of the derivation in the names of the trace, with the bound symbol's source line."""
         placed = bsym.renamed(names, at=(self.bsym.source, self.bsym.module))
         return replace(placed, executor=self.bsym.executor, derives=derives)
 
@@ -68,13 +68,13 @@ def corresponding_proxies(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy
 
 
 def recomputed_views(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
-    """Return the views of the forward that the backward makes again, from what the bound symbol reads and returns."""
+    """Return the views of the forward that the backward recomputes from the bound symbol's inputs and outputs."""
     outside = {proxy.name for proxy in (*derivation.bsym.inputs, *derivation.bsym.outputs)}
     makers = {proxy.name: bsym for bsym in derivation.bsyms for proxy in bsym.defines}
     recomputation: dict[int, BoundSymbol] = {}
 
     def reach(name: str) -> bool:
-        """Whether views alone lead to a tensor; these are then recorded, the first one first."""
+        """Whether only views lead to a tensor; these are then recorded, the first one first."""
         if name in outside:
             return True
         bsym = makers.get(name)

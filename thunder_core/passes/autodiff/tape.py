@@ -1,4 +1,4 @@
-"""The tape: aten operations that run beneath autograd on tensors without data, recorded as bound symbols."""
+"""The tape: aten operations that run below autograd on tensors without data, recorded as bound symbols."""
 
 from __future__ import annotations
 
@@ -23,42 +23,44 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
-QUERIES = frozenset({torch.ops.prim.device.default})  # are not recorded
+QUERIES = frozenset({torch.ops.prim.device.default})  # not recorded
 NEEDS_GRAD_MODE = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})  # saves for its backward only if grad mode is on
 
-# Fakes do not have all strides right (those of softplus_backward), so that a view of a fake may have to be a copy.
+# Fakes do not have all strides right (e.g. those of softplus_backward), so a view of a fake may have to be a copy.
 RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
-MAX_NUMBERS = 64  # of a constant that is printed with its bound symbol
+MAX_NUMBERS = 64  # in a constant that is printed with its bound symbol
 
 
 class Underivable(Exception):
-    """Raised for a bound symbol whose derivative cannot be traced; the message says why, `where` is its line."""
+    """Raised for a bound symbol whose derivative cannot be traced; the message is the reason, `where` its line."""
 
     where: SourceLine | None = None
-    missing_formula: BoundSymbol | None = None  # the bound symbol, if it is one that PyTorch has no derivative of
+    missing_formula: BoundSymbol | None = None  # the bound symbol, if PyTorch has no derivative of it
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the aten operations beneath autograd as bound symbols, under names that it gives to their tensors."""
+    """Records the aten operations below autograd as bound symbols, with new names for their tensors."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: Dynamo takes no part here."""
+        """Return False: Dynamo is not involved here."""
         return False
 
     def __init__(self, prefix: str, proxies: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bsyms: list[BoundSymbol] = []
         self._prefix = prefix
-        self._proxies = dict(proxies or {})  # by the identity of a tensor, which is held so that it stays its own
+        self._proxies = dict(
+            proxies or {}
+        )  # by the identity of a tensor, which is kept alive so that the identity stays unique
         self._last = -1
 
     def continued(self) -> Tape:
-        """Return a tape for the backward of the operations on this one, which has its tensors' names."""
+        """Return a tape for the backward of the operations on this tape, with the names of their tensors."""
         return Tape("%g", self._proxies)
 
     def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
-        """Let the proxy stand for the tensor."""
+        """Make the proxy represent the tensor."""
         self._proxies[id(tensor)] = (tensor, proxy)
 
     def name(self, tensor: torch.Tensor) -> TensorProxy:
@@ -69,14 +71,14 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return proxy
 
     def proxy(self, tensor: torch.Tensor) -> TensorProxy:
-        """Return the proxy of a tensor; raises `Underivable` for one that no operation on the tape made."""
+        """Return the proxy of a tensor; raise `Underivable` for a tensor that no operation on the tape made."""
         pair = self._proxies.get(id(tensor))
         if pair is None:
             raise Underivable("it uses a hidden tensor, which no recorded operation made")
         return pair[1]
 
     def name_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
-        """Give a result the name that it has outside; where the tensor has another name, an alias of it is recorded."""
+        """Give a result its outside name; if no operation on the tape made the tensor, record an alias."""
         before = self.proxy(tensor)
         defined = {out.name for bsym in self.bsyms for out in bsym.defines}
         if before.name == proxy.name:
@@ -87,9 +89,9 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.bind(tensor, proxy)
             return
         self.bsyms = [bsym.renamed({before.name: proxy}) for bsym in self.bsyms]
-        for identity, (other, other_proxy) in list(self._proxies.items()):
-            if other_proxy.name == before.name:
-                self._proxies[identity] = (other, proxy)
+        for identity, (tensor_of_proxy, known_proxy) in list(self._proxies.items()):
+            if known_proxy.name == before.name:
+                self._proxies[identity] = (tensor_of_proxy, proxy)
 
     def functionalized(self) -> list[BoundSymbol]:
         """Return the bound symbols; writes to tensors that they make are functionalized as far as possible."""
@@ -145,7 +147,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def _record_reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """Run an operation that changes metadata in place, and record it as one that makes a tensor with a new name.
+        """Run an operation that changes metadata in place, and record it as an operation that makes a new tensor.
 
         Raises `Underivable` if the tensor was not made by an operation on the tape.
         """
@@ -164,7 +166,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
-    """Yield the tensors of a result with their proxies; raises `Underivable` for a result of another structure."""
+    """Yield the tensors of a result with their proxies; raise `Underivable` for a result of another structure."""
     try:
         pairs = list(bindings(names, values))
     except ValueError as error:

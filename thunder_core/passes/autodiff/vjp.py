@@ -1,4 +1,4 @@
-"""Vector-Jacobian products of bound symbols, from PyTorch's own autograd: what the backward of one does and reads."""
+"""Vector-Jacobian products of bound symbols, from PyTorch's own autograd."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from thunder_core.tracing.ir.tree import replace_leaves
 MISSING_FORMULA = (
     "derivative for",
     "no autograd formula",
-)  # what PyTorch says of an operation that it cannot differentiate
+)  # in PyTorch's errors for operations that it cannot differentiate
 
 
 @dataclass(eq=False)
 class RecordedDerivation(Derivation):
-    """A bound symbol that ran once under PyTorch's autograd on tensors without data, and is ready to be run backward.
+    """A bound symbol that ran once under PyTorch's autograd on tensors without data, ready to be run backward.
 
-    `bsyms` are the aten operations of the forward; `inputs` and `outputs` are the tensors of `mode` that stand for the
-    differentiated inputs and for the results.
+    `bsyms` are the aten operations of the forward; `inputs` and `outputs` are the tensors of `mode` that represent the
+    differentiated inputs and the results.
     """
 
     mode: FakeTensorMode = field(repr=False)
@@ -75,20 +75,20 @@ class RecordedDerivation(Derivation):
                 )
         except Underivable:
             raise
-        except Exception as error:  # PyTorch's formulas raise what they raise
+        except Exception as error:  # PyTorch's formulas may raise any exception
             failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
-        gradients = tuple(None if one is None else tape.proxy(one) for one in input_gradients)
+        gradients = tuple(None if gradient is None else tape.proxy(gradient) for gradient in input_gradients)
         bsyms, results = tuple(filled_on_cpu(bsyms_for(tape.functionalized(), gradients))), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
 
 @dataclass(eq=False)
 class ProbedDerivation(RecordedDerivation):
-    """A derivation in which values stand in for symbolic floats, with its `twin`, which has other ones.
+    """A derivation with probe values in place of symbolic floats; its `twin` has different probe values.
 
-    What both differ in is a float, or what C++ made of one: `names` has its proxy.
+    A number in which both differ is a float, or was computed from a float in C++: `names` has its proxy.
     """
 
     twin: RecordedDerivation | None = field(default=None, repr=False)
@@ -98,7 +98,10 @@ class ProbedDerivation(RecordedDerivation):
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
         assert self.twin is not None and self.names is not None
-        vjp, twin = (one(cotangents, accumulated) for one in (super()._differentiated, self.twin._differentiated))
+        vjp, twin = (
+            differentiate(cotangents, accumulated)
+            for differentiate in (super()._differentiated, self.twin._differentiated)
+        )
         bsyms = named(vjp.bsyms, twin.bsyms, self.names)
         if bsyms is None:
             raise Underivable("its backward computes with a float that changes from call to call")
@@ -106,10 +109,11 @@ class ProbedDerivation(RecordedDerivation):
 
 
 def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """The derivation of a bound symbol whose inputs of these names require gradients; None if autograd stops there.
+    """Return the derivation of a bound symbol whose named inputs require gradients; None if autograd stops there.
 
-    One that takes symbolic floats is derived with these, and where C++ asks for their values, with values that stand in
-    for them, as far as both runs tell where they go; and else for their values, which are guarded.
+    A bound symbol with symbolic floats is derived with the floats themselves. If C++ reads their values, it is derived
+    with probe values, if two runs show where the values go. Otherwise it is derived for the floats' values, which are
+    guarded.
     """
     floats = [p for p in bsym.inputs if isinstance(p, NumberProxy) and isinstance(p.value, torch.SymFloat)]
     if not floats:
@@ -128,24 +132,24 @@ def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDe
 def probed(
     bsym: BoundSymbol, requires_grad_names: frozenset[str], floats: Sequence[NumberProxy]
 ) -> ProbedDerivation | None:
-    """The derivation with values that stand in for symbolic floats; None where these cannot be told afterwards."""
+    """Return the derivation with probe values in place of symbolic floats; None if these cannot be identified."""
     pairs = stand_ins([proxy.value for proxy in floats])
     if pairs is None:
         return None
     try:
         names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
-        one, twin = (
+        probe, twin = (
             derived(
                 with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
                 requires_grad_names,
             )
             for place in (0, 1)
         )
-        bsyms = None if one is None or twin is None else named(one.bsyms, twin.bsyms, names)
-        if one is None or bsyms is None:
+        bsyms = None if probe is None or twin is None else named(probe.bsyms, twin.bsyms, names)
+        if probe is None or bsyms is None:
             return None
         shared = ("differentiated_inputs", "results", "mode", "tape", "inputs", "outputs")
-        fields = {name: getattr(one, name) for name in shared}
+        fields = {name: getattr(probe, name) for name in shared}
         derivation = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **fields, twin=twin, names=names)
         derivation.vjp(derivation.results)
     except (AmbiguousFloats, Underivable):
@@ -155,10 +159,10 @@ def probed(
 
 
 def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """The derivation of a bound symbol with its numbers as they are; None if autograd stops there.
+    """Return the derivation of a bound symbol with its numbers as they are; None if autograd stops there.
 
-    An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
-    Raises `Underivable` for a bound symbol that writes to what is followed, or that does not run on tensors without
+    An operation without a derivative, such as some backward operations, is decomposed if PyTorch has a decomposition.
+    Raises `Underivable` for a bound symbol that writes to a tracked tensor, or that does not run on tensors without
     data.
     """
     if any(name in requires_grad_names for name in bsym.mutates):
@@ -166,8 +170,8 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
     if is_live(bsym.symbol.target):
         raise Underivable("its backward, which runs after the program, reads or writes objects that are written to")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
-        return None  # numbers that a program asks a tensor for, places, comparisons
-    with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
+        return None  # numbers read from a tensor, indices, comparisons
+    with torch.inference_mode(False):  # in inference mode, autograd would record nothing
         derivation = _derived(bsym, requires_grad_names)
         if derivation is not None and is_symbolic_and_empty(bsym):
             _require_differentiable_at_hints(bsym, requires_grad_names)
@@ -184,17 +188,17 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
 
 
 def is_symbolic_and_empty(bsym: BoundSymbol) -> bool:
-    """Whether a tensor without elements is among the inputs, some of which have symbolic sizes."""
+    """Whether an input tensor has no elements, and inputs have symbolic sizes."""
     shapes = [proxy.shape for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     is_empty = any(isinstance(size, int) and not size for shape in shapes for size in shape)
     return is_empty and environment_of(bsym.inputs) is not None
 
 
 def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> None:
-    """Raise `Underivable` where the bound symbol has no backward for the sizes that its symbols had while tracing.
+    """Raise `Underivable` if the bound symbol has no backward for the sizes seen while tracing.
 
-    PyTorch decomposes some operations for symbolic sizes, such as bilinear interpolation, and loses what their kernels
-    refuse: tensors without elements. Those kernels' formulas for constant sizes refuse them too.
+    For symbolic sizes, PyTorch decomposes some operations, such as bilinear interpolation, and loses the kernels'
+    refusal of tensors without elements. The kernels' formulas for constant sizes also refuse them.
     """
     if any(operation.gives_number for operation in bsym.at_level("aten")):
         return
@@ -204,7 +208,7 @@ def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: fro
 
 
 def at_hints(bsym: BoundSymbol) -> BoundSymbol:
-    """The bound symbol with the sizes and numbers that its symbols had while tracing, known at its own level only."""
+    """Return the bound symbol with the sizes and numbers seen while tracing, without inner operations."""
 
     def constant(leaf: Any) -> Any:
         if isinstance(leaf, NumberProxy):
@@ -218,7 +222,7 @@ def at_hints(bsym: BoundSymbol) -> BoundSymbol:
 
 
 def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
-    """The operations of a bound symbol's backward for cotangents of all its results; None where it has none."""
+    """Return the operations of a bound symbol's backward for cotangents of all results; None if there is none."""
     try:
         derivation = derive(bsym, requires_grad_names)
         return None if derivation is None else derivation.vjp(derivation.results).bsyms
@@ -227,7 +231,7 @@ def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Seque
 
 
 def is_differentiable_proxy(proxy: Proxy) -> bool:
-    """Whether autograd would follow such a result: a tensor of real or complex numbers."""
+    """Whether autograd would track a result like this: a tensor of real or complex numbers."""
     return isinstance(proxy, TensorProxy) and (proxy.dtype.is_floating_point or proxy.dtype.is_complex)
 
 
@@ -237,10 +241,10 @@ def _lacks_formula(output: torch.Tensor) -> bool:
 
 
 def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """Run a bound symbol once under autograd, on fakes, of which those that require gradients are leaves.
+    """Run a bound symbol once under autograd, on fakes; fakes that require gradients are leaves.
 
-    Those have dtypes of real or complex numbers, since autograd follows no others (`is_differentiable_proxy`), so that
-    `requires_grad_` takes them. Inference mode, in which autograd records nothing whatever the grad mode, is left.
+    Those fakes have real or complex dtypes, since autograd tracks no others (`is_differentiable_proxy`), so
+    `requires_grad_` accepts them. The caller leaves inference mode, in which autograd records nothing in any grad mode.
     """
     mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs))), Tape("%s")
     fakes: dict[str, torch.Tensor] = {}
@@ -277,10 +281,10 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Recorded
 
 
 def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The result of a bound symbol, or of its rule if it has one, on tensors by the names of its inputs.
+    """Return the result of a bound symbol, or of its rule, on tensors by the names of its inputs.
 
-    A bound symbol that takes a number out of a constant tensor, which these do not have, is run by its operations: they
-    were recorded with the number where it is used.
+    A bound symbol that reads a number out of a constant tensor, which is not available, is run by its operations, which
+    were recorded with the number in place.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
         raise Underivable("it takes an argument that is not a tensor")
@@ -293,13 +297,13 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
 
 
 def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the rule of a bound symbol if it has one, and else its target."""
+    """Call the rule of a bound symbol if it has one, and otherwise its target."""
     function, arguments, named = for_all_sizes(target_of(bsym), args, kwargs)
     return function(*arguments, **named)
 
 
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
-    """The result for these tensors by the names of its inputs, with the aten operations of it written on the tape."""
+    """Return the result for the tensors by input names, with its aten operations recorded on the tape."""
     try:
         with (
             torch.enable_grad(),
@@ -312,18 +316,21 @@ def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode:
             return evaluate_with_rule(bsym, fakes)
     except Underivable:
         raise
-    except Exception as error:  # the user's operators raise what they raise
+    except Exception as error:  # the user's operators may raise any exception
         raise Underivable(f"it does not run without data: {type(error).__name__}: {first_line(error)}") from error
 
 
 def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
-    """While this lasts, what a bound symbol on symbolic sizes calls is right for all of them."""
+    """Return the context in which calls of a bound symbol with symbolic sizes are valid for all sizes."""
     symbolic = environment_of((*bsym.inputs, *bsym.outputs)) is not None
     return CallsForAllSizes() if symbolic and bsym.symbol.level != "aten" else nullcontext()
 
 
 def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """The bound symbols that gradients come from, and collectives; a write may be to a view of what another reads."""
+    """Return the bound symbols that gradients depend on, writes, and collectives.
+
+    A write may be to a view of a read tensor.
+    """
     read = {proxy.name for proxy in gradients if proxy is not None}
     kept: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
@@ -333,19 +340,19 @@ def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | No
     return kept[::-1]
 
 
-def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
-    """The bound symbol that adds a gradient to another."""
-    environment = environment_of((one, other))
-    total = _total(one.named(""), other.named("")) if environment is None else _sum(one, other, environment)
+def added(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:
+    """Return the bound symbol that adds two gradients."""
+    environment = environment_of((left, right))
+    total = _total(left.named(""), right.named("")) if environment is None else _sum(left, right, environment)
     total = total.named(name)
-    return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (one, other), {}, total)
+    return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (left, right), {}, total)
 
 
 @lru_cache(maxsize=1024)
-def _total(one: TensorProxy, other: TensorProxy) -> TensorProxy:
-    return _sum(one, other, None)
+def _total(left: TensorProxy, right: TensorProxy) -> TensorProxy:
+    return _sum(left, right, None)
 
 
-def _sum(one: TensorProxy, other: TensorProxy, environment: Any) -> TensorProxy:
+def _sum(left: TensorProxy, right: TensorProxy, environment: Any) -> TensorProxy:
     with new_mode(environment):
-        return tensor_proxy("", torch.ops.aten.add.Tensor(empty(one), empty(other)))
+        return tensor_proxy("", torch.ops.aten.add.Tensor(empty(left), empty(right)))

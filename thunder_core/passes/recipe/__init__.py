@@ -1,6 +1,6 @@
-"""Recipes: named declarations of what is done to a model, by whom, and how exact the result has to be.
+"""Recipes: named declarations of how a model is optimized, by which executors, and how exact the result must be.
 
-The names below are loaded when they are first used: a recipe's options are read from its source, without PyTorch.
+The names below are loaded at their first use, because a recipe's options are read from its source without PyTorch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The composition of a recipe: what the recipes and plug-ins of a sum come to, in whatever order they were added."""
+"""The composition of a recipe: the combined recipes and plug-ins of a sum, independent of the order of addition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.tracing.extension.transform import Transform, arranged_transfo
 
 @dataclass(frozen=True, eq=False)
 class ListedExecutor:
-    """An executor of a composition, by its name or as an object; its traits where it can be loaded."""
+    """An executor of a composition, by its name or as an object, with its traits if it can be loaded."""
 
     value: str | Executor
     executor: Executor | None
@@ -34,100 +34,103 @@ class ListedExecutor:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The names by which traits call it."""
+        """The names by which traits refer to the executor."""
         return frozenset((self.title,)) if self.executor is None else self.executor.labels
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The executors that it comes after."""
+        """The names of executors that this executor comes after."""
         return () if self.executor is None else self.executor.after
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The executors that it comes before."""
+        """The names of executors that this executor comes before."""
         return () if self.executor is None else self.executor.before
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The parts that it needs."""
+        """The names of parts that the executor needs."""
         return () if self.executor is None else self.executor.needs
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """The parts that it excludes."""
+        """The names of parts that the executor excludes."""
         return () if self.executor is None else self.executor.excludes
 
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """The parts of a sum together: transforms and executors in their one order, lookasides, settings, requirements.
+    """The combined parts of a sum: transforms and executors in their order, lookasides, settings, requirements.
 
-    `components` are the recipes and plug-ins in the order of their names. Raises `BadRecipe` for what a method of
-    theirs returns and cannot be a part, and `RecipeConflict` where parts cannot stand together.
+    `components` are the recipes and plug-ins in the order of their names. Raises `BadRecipe` if one of their methods
+    returns a value that cannot be a part, and `RecipeConflict` if parts are incompatible.
     """
 
     components: Sequence[Composable]
 
     @cached_property
     def owned_transforms(self) -> tuple[tuple[Transform, tuple[Part, ...]], ...]:
-        """The transforms, each with the recipe or the plug-in that brings it."""
-        rows = ((one, returned(one, "setup_transforms", (Transform,))) for one in self.components)
-        return tuple((transform, (one,)) for one, row in rows for transform in row)
+        """The transforms, each with the recipe or plug-in that adds it."""
+        rows = ((component, returned(component, "setup_transforms", (Transform,))) for component in self.components)
+        return tuple((transform, (component,)) for component, row in rows for transform in row)
 
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """The transforms in their order, with others that come with every program, but for those that are left out."""
+        """Return the ordered transforms, with the transforms of every program in `more`, and without left-out ones."""
         every = self.every_transform(more)
         return every.keeping(remaining(every.parts, self.without))
 
     def every_transform(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """The transforms in their order, those that are left out among them."""
+        """Return the ordered transforms, including left-out ones."""
         return arranged_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
 
     @cached_property
     def lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides by name; raises `RecipeConflict` for two that are for one function."""
-        rows = (returned(one, "setup_lookasides", (Lookaside,)) for one in self.components)
+        """The lookasides by name; raises `RecipeConflict` for two lookasides of one function."""
+        rows = (returned(component, "setup_lookasides", (Lookaside,)) for component in self.components)
         return require_distinct([lookaside for row in rows for lookaside in row])
 
     @cached_property
     def executors(self) -> Arrangement[ListedExecutor]:
-        """The executors in the order in which they may claim, but for eager PyTorch and those that are left out.
+        """The executors in claiming order, without eager PyTorch and without left-out executors.
 
-        Where a recipe or a plug-in lists two, its row decides, and else their traits; where these leave a choice,
-        operators come first, then what plug-ins list, then what recipes list. Raises `RecipeConflict` for two objects
-        of one name, and for rows that differ.
+        The order of two executors is the order of the list that a recipe or plug-in gives, otherwise it follows their
+        traits. If both leave a choice, operators come first, then executors of plug-ins, then executors of recipes.
+        Raises `RecipeConflict` for two objects of one name, and for contradictory lists.
         """
         return self.every_executor.keeping(remaining(self.every_executor.parts, self.without))
 
     @cached_property
     def every_executor(self) -> Arrangement[ListedExecutor]:
-        """The executors but for eager PyTorch, which comes last, those that are left out among them."""
+        """The executors including left-out ones, without eager PyTorch, which comes last."""
         members: dict[str, Member[ListedExecutor]] = {}
         orders = []
-        for one in self.components:
-            row = returned(one, "setup_executors", (str, Executor))
-            operators = returned(one, "setup_operators", (Executor,))
-            orders.append(StatedOrder(one, tuple(dict.fromkeys(map(name_of, row)))))
+        for component in self.components:
+            row = returned(component, "setup_executors", (str, Executor))
+            operators = returned(component, "setup_operators", (Executor,))
+            orders.append(StatedOrder(component, tuple(dict.fromkeys(map(name_of, row)))))
             ranked = [(operator, ExecutorRank.OPERATOR) for operator in operators]
-            ranked += [(each, one.executor_rank) for each in row]
+            ranked += [(each, component.executor_rank) for each in row]
             for executor, rank in ranked:
                 if (name := name_of(executor)) != FALLBACK:
-                    members[name] = merged_member(members.get(name), executor, rank, one)
+                    members[name] = merged_member(members.get(name), executor, rank, component)
         return Arrangement(list(members.values()), orders)
 
     @cached_property
     def executor_row(self) -> tuple[str | Executor, ...]:
-        """The executors in the order in which they may claim, eager PyTorch last."""
-        rows = [returned(one, "setup_executors", (str, Executor)) for one in self.components]
-        objects = [one for row in rows for one in row if name_of(one) == FALLBACK and not isinstance(one, str)]
-        if any(one != objects[0] for one in objects):
+        """The executors in claiming order, eager PyTorch last."""
+        rows = [returned(component, "setup_executors", (str, Executor)) for component in self.components]
+        objects = [item for row in rows for item in row if name_of(item) == FALLBACK and not isinstance(item, str)]
+        if any(item != objects[0] for item in objects):
             raise RecipeConflict(f"two executors have the name {FALLBACK}", fix="leave out one of them, or rename it")
-        return (*(one.value for one in self.executors.ordered()), next(iter(objects), FALLBACK))
+        return (*(listed.value for listed in self.executors.ordered()), next(iter(objects), FALLBACK))
 
     @cached_property
     def settings(self) -> Mapping[str, object]:
-        """The settings of `jit` that the parts ask for; raises `RecipeConflict` where two ask for different values."""
-        return merged_settings([(one.title, settings_of(one)) for one in self.components])
+        """The settings of `jit` that the parts request.
+
+        Raises `RecipeConflict` if two parts request different values.
+        """
+        return merged_settings([(component.title, settings_of(component)) for component in self.components])
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -137,8 +140,10 @@ class Composition:
 
     @cached_property
     def requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """The requirements that recipes and plug-ins have of the machine, each with the part that does."""
-        return tuple(stated for one in self.components for stated in returned(one, "setup_requirements", (tuple,)))
+        """The requirements of recipes and plug-ins on the machine, each with the part that has the requirement."""
+        return tuple(
+            stated for component in self.components for stated in returned(component, "setup_requirements", (tuple,))
+        )
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -146,9 +151,9 @@ class Composition:
         return (*self.components, *self.transforms().ordered(), *self.executors.ordered())
 
     def require_whole(self, more: Sequence[Transform] = ()) -> None:
-        """Raise `RecipeConflict` for parts that exclude or lack others, `UnknownName` for traits that name nothing.
+        """Raise `RecipeConflict` for parts that exclude or lack others, and `UnknownName` for traits that name nothing.
 
-        Raises as `require_parts` does for what is left out of these, and of the transforms that come with each program.
+        Raises like `require_parts` for names in `without`, among these parts and the transforms of each program.
         """
         require_parts(self.without, self.every_transform(more).parts, self.every_executor.parts, self.components)
         for part in self.parts:
@@ -159,9 +164,9 @@ class Composition:
 def merged_member(
     twin: Member[ListedExecutor] | None, executor: str | Executor, rank: ExecutorRank, owner: Composable
 ) -> Member[ListedExecutor]:
-    """An executor that another part may bring as well, by its name or as an object, of which the object counts.
+    """Return the merged member of an executor that several parts may add, by name or as an object; the object counts.
 
-    Raises `RecipeConflict` for two objects of one name, of which only one could claim.
+    Raises `RecipeConflict` for two objects of one name, because only one of them could claim.
     """
     name = name_of(executor)
     known = None if twin is None else twin.part.value
@@ -174,12 +179,12 @@ def merged_member(
 
 
 def name_of(executor: str | Executor) -> str:
-    """The name of an executor that is named, or an object."""
+    """Return the name of an executor that is given by name or as an object."""
     return executor if isinstance(executor, str) else executor.name
 
 
 def loaded_or_none(executor: str | Executor) -> Executor | None:
-    """The executor of a name; None where this machine cannot load it, which its candidates tell."""
+    """Return the executor of a name; None if this machine cannot load it, which the list of candidates reports."""
     try:
         return find_executor(executor)
     except (UnknownName, EnvironmentLacks):
@@ -187,7 +192,7 @@ def loaded_or_none(executor: str | Executor) -> Executor | None:
 
 
 def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each step of a composition in its order: its kind, its name, and why it stands where it does."""
+    """Yield each step of a composition in order: its kind, its name, and the reasons for its place."""
     for placed in composition.transforms(more).placements():
         yield "transform", placed.part.title, placed.reasons
     for listed in composition.executors.placements():

@@ -1,4 +1,4 @@
-"""The named sizes of inputs: in which tensors of transformers' models the batch, the sequence and the cache are."""
+"""The named sizes of inputs: the dimensions of inputs of transformers' models for batch, sequence and cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEQUENCES = (
     *("input_ids.size(-1)", "attention_mask.size(-1)", "token_type_ids.size(-1)", "position_ids.size(-1)"),
     *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
     "encoder_outputs['last_hidden_state'].size(1)",
-    *("attention_mask.size(2)", "attention_mask[*].size(2)"),  # masks of queries and keys, one or one for each kind
+    *("attention_mask.size(2)", "attention_mask[*].size(2)"),  # masks of queries and keys: one, or one for each kind
 )
 CACHES = tuple(
     f"{cache}{part}"
@@ -27,7 +27,7 @@ KEYS_AND_VALUES = tuple(
     for cache in CACHES
     for name in ("keys", "values", "_quantized_keys[0]", "_quantized_values[0]")
 )
-# Of a sliding window the tokens that it has moved over, and of a static cache the tokens that it has room for.
+# A sliding window counts the tokens that it has passed, and a static cache the tokens that it has room for.
 LENGTHS = tuple(
     f"{cache}.layers[*].{name}"
     for cache in CACHES

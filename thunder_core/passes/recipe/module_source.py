@@ -1,4 +1,4 @@
-"""Modules as their source text tells: which name stands for what, without running any of their code."""
+"""Modules as their source text describes them: the meaning of each name, without running code of the module."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TYPE_CHECKING = "typing.TYPE_CHECKING"
 
 
 class Undecided(Exception):
-    """A matter that the source text does not tell: only importing decides it."""
+    """Raised if the source text does not decide a matter, so that the module has to be imported."""
 
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """A module by its dotted name, with its classes, and with what each of its other names stands for.
+    """A module by its dotted name, with its classes, and with the meaning of its other names.
 
-    `paths` has dotted names of imported objects; a name that is assigned, decorated
-    or bound twice is in it as None.
+    `paths` maps names to the dotted names of imported objects; a name that is assigned, decorated or bound twice is
+    mapped to None.
     """
 
     name: str
@@ -27,7 +27,7 @@ class ModuleSource:
     paths: Mapping[str, str | None]
 
     def path_of(self, node: ast.expr) -> str:
-        """The dotted path of what a name or an attribute stands for, `int` for a builtin; raises `Undecided`."""
+        """Return the dotted path that a name or attribute refers to (`int` for a builtin); raises `Undecided`."""
         if isinstance(node, ast.Attribute):
             return f"{self.path_of(node.value)}.{node.attr}"
         if not isinstance(node, ast.Name):
@@ -39,7 +39,7 @@ class ModuleSource:
 
 
 def read_module(name: str, file: Path) -> ModuleSource:
-    """The module in a file; raises `Undecided` where running it could do more than bind names."""
+    """Return the module in a file; raise `Undecided` if running the module could do more than bind names."""
     try:
         body = ast.parse(file.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError, RecursionError) as error:
@@ -55,7 +55,7 @@ def read_module(name: str, file: Path) -> ModuleSource:
 
 
 def bindings(node: ast.stmt, module: str) -> Iterator[tuple[str, str | None]]:
-    """The names that a statement binds, each with the dotted path of what it stands for; raises `Undecided`."""
+    """Yield the names that a statement binds, each with the dotted path of its value; raises `Undecided`."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return
     if (binds := BINDS.get(type(node))) is None:
@@ -64,14 +64,14 @@ def bindings(node: ast.stmt, module: str) -> Iterator[tuple[str, str | None]]:
 
 
 def bindings_of_import(node: ast.Import, _: str) -> Iterator[tuple[str, str | None]]:
-    """The names that `import a.b`, or `import a.b as c`, binds."""
+    """Yield the names that `import a.b` or `import a.b as c` binds."""
     for alias in node.names:
         top = alias.name.partition(".")[0]
         yield (alias.asname, alias.name) if alias.asname else (top, top)
 
 
 def bindings_of_from(node: ast.ImportFrom, module: str) -> Iterator[tuple[str, str | None]]:
-    """The names that `from a import b` binds; what a star binds is not told."""
+    """Yield the names that `from a import b` binds; raise `Undecided` for a star."""
     above = module.split(".")[: -node.level] if node.level else []
     base = ".".join([*above, *([node.module] if node.module else [])])
     for alias in node.names:
@@ -81,12 +81,12 @@ def bindings_of_from(node: ast.ImportFrom, module: str) -> Iterator[tuple[str, s
 
 
 def bindings_of_definition(node: ast.ClassDef | ast.FunctionDef, module: str) -> Iterator[tuple[str, str | None]]:
-    """The name of a class or a function; what it stands for is not told where there is a decorator."""
+    """Yield the name of a class or function, with its path; the path is None if there is a decorator."""
     yield node.name, None if node.decorator_list else f"{module}.{node.name}"
 
 
 def bindings_of_assignment(node: ast.Assign | ast.AnnAssign, _: str) -> Iterator[tuple[str, str | None]]:
-    """The names that are assigned, whose values are not told."""
+    """Yield the assigned names, without their values."""
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         if not isinstance(target, ast.Name):
             raise Undecided(ast.unparse(node))
@@ -94,7 +94,7 @@ def bindings_of_assignment(node: ast.Assign | ast.AnnAssign, _: str) -> Iterator
 
 
 def bindings_for_types(node: ast.If, module: str) -> Iterator[tuple[str, str | None]]:
-    """The names that are imported for type checkers alone, which stand for nothing; raises `Undecided` for others."""
+    """Yield the names imported only for type checkers, without values; raise `Undecided` for other conditions."""
     is_for_types = ast.unparse(node.test) in ("TYPE_CHECKING", TYPE_CHECKING) and not node.orelse
     if not is_for_types:
         raise Undecided(ast.unparse(node.test))
@@ -102,7 +102,7 @@ def bindings_for_types(node: ast.If, module: str) -> Iterator[tuple[str, str | N
         yield from ((name, None) for name, _ in bindings(inner, module))
 
 
-# What a statement of each kind binds; one of another kind could do anything.
+# The function that lists the names that a statement of each kind binds; other kinds of statements could do anything.
 BINDS: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] = {
     ast.Import: bindings_of_import,
     ast.ImportFrom: bindings_of_from,
@@ -115,15 +115,17 @@ BINDS: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] 
 
 
 def require_inert(node: ast.stmt, paths: Mapping[str, str | None]) -> None:
-    """Raise `Undecided` for a statement that calls something with what the module bound, and could change it."""
-    for call in (inner for one in evaluated(node) for inner in ast.walk(one) if isinstance(inner, ast.Call)):
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if any(isinstance(inner, ast.Name) and inner.id in paths for one in given for inner in ast.walk(one)):
+    """Raise `Undecided` for a statement with a call whose arguments use names of the module, which it could change."""
+    for call in (
+        inner for expression in evaluated(node) for inner in ast.walk(expression) if isinstance(inner, ast.Call)
+    ):
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if any(isinstance(inner, ast.Name) and inner.id in paths for value in values for inner in ast.walk(value)):
             raise Undecided(ast.unparse(call))
 
 
 def evaluated(node: ast.stmt) -> list[ast.expr]:
-    """The expressions of a statement of a module that run as it is imported, those inside of classes left out."""
+    """Return the expressions of a module's statement that run at import, except expressions inside classes."""
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return node.decorator_list
     return [node.value] if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None else []

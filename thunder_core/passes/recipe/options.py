@@ -1,4 +1,4 @@
-"""Options of recipes: their base class, and the errors for a name or a value that a recipe does not take."""
+"""Options of recipes: their base class, and the errors for unknown names and invalid values."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from thunder_core.foundation.errors import BadOption, UnknownName
 
 
 class RecipeOptions(BaseModel):
-    """The options of a recipe, as typed fields with defaults; `--set name=value` sets one."""
+    """The options of a recipe, as typed fields with defaults; `--set name=value` sets an option."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def meant_option(name: str, known: Collection[str]) -> str:
-    """The question whether an option was meant; the part of a recipe may be left out: `height` for `alone.height`."""
-    full_names = {**{one.rpartition(".")[2]: one for one in known}, **{one: one for one in known}}
-    near = dict.fromkeys(full_names[one] for one in plugins.nearest(name, full_names))
+    """Return the question for the intended option; the recipe's prefix may be omitted: `height` for `alone.height`."""
+    full_names = {**{option.rpartition(".")[2]: option for option in known}, **{option: option for option in known}}
+    near = dict.fromkeys(full_names[match] for match in plugins.nearest(name, full_names))
     return f"did you mean {' or '.join(near)}? " if near else ""
 
 
 def require_option_names(recipe: str, known: Collection[str], names: Iterable[str]) -> None:
-    """Raise `UnknownName` for the first name that is none of the options of a recipe."""
+    """Raise `UnknownName` for the first name that is not an option of the recipe."""
     for name in names:
         if name not in known:
             fix = (
@@ -37,17 +37,17 @@ def require_option_names(recipe: str, known: Collection[str], names: Iterable[st
 
 
 def parsed_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, object]) -> RecipeOptions:
-    """The options of a recipe, parsed; raises `UnknownName` for a name and `BadOption` for a value it cannot take."""
+    """Return the parsed options of a recipe; raise `UnknownName` for a name and `BadOption` for an invalid value."""
     require_option_names(recipe, list(kind.model_fields), options)
     try:
         return kind.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
-        option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names none
+        option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names no option
         refused = f"{option}{first['input']!r}: {first['msg']}"
         raise BadOption(f"recipe {recipe} does not accept {refused}", fix="see `thunder recipes show`") from None
 
 
 def hyphenated(class_name: str) -> str:
-    """`HFLlama3Hopper` as `hf-llama3-hopper`."""
+    """Return a class name in lower case with hyphens: `hf-llama3-hopper` for `HFLlama3Hopper`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()

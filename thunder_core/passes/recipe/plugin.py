@@ -1,6 +1,6 @@
 """Plug-ins: bundles of parts that are added to recipes, and the composition of both by `+`.
 
-A `Plugin` is a bundle of parts here; `thunder_core.foundation.plugins` finds the modules of installed packages.
+A `Plugin` here is a bundle of parts; `thunder_core.foundation.plugins` finds the modules of installed packages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS: Mapping[str, tuple[type, ...]] = {
 
 
 class ExecutorRank(IntEnum):
-    """The order in which executors of different origins may claim, where neither a list nor a trait decides."""
+    """The claiming order of executors of different origins, if neither a list nor a trait decides."""
 
     OPERATOR = 0
     PLUGIN = 1
@@ -39,118 +39,121 @@ class ExecutorRank(IntEnum):
 
 
 class Composable(ABC):
-    """A recipe or a plug-in: what can be added to another one. Its methods `setup_...` speak for it alone."""
+    """A recipe or a plug-in, which can be added to others. Its methods `setup_...` describe only itself."""
 
     executor_rank: ClassVar[ExecutorRank] = ExecutorRank.PLUGIN
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The names of parts that it comes after; this, and the like, is declared by its class, or given."""
+        """The names of parts that this part comes after; traits are declared by the class or passed to it."""
         return ()
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The names of parts that it comes before."""
+        """The names of parts that this part comes before."""
         return ()
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The names of parts that have to be there."""
+        """The names of parts that must be present."""
         return ()
 
     @property
     def excludes(self) -> tuple[str, ...]:
-        """The names of parts that it cannot stand together with."""
+        """The names of parts that must not be present."""
         return ()
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """The name by which messages call it."""
+        """The name of the part in messages."""
 
     @property
     @abstractmethod
     def labels(self) -> frozenset[str]:
-        """The names by which the traits of others call it."""
+        """The names by which the traits of other parts refer to this part."""
 
     @property
     @abstractmethod
     def components(self) -> tuple[Composable, ...]:
-        """The recipes and plug-ins that it consists of, in the order of their names."""
+        """The recipes and plug-ins that the part consists of, in the order of their names."""
 
     @property
     @abstractmethod
     def rank(self) -> tuple[object, ...]:
-        """The key by which it is ordered among the others of a sum."""
+        """The sort key of the part in a sum."""
 
     @abstractmethod
     def is_same(self, other: Composable) -> bool:
-        """Whether another one is the same; raises `RecipeConflict` for what is not, and cannot stand beside it."""
+        """Whether another part is the same; raises `RecipeConflict` for a different part that is incompatible."""
 
     @abstractmethod
     def combined_with(self, others: Sequence[Composable]) -> Composable:
-        """By itself, and with others that come behind it in the order of their names."""
+        """Return a copy of the part without its added parts, with `others` added in the order of their names."""
 
     @abstractmethod
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The transforms, in any order: their traits decide."""
+        """Return the transforms, in any order; their traits decide the order."""
 
     @abstractmethod
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides: functions that are called in place of others, wherever the model calls these."""
+        """Return the lookasides: functions that replace other functions wherever the model calls them."""
 
     @abstractmethod
     def setup_executors(self) -> tuple[str | Executor, ...]:
-        """The executors in the order in which they may claim; eager PyTorch comes last in any case."""
+        """Return the executors in claiming order; eager PyTorch always comes last."""
 
     @abstractmethod
     def setup_operators(self) -> tuple[Executor, ...]:
-        """The operators: executors that each have a function for one of PyTorch's, and may claim first."""
+        """Return the operators: executors that each replace one function of PyTorch, and may claim first."""
 
     @abstractmethod
     def setup_config(self) -> Mapping[str, object]:
-        """The settings of `jit` that it asks for: `cache`, `memory_budget` and the like, and `symbolic`."""
+        """Return the requested settings of `jit`: `cache`, `memory_budget`, `symbolic` and others."""
 
     @abstractmethod
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """The requirements that it has of a machine, each with the part of it that has it."""
+        """Return the requirements on the machine, each with the part that has the requirement."""
 
     def __add__(self, other: object) -> Any:
-        """Add a recipe, a plug-in, a transform, an executor or a lookaside: a recipe, or a plug-in if there is none."""
+        """Add a recipe, plug-in, transform, executor or lookaside.
+
+        The sum is a recipe, or a plug-in without recipes.
+        """
         return composed((self, as_composable(other)))
 
     def __radd__(self, other: object) -> Any:
-        """Add to something that was given first and has no sum of its own."""
+        """Add to an object on the left that does not support `+`."""
         return self + other
 
 
 def composed(parts: Iterable[Composable]) -> Composable:
-    """Return the sum of recipes and plug-ins, the same in whatever order they are given.
+    """Return the sum of recipes and plug-ins, which is independent of their order.
 
-    One that is given twice counts once. Raises `RecipeConflict` for one recipe with different options, and for two
-    plug-ins of one name that differ in functions alone, which nothing puts in an order.
+    A part that is given twice counts once. Raises `RecipeConflict` for one recipe with different options, and for two
+    plug-ins of one name that differ only in functions, because nothing decides their order.
     """
-    found: list[Composable] = []
-    for one in (inner for part in parts for inner in part.components):
-        if not any(one.is_same(other) for other in found):
-            found.append(one)
-    if not found:
+    distinct: list[Composable] = []
+    for component in (inner for part in parts for inner in part.components):
+        if not any(component.is_same(known) for known in distinct):
+            distinct.append(component)
+    if not distinct:
         raise BadRecipe("a combined recipe needs at least one part", fix="add a recipe or a plug-in")
-    ordered = sorted(found, key=order_key)
-    for one, other in pairwise(ordered):
-        if order_key(one) == order_key(other):
-            raise RecipeConflict(f"two plug-ins have the name {one.title}", fix="rename one of them: Plugin(name=)")
-    first, *others = (one.combined_with(()) for one in ordered)
+    ordered = sorted(distinct, key=order_key)
+    for earlier, later in pairwise(ordered):
+        if order_key(earlier) == order_key(later):
+            raise RecipeConflict(f"two plug-ins have the name {earlier.title}", fix="rename one of them: Plugin(name=)")
+    first, *others = (component.combined_with(()) for component in ordered)
     return first.combined_with(others)
 
 
 def order_key(part: Composable) -> tuple[str, ...]:
-    """Return the texts by which a recipe or a plug-in is ordered among others, the same in every process."""
+    """Return the sort key of a recipe or plug-in as strings, which are the same in every process."""
     return tuple(map(str, part.rank))
 
 
 def without_addresses(value: object) -> str:
-    """Return the text of a value, without the addresses by which Python tells functions and objects apart."""
+    """Return the string of a value, without the memory addresses in the `repr` of functions and objects."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
@@ -158,7 +161,8 @@ def without_addresses(value: object) -> str:
 class Plugin(Composable):
     """A bundle of lookasides, transforms, executors, operators and settings of `jit` that is added with `+`.
 
-    It is added to a recipe, or to another plug-in. Its traits, the tuples of names behind, are those of `Traits`.
+    A plug-in is added to a recipe or to another plug-in. Its traits, the last tuples of names, are the traits of
+    `Traits`.
     """
 
     name: str
@@ -175,7 +179,7 @@ class Plugin(Composable):
     provides: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        """Raises `BadRecipe` for what it declares and nobody reads."""
+        """Raise `BadRecipe` for attributes of the class that Thunder does not read."""
         super().__init_subclass__()
         vet_class(cls, Plugin, PARTS, but=options_of(cls))
 
@@ -186,12 +190,12 @@ class Plugin(Composable):
 
     @property
     def labels(self) -> frozenset[str]:
-        """Return its name, and the words that it provides."""
+        """The plug-in's name, and the labels that it provides."""
         return frozenset((self.name, *self.provides))
 
     @property
     def title(self) -> str:
-        """Return its name."""
+        """The plug-in's name."""
         return self.name
 
     def setup_transforms(self) -> tuple[Transform, ...]:
@@ -211,46 +215,46 @@ class Plugin(Composable):
         return self.operators
 
     def setup_config(self) -> Mapping[str, object]:
-        """Return the settings of `jit` that it asks for."""
+        """Return the settings of `jit` that the plug-in requests."""
         return self.settings
 
     def setup_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """Return the requirements that it has of a machine, with its name."""
+        """Return the plug-in's requirements on the machine, each with the plug-in's name."""
         return tuple((self.name, need) for need in self.requirements)
 
     @property
     def components(self) -> tuple[Composable, ...]:
-        """Return the plug-in alone."""
+        """The plug-in only."""
         return (self,)
 
     def is_same(self, other: Composable) -> bool:
-        """Whether another one has the same name and parts."""
+        """Whether another part has the same name and parts."""
         return self == other
 
     @property
     def rank(self) -> tuple[object, ...]:
-        """The key of the order: plug-ins come after recipes, by their names and then by their content."""
+        """The sort key: plug-ins come after recipes, by their names and then by their content."""
         return 1, self.name, *(f"{name}={without_addresses(value)}" for name, value in vars(self).items())
 
     def combined_with(self, others: Sequence[Composable]) -> Composable:
-        """Return the plug-in and others as one."""
-        return Plugins(" + ".join(one.title for one in (self, *others)), added=(self, *others)) if others else self
+        """Return the plug-in and others as one plug-in."""
+        return Plugins(" + ".join(part.title for part in (self, *others)), added=(self, *others)) if others else self
 
 
 @dataclass(frozen=True)
 class Plugins(Plugin):
-    """Several plug-ins as one."""
+    """Several plug-ins as one plug-in."""
 
     added: tuple[Composable, ...] = ()
 
     @property
     def components(self) -> tuple[Composable, ...]:
-        """Return the plug-ins that it consists of."""
+        """The plug-ins that it consists of."""
         return self.added
 
 
 def as_composable(part: object) -> Composable:
-    """A part that is added to a recipe or a plug-in, as one of these; raises `BadRecipe` for what cannot be."""
+    """Return an object that is added to a recipe or plug-in as a recipe or plug-in; raise `BadRecipe` if impossible."""
     if isinstance(part, Composable):
         return part
     if isinstance(part, Transform):

@@ -1,4 +1,4 @@
-"""Settings of `jit` that recipes and plug-ins ask for: which there are, and what several of them come to."""
+"""Settings of `jit` that recipes and plug-ins request: the known settings, and the merging of several requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.foundation.options.compile_options import MAX_PROGRAMS, Compil
 from thunder_core.foundation.options.left_out import left_out_texts
 from thunder_core.foundation.options.symbolic_arguments import symbolic_arguments
 
-# What a compiled model has where no part of its recipe asks for something else.
+# The settings of a compiled model if no part of its recipe requests others.
 DEFAULTS: Mapping[str, object] = {
     "cache": "constant values",
     "sharp_edges": "allow",
@@ -20,27 +20,27 @@ DEFAULTS: Mapping[str, object] = {
     "without": (),
 }
 SYMBOLIC = "symbolic"
-WITHOUT = "without"  # of several parts it adds up
+WITHOUT = "without"  # the values of several parts add up
 SETTINGS = (*DEFAULTS, SYMBOLIC)
 
 
 def settings_of(part: object) -> Mapping[str, object]:
-    """The settings that a recipe or a plug-in asks for.
+    """Return the settings that a recipe or plug-in requests.
 
-    Raises `BadRecipe` for what is no mapping, or has a name that `jit` does not know; `BadOption` and
-    `BadSymbolicArgument` for a value that it does not take.
+    Raises `BadRecipe` for a value that is not a mapping, or a name that is not a setting, and `BadOption` and
+    `BadSymbolicArgument` for an invalid value.
     """
-    owner, given = type(part).__name__, part.setup_config()  # type: ignore[attr-defined]
-    if not isinstance(given, Mapping):
-        raise BadRecipe(f"{owner}: setup_config returns {given!r:.80}", fix='return a dict: {"memory_budget": 0.5}')
-    for name in given:
+    owner, requested = type(part).__name__, part.setup_config()  # type: ignore[attr-defined]
+    if not isinstance(requested, Mapping):
+        raise BadRecipe(f"{owner}: setup_config returns {requested!r:.80}", fix='return a dict: {"memory_budget": 0.5}')
+    for name in requested:
         if name not in SETTINGS:
             raise BadRecipe(
                 f"{owner}: setup_config has {name!r:.60}, which is not a setting of recipes",
                 fix=f"{plugins.meant(str(name), SETTINGS)}known: {', '.join(SETTINGS)}",
             )
-    symbolic_arguments(given.get(SYMBOLIC, ()))
-    settings = dict(given)
+    symbolic_arguments(requested.get(SYMBOLIC, ()))
+    settings = dict(requested)
     if WITHOUT in settings:
         settings[WITHOUT] = left_out_texts(settings[WITHOUT])
     compile_options({name: value for name, value in settings.items() if name != SYMBOLIC})
@@ -48,9 +48,9 @@ def settings_of(part: object) -> Mapping[str, object]:
 
 
 def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
-    """The settings of several parts, but for `symbolic`; raises `RecipeConflict` where two want different values.
+    """Return the merged settings of several parts, without `symbolic`; raise `RecipeConflict` for different values.
 
-    What they leave out (`without`) adds up.
+    The left-out parts (`without`) of all parts add up.
     """
     merged: dict[str, tuple[str, object]] = {}
     without: list[str] = []
@@ -61,16 +61,16 @@ def merged_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mappi
             if name == WITHOUT:
                 without += left_out_texts(value)
                 continue
-            other, wanted = merged.setdefault(name, (owner, value))
+            first_owner, wanted = merged.setdefault(name, (owner, value))
             if wanted != value:
                 raise RecipeConflict(
-                    f"{other} sets {name}={wanted!r}, but {owner} sets {name}={value!r}",
-                    fix=f"leave out {other} or {owner}",
+                    f"{first_owner} sets {name}={wanted!r}, but {owner} sets {name}={value!r}",
+                    fix=f"leave out {first_owner} or {owner}",
                 )
     values = {name: value for name, (_, value) in sorted(merged.items())}
     return {**values, **({WITHOUT: left_out_texts(without)} if without else {})}
 
 
 def compile_options(settings: Mapping[str, object]) -> CompileOptions:
-    """The options of a compiler with these settings, and the usual ones; raises `BadOption` for a value."""
+    """Return the compiler options for these settings and the defaults; raise `BadOption` for an invalid value."""
     return CompileOptions(functional=False, symbolic=(), **{**DEFAULTS, **settings})  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Options of recipes as their source text declares them, so that a name or a value is refused without importing one.
+"""Options of recipes as their source text declares them, to refuse a name or value without importing the recipe.
 
-The fields of the nested `Options` of a recipe and of its base classes are built into a class of the same fields, as far
-as their annotations and bounds are literals: what refuses a value is pydantic, as it is for the recipe itself. What the
-text does not tell is left to importing.
+The fields of the nested `Options` of a recipe and of its base classes are rebuilt as a class with the same fields, if
+their annotations and bounds are literals. Pydantic validates the values, as it does for the recipe itself. Anything
+that the text does not decide is left to the import.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from thunder_core.passes.recipe.options import RecipeOptions, hyphenated, parsed
 
 RECIPES = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "thunder_core.passes.recipe.Recipe"})
 OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
-# The packages of which no class but those above is a recipe.
+# Packages in which only the classes above are recipes.
 OTHERS = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
-# What a recipe's class may bind and keep its options as they are declared: all but these, and other special methods.
+# Names that a recipe's class may not bind if its declared options are to hold; other special methods are also excluded.
 DECIDING = frozenset({"name", "options", "chosen"})
 HARMLESS = frozenset({"__doc__", "__slots__", "__module__"})
 
@@ -41,7 +41,7 @@ NAMES: Mapping[str, Any] = {
 }  # fmt: skip
 FIELD = "pydantic.Field"
 NO_FIELD = ("typing.ClassVar", "typing_extensions.ClassVar")
-# Of a field's other arguments some rename it, and some are no data.
+# Other arguments of a field rename it or are not data.
 ARGUMENTS = frozenset(
     {
         "default", "ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern", "strict",
@@ -52,7 +52,10 @@ ARGUMENTS = frozenset(
 
 @dataclass(frozen=True)
 class DeclaredOptions:
-    """The options of a recipe by their names; `kind` parses them as the recipe does, None where that is not told."""
+    """The names of a recipe's options.
+
+    `kind` parses them like the recipe, and is None if the source does not decide it.
+    """
 
     names: tuple[str, ...] = ()
     kind: type[RecipeOptions] | None = RecipeOptions
@@ -60,16 +63,16 @@ class DeclaredOptions:
 
 @dataclass(frozen=True)
 class DeclaredRecipe:
-    """A recipe as its source declares it: its name, and its options."""
+    """A recipe as its source declares it: its name and its options."""
 
     name: str
     options: DeclaredOptions
 
 
 def refuse_options(name: str, options: Mapping[str, object]) -> None:
-    """Raise `UnknownName` or `BadOption` for options that the recipe of that name refuses, as far as its source tells.
+    """Raise `UnknownName` or `BadOption` for options that the recipe refuses, as far as its source decides.
 
-    A recipe that is imported already is not read: asking it costs nothing.
+    The source of an imported recipe is not read, because the recipe itself can be checked.
     """
     module, _ = plugins.source_of("recipes", name)
     declared = None if plugins.is_loaded(module) else declared_recipe(name)
@@ -81,7 +84,7 @@ def refuse_options(name: str, options: Mapping[str, object]) -> None:
 
 
 def declared_recipe(name: str) -> DeclaredRecipe | None:
-    """The recipe of that name as its source declares it; None where only importing it can tell."""
+    """Return the recipe of that name as its source declares it; None if only an import decides."""
     module, file = plugins.source_of("recipes", name)
     try:
         source = read_module(module, file)
@@ -94,7 +97,7 @@ def declared_recipe(name: str) -> DeclaredRecipe | None:
 
 
 def is_recipe(source: ModuleSource, node: ast.ClassDef) -> bool:
-    """Whether a class derives from `Recipe`; raises `Undecided` where one of its bases cannot be read."""
+    """Whether a class derives from `Recipe`; raises `Undecided` if one of its bases cannot be read."""
     paths = [source.path_of(base) for base in node.bases]
     derives = any(
         path in RECIPES or (path.partition(".")[0] not in OTHERS and is_recipe(*class_at(path))) for path in paths
@@ -105,7 +108,7 @@ def is_recipe(source: ModuleSource, node: ast.ClassDef) -> bool:
 
 
 def class_at(path: str) -> tuple[ModuleSource, ast.ClassDef]:
-    """The class of a module at a dotted path, with the module; raises `Undecided`."""
+    """Return the module and the class at a dotted path; raises `Undecided`."""
     module, _, name = path.rpartition(".")
     file = plugins.file_of(module) if module else None
     source = None if file is None else read_module(module, file)
@@ -115,7 +118,7 @@ def class_at(path: str) -> tuple[ModuleSource, ast.ClassDef]:
 
 
 def options_of_recipe(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptions:
-    """The options of a recipe's class, its base's where it declares none; raises `Undecided`."""
+    """Return the options of a recipe's class, or of its base if it declares none; raises `Undecided`."""
     if len(node.bases) != 1 or node.keywords:
         raise Undecided(node.name)
     nested: ast.ClassDef | None = None
@@ -132,7 +135,7 @@ def options_of_recipe(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptio
 
 
 def names_bound(node: ast.stmt) -> tuple[str, ...]:
-    """The names that a statement of a class's body binds; raises `Undecided` for one that may do more."""
+    """Return the names that a statement of a class's body binds; raise `Undecided` if it may do more."""
     if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
         return ()
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -144,7 +147,7 @@ def names_bound(node: ast.stmt) -> tuple[str, ...]:
 
 
 def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptions:
-    """The options that a class declares, after those of its base; raises `Undecided`."""
+    """Return the options that a class declares, after the options of its base; raises `Undecided`."""
     if len(node.bases) != 1 or node.keywords or node.decorator_list:
         raise Undecided(node.name)
     base = options_at(source.path_of(node.bases[0]))
@@ -153,7 +156,7 @@ def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOption
         if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
             if is_field(source, inner):
                 fields[inner.target.id] = field_of(source, inner)
-        elif bound := names_bound(inner):  # a validator, a setting of pydantic's: their effect on values is not told
+        elif bound := names_bound(inner):  # a validator or a pydantic setting has an unknown effect on values
             if isinstance(inner, ast.Assign) and bound != ("model_config",):
                 raise Undecided(ast.unparse(inner))
             base = DeclaredOptions(base.names, None)
@@ -163,7 +166,7 @@ def options_of_class(source: ModuleSource, node: ast.ClassDef) -> DeclaredOption
 
 
 def options_at(path: str) -> DeclaredOptions:
-    """The options of the class at a dotted path, which may be that of a recipe; raises `Undecided`."""
+    """Return the options of the class at a dotted path, which may be nested in a recipe; raises `Undecided`."""
     if path in OPTIONS:
         return DeclaredOptions()
     recipe, _, last = path.rpartition(".")
@@ -175,31 +178,31 @@ def options_at(path: str) -> DeclaredOptions:
 def extended(
     name: str, base: type[RecipeOptions] | None, fields: Mapping[str, tuple[Any, Any] | None]
 ) -> type[RecipeOptions] | None:
-    """A class of options with these fields after those of its base; None where one of them is not told."""
-    told = {field: stated for field, stated in fields.items() if stated is not None}
-    if base is None or len(told) < len(fields):
+    """Return a class of options with these fields after the fields of its base; None if a field is undecided."""
+    decided = {field: stated for field, stated in fields.items() if stated is not None}
+    if base is None or len(decided) < len(fields):
         return None
     try:
-        with warnings.catch_warnings(action="ignore"):  # they come when the recipe itself is imported
-            return create_model(name, __base__=base, **told)  # type: ignore[call-overload, no-any-return]
+        with warnings.catch_warnings(action="ignore"):  # the import of the recipe issues the warnings
+            return create_model(name, __base__=base, **decided)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, NameError, pydantic.errors.PydanticUserError):
         return None
 
 
 def is_field(source: ModuleSource, node: ast.AnnAssign) -> bool:
-    """Whether an annotated name of a class of options is one of its fields; raises `Undecided`."""
+    """Whether an annotated name of a class of options is a field; raises `Undecided`."""
     assert isinstance(node.target, ast.Name)
     if node.target.id == "model_config" or isinstance(node.annotation, ast.Constant):
         raise Undecided(node.target.id)
     head = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
     path = "" if isinstance(head, ast.BinOp) else source.path_of(head)
-    if path.endswith(".Final"):  # pydantic takes some for fields, and others not
+    if path.endswith(".Final"):  # pydantic takes only some of them for fields
         raise Undecided(path)
     return not node.target.id.startswith("_") and path not in NO_FIELD
 
 
 def field_of(source: ModuleSource, node: ast.AnnAssign) -> tuple[Any, Any] | None:
-    """The type and the default of a field, as pydantic takes them; None where they are not literals."""
+    """Return the type and the default of a field, as pydantic takes them; None if they are not literals."""
     try:
         return type_of(source, node.annotation), ... if node.value is None else value_of(source, node.value)
     except (Undecided, TypeError, ValueError):
@@ -207,7 +210,7 @@ def field_of(source: ModuleSource, node: ast.AnnAssign) -> tuple[Any, Any] | Non
 
 
 def type_of(source: ModuleSource, node: ast.expr) -> Any:
-    """The type that an annotation names; raises `Undecided`."""
+    """Return the type that an annotation names; raises `Undecided`."""
     if isinstance(node, ast.Constant) and node.value is None:
         return None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -221,25 +224,25 @@ def type_of(source: ModuleSource, node: ast.expr) -> Any:
 
 
 def subscripted(source: ModuleSource, path: str, given: list[ast.expr]) -> Any:
-    """The type at a dotted path with these arguments; raises `Undecided`."""
+    """Return the type at a dotted path with these type arguments; raises `Undecided`."""
     if path not in SUBSCRIPTED:
         raise Undecided(path)
     return SUBSCRIPTED[path](source, given)
 
 
 def literal(_: ModuleSource, given: list[ast.expr]) -> Any:
-    """`Literal` of these values."""
-    return Literal[tuple(ast.literal_eval(one) for one in given)]
+    """Return `Literal` of these values."""
+    return Literal[tuple(ast.literal_eval(value) for value in given)]
 
 
 def optional(source: ModuleSource, given: list[ast.expr]) -> Any:
-    """`Optional` of a type."""
+    """Return `Optional` of a type."""
     return Optional[type_of(source, given[0])]  # noqa: UP045 - of a computed type
 
 
 def annotated(source: ModuleSource, given: list[ast.expr]) -> Any:
-    """`Annotated`: a type and the bounds that `Field` states."""
-    return Annotated[(type_of(source, given[0]), *(bounds_of(source, one) for one in given[1:]))]
+    """Return `Annotated` of a type and the bounds that `Field` declares."""
+    return Annotated[(type_of(source, given[0]), *(bounds_of(source, bound) for bound in given[1:]))]
 
 
 SUBSCRIPTED: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
@@ -250,20 +253,23 @@ SUBSCRIPTED: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
 
 
 def arguments(node: ast.expr) -> list[ast.expr]:
-    """The arguments of a subscription, one by one."""
+    """Return the arguments of a subscription."""
     return list(node.elts) if isinstance(node, ast.Tuple) else [node]
 
 
 def value_of(source: ModuleSource, node: ast.expr) -> Any:
-    """The default of a field: a literal, or what `Field` states; raises `Undecided` or ValueError."""
+    """Return the default of a field: a literal, or the value that `Field` declares.
+
+    Raises `Undecided` or ValueError.
+    """
     return bounds_of(source, node) if isinstance(node, ast.Call) else ast.literal_eval(node)
 
 
 def bounds_of(source: ModuleSource, node: ast.expr) -> Any:
-    """The `Field` of a call whose arguments are literals; raises `Undecided` or ValueError."""
+    """Return the `Field` of a call with literal arguments; raises `Undecided` or ValueError."""
     if not isinstance(node, ast.Call) or source.path_of(node.func) != FIELD or len(node.args) > 1:
         raise Undecided(ast.unparse(node))
     stated = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
     if not stated.keys() <= ARGUMENTS:
         raise Undecided(ast.unparse(node))
-    return pydantic.Field(*(ast.literal_eval(one) for one in node.args), **stated)
+    return pydantic.Field(*(ast.literal_eval(argument) for argument in node.args), **stated)

@@ -1,1 +1,1 @@
-"""Transforms: trace to trace, one a file, each with the traits that order it among others."""
+"""Transforms from trace to trace, one in each file, each with the traits that order it among others."""

@@ -1,4 +1,4 @@
-"""Mixed precision: what torch.autocast does to a program, done to its trace."""
+"""Mixed precision: a trace transform with the effect of torch.autocast on a program."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ CAST = torch.ops.aten._to_copy.default
 
 @dataclass(frozen=True)
 class Autocast(Transform):
-    """Compute in `dtype` what torch.autocast computes in it, and in float32 what it computes in that.
+    """Compute operations in `dtype` or in float32, as torch.autocast does.
 
-    Which operations these are, and how their inputs are cast, is PyTorch's to say: each bound symbol runs on tensors
-    without data under torch.autocast, and what came of it replaces the bound symbol. The casts become bound symbols of
-    their own, so that one weight is cast once, and compilers see them; a bound symbol that does the same without
-    autocast once its inputs are cast stays the call that the user wrote. What the program itself does with
-    torch.autocast is respected: an inner `enabled=False`, or another dtype, wins. What a branch or a loop takes and
-    returns keeps its dtypes, so that branches agree and a loop carries the same at each turn.
+    PyTorch decides the operations and the casts of their inputs: each bound symbol runs on tensors without data under
+    torch.autocast, and the resulting operations replace the bound symbol. Casts become separate bound symbols, so that
+    a weight is cast once and compilers see the casts. A bound symbol that computes the same without autocast on cast
+    inputs remains the user's call. The program's own uses of torch.autocast take precedence: an inner `enabled=False`,
+    or another dtype. The inputs and results of branches and loops keep their dtypes, so that branches agree and a
+    loop's carried values have the same dtypes in each iteration.
     """
 
     dtype: torch.dtype = torch.bfloat16
@@ -45,11 +45,14 @@ class Autocast(Transform):
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with its casts; `OperationFailed` if it differentiates itself, since eager casts before that."""
+        """Return the trace with casts.
+
+        Raise `OperationFailed` if it calls backward(), because eager casts before that.
+        """
         return self._cast(trace, keeps_dtypes=False)
 
     def of_function(self, function: Trace) -> Trace:
-        """The function with its casts, and its results cast back to the dtypes that they had."""
+        """Return the function with casts, and with results cast back to their former dtypes."""
         return self._cast(function, keeps_dtypes=True)
 
     def _cast(self, trace: Trace, *, keeps_dtypes: bool) -> Trace:
@@ -68,7 +71,7 @@ class Autocast(Transform):
 
 
 class _Replay:
-    """Runs the bound symbols of a trace once more, on fakes, and writes down what became of them."""
+    """Runs the bound symbols of a trace again, on fakes, and records the resulting bound symbols."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -89,9 +92,9 @@ class _Replay:
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 
     def under(self, dtype: torch.dtype, *, keeps_dtypes: bool) -> Trace:
-        """The trace of what the bound symbols do with autocast on, as far as they do not switch it themselves.
+        """Return the trace of the bound symbols with autocast on, unless they switch it themselves.
 
-        Its results have the dtypes that these give them, or are cast back to those that they had.
+        Results have the dtypes that autocast gives them, or are cast back to their former dtypes.
         """
         with ExitStack() as stack:
             for kind in DEVICES:
@@ -121,15 +124,17 @@ class _Replay:
             self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
     def _keep(self, bsym: BoundSymbol) -> None:
-        """A bound symbol that takes a value out of a tensor, or checks one, on what its tensors are now."""
+        """Keep a bound symbol that reads a value out of a tensor, or checks a value, with its tensors' new proxies."""
         renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
         self._values |= renamed
         read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs}
-        names = {name: one if isinstance(one, Proxy) else self._recorder.proxy_of(one) for name, one in read.items()}
+        names = {
+            name: value if isinstance(value, Proxy) else self._recorder.proxy_of(value) for name, value in read.items()
+        }
         self.bsyms.append(bsym.renamed(names | renamed))
 
     def _call_functions(self, bsym: BoundSymbol) -> None:
-        """A branch or a loop, whose functions are cast by themselves, on operands of the dtypes that they take."""
+        """Keep a branch or loop, whose functions are cast separately, with operands cast to their former dtypes."""
         operands = {proxy.name: self._in_its_dtype(proxy) for proxy in bsym.inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
         for proxy in bsym.defines:
@@ -139,7 +144,7 @@ class _Replay:
         self.bsyms.append(bsym.renamed(names))
 
     def _in_its_dtype(self, leaf: Any) -> Any:
-        """The value of a name, cast to the dtype that it had before, by a bound symbol, where it has another one."""
+        """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
         value = self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
             return value
@@ -149,20 +154,20 @@ class _Replay:
         return value
 
     def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
-        """The result of a call, and the bound symbols that it made."""
+        """Return the result of a call, and the bound symbols that the call made."""
         start = len(self._recorder.bound_symbols)
         output = target(*args, **kwargs)
         return output, [bsym for bsym in self._recorder.bound_symbols[start:] if not switches_autocast(bsym)]
 
     def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
-        """The bound symbols that a call makes without autocast; none if dtypes then differ and it cannot be made."""
+        """Return the bound symbols of a call without autocast; empty if the call fails because dtypes then differ."""
         try:
             return self._recorded(target, args, kwargs)[1]
         except RuntimeError:
             return []
 
     def _explicit(self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol) -> Iterable[BoundSymbol]:
-        """Bound symbols that do without autocast what one does under it."""
+        """Return bound symbols that compute without autocast what a bound symbol computes under autocast."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._untouched:
             return [bsym]
@@ -176,7 +181,10 @@ class _Replay:
     def _with_casts(
         self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol
     ) -> Sequence[BoundSymbol]:
-        """The call on inputs that were cast before, if it then does the same; else what it consists of."""
+        """Return casts and the call on cast inputs, if this computes the same.
+
+        Else the operations of the bound symbol.
+        """
         tensors_by_name = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
         casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in tensors_by_name]
         casted = {c.args[0].name: self._recorded(CAST, (tensors_by_name[c.args[0].name],), c.kwargs) for c in casts}
@@ -185,14 +193,14 @@ class _Replay:
             name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""
             return casted[name][0] if name in casted else leaf
 
-        parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
+        operations = [as_bound_symbol(operation, bsym) for operation in bsym.subsymbols]
         direct = self._plain(target, *replace_leaves((args, kwargs), cast))
         names = {c.output.name: self._recorder.proxy_of(casted[c.args[0].name][0]).name for c in casts}
-        rest = replace(bsym, subsymbols=tuple(part for part in bsym.subsymbols if part not in casts))
+        rest = replace(bsym, subsymbols=tuple(operation for operation in bsym.subsymbols if operation not in casts))
         if key_of(direct) != key_of([rest], names):
-            return parts
+            return operations
         results = {old.name: new for old, new in zip(direct[0].outputs, bsym.outputs, strict=True)}
-        return [*(one for _, bsyms in casted.values() for one in bsyms), direct[0].renamed(results)]
+        return [*(new for _, bsyms in casted.values() for new in bsyms), direct[0].renamed(results)]
 
     def _valued(self, tree: Any) -> Any:
         return replace_leaves(tree, lambda leaf: self._values[leaf.name] if isinstance(leaf, Proxy) else leaf)
@@ -209,10 +217,10 @@ class _Replay:
 
 
 class _Context:
-    """The contexts of torch.autocast that the program opens and closes, around each of which is the transform's own.
+    """The torch.autocast contexts that the program opens and closes inside the transform's own context.
 
-    A context switches autocast, goes one deeper, and comes back; then it switches to what was before, which at the
-    outermost is not what was there when the program was traced, and says whether casts are kept, which they are not.
+    A context switches autocast, increments the nesting depth, and later decrements it. It then switches to the previous
+    state, which for the outermost context is not the state while tracing, and sets the cache flag, which is off here.
     """
 
     def __init__(self) -> None:
@@ -221,7 +229,7 @@ class _Context:
         self._around: State | None = None
 
     def follow(self, bsym: BoundSymbol) -> None:
-        """Do what a bound symbol of the program does to autocast's state."""
+        """Apply a bound symbol of the program to the autocast state."""
         target = bsym.symbol.target
         if target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting):
             self._depth += 1 if target is torch.autocast_increment_nesting else -1
@@ -238,32 +246,37 @@ class _Context:
 
 
 def restore(state: State) -> None:
-    """Switch autocast to a state."""
+    """Set the autocast state."""
     for kind, (enabled, dtype) in zip(DEVICES, state, strict=True):
         torch.set_autocast_enabled(kind, enabled)
         torch.set_autocast_dtype(kind, dtype)
 
 
 def asks_for_a_value(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol gives what decides the way of a program, or checks it; `item` alone does neither."""
+    """Whether a bound symbol returns a value that the program branches on, or checks a value; `item` does neither."""
     gives = bool(bsym.outputs) and not bsym.tensors and not bsym.has_effect
     takes = gives and any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs)
     return bsym.symbol.name in EXPECTATIONS or (takes and bsym.symbol.target is not torch.Tensor.item)
 
 
 def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
-    """Whether a call became one bound symbol that computes something, and writes to nothing."""
+    """Whether a call became a single bound symbol with operations and without writes."""
     return len(bsyms) == 1 and bool(bsyms[0].subsymbols) and not bsyms[0].mutates
 
 
 def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
-    """A key of what aten operations do, whatever the names of what they make; `names` are those of inputs."""
+    """Return a key of aten operations that ignores the names of their results; `names` are the names of inputs."""
     known: dict[str, Hashable] = dict(names or {})
     keys: list[Hashable] = []
     for bsym in bsyms:
-        for part in bsym.subsymbols:
-            keys.append((part.symbol, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs))))))
-            for proxy in part.outputs:
+        for operation in bsym.subsymbols:
+            keys.append(
+                (
+                    operation.symbol,
+                    *(_described(leaf, known) for leaf in leaves((operation.args, dict(operation.kwargs)))),
+                )
+            )
+            for proxy in operation.outputs:
                 known.setdefault(proxy.name, len(keys))
                 keys.append(_described(proxy, known))
     return tuple(keys)

@@ -17,17 +17,17 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import EXPECTATIONS
 
-AUTOCAST = torch.ops.aten._to_copy.default  # the operation by which torch.autocast casts
+AUTOCAST = torch.ops.aten._to_copy.default  # the cast operation of torch.autocast
 
 
 @dataclass(frozen=True)
 class ShareCommonExpressions(Transform):
-    """Compute once what is computed several times from the same tensors.
+    """Compute repeated expressions of the same tensors once.
 
-    Transformer layers each derive the same masks and positions. Two bound symbols are shared when they call the same
-    symbol with the same arguments, in between no bound symbol changes a state, and no tensor of the trace is written
-    to, since results that were separate tensors become one. For the same reason tensors keep their own bound symbols
-    that somebody can tell apart (`distinct_tensors`), and so do those whose gradients would be added with fewer bits
+    Transformer layers each derive the same masks and positions. Two bound symbols are shared if they call the same
+    symbol with the same arguments, no bound symbol in between changes a state, and no tensor of the trace is written
+    to, because separate result tensors become one. For the same reason, tensors that can be told apart
+    (`distinct_tensors`) keep their own bound symbols, and so do tensors whose gradients would be added with fewer bits
     (`rounded_tensors`).
     """
 
@@ -35,7 +35,7 @@ class ShareCommonExpressions(Transform):
     cleans_up: ClassVar[bool] = True
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with repeated bound symbols dropped and their results renamed to the first one's."""
+        """Return the trace without repeated bound symbols; their results are renamed to the results of the first."""
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
         distinct = distinct_tensors(trace) | rounded_tensors(trace)
@@ -56,25 +56,25 @@ class ShareCommonExpressions(Transform):
 
 
 def distinct_tensors(trace: Trace) -> set[str]:
-    """The names of all tensors that have to stay tensors of their own, though an equal one may be there.
+    """Return the names of tensors that must remain separate tensors although an equal tensor may exist.
 
-    These are what the trace returns, what is told to autograd (a hook, `retain_grad`) or given to others that change a
-    state and of which no more is known, and all that may share memory with one of these.
+    These are the returned tensors, the inputs of ordered calls without known operations (such as a hook or
+    `retain_grad`), and all tensors that may share memory with these.
     """
     names = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):
-        is_told = bsym.ordered and not bsym.operations and bsym.symbol.name not in EXPECTATIONS
-        if is_told or (may_return_view(bsym) and any(proxy.name in names for proxy in bsym.outputs)):
+        is_observed = bsym.ordered and not bsym.operations and bsym.symbol.name not in EXPECTATIONS
+        if is_observed or (may_return_view(bsym) and any(proxy.name in names for proxy in bsym.outputs)):
             names |= {proxy.name for proxy in bsym.inputs}
     return names
 
 
 def rounded_tensors(trace: Trace) -> set[str]:
-    """The names of tensors with fewer bits than what they are made of, where autograd follows that.
+    """Return the names of tensors with fewer bits than the tensors that they are made of, if autograd tracks these.
 
-    PyTorch gives a cast back before it adds gradients, so that those of two casts are added with all bits. Of one cast
-    that several read they would be added with its own. That is what torch.autocast does to a parameter in float32, of
-    which it keeps the cast: those of inputs that are leaves are shared.
+    PyTorch casts a gradient back before it adds gradients, so the gradients of two casts are added with all bits. The
+    gradients of one cast with several readers would be added with the cast's fewer bits. torch.autocast does exactly
+    that for a float32 parameter, whose cast it caches, so casts of inputs that are leaves are shared.
     """
     followed = followed_by_autograd(trace)
     kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
@@ -94,12 +94,12 @@ def rounded_tensors(trace: Trace) -> set[str]:
 
 
 def spacing(dtype: torch.dtype) -> float:
-    """The distance of numbers of a dtype near one; one for integers."""
+    """Return the distance of adjacent numbers of a dtype near one; one for integers."""
     return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 1.0
 
 
 def signature(bsym: BoundSymbol) -> Hashable:
-    """A key that is equal for bound symbols that compute the same from the same tensors."""
+    """Return a key that is equal for bound symbols that compute the same from the same tensors."""
     return (bsym.symbol, _hashable(bsym.args), _hashable(dict(bsym.kwargs)))
 
 

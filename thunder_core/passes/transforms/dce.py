@@ -12,12 +12,12 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class DropDeadCode(Transform):
-    """Drop each bound symbol whose results nobody reads, unless it has an effect or may raise an error by values."""
+    """Drop each bound symbol whose results are not read, unless it has an effect or may raise depending on values."""
 
     cleans_up: ClassVar[bool] = True
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with only the bound symbols that matter to what it returns or changes."""
+        """Return the trace with only the bound symbols that affect its results or effects."""
         read = {proxy.name for proxy in trace.outputs}
         kept = []
         for bsym in reversed(trace.bound_symbols):

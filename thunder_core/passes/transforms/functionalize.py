@@ -1,4 +1,4 @@
-"""Functionalization of a trace: in-place writes become out-of-place operations, inputs are written to at the end."""
+"""Functionalization of a trace: in-place writes become out-of-place operations; inputs are written at the end."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ MADE_BY = "functionalize"
 ALIAS, COPY = torch.ops.aten.alias.default, torch.ops.aten.copy_.default
 RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
 DETACHING = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
-UNSEEN = "aten.data."  # nor do writes to its result raise the version of what it is made of, as a copy at the end does
+UNSEEN = "aten.data."  # writes to its result do not increase the version of its input, but a final copy would
 FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
-AS_STRIDED = "aten.as_strided."  # may address memory that is no part of its input
+AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 
 
 @dataclass(frozen=True)
 class Functionalize(Transform):
     """Replace in-place writes by out-of-place operations, with PyTorch's own functionalization.
 
-    An input or constant that is written to gets one `copy_` at the end of the trace. An alias set keeps its in-place
-    writes where several inputs or constants share it, where autograd follows an input or constant in it (the final copy
-    would change what autograd saved), where an operation resizes it or replaces its storage, where a bound symbol that
-    changes the state of the process may touch it, and where autograd follows it and it is touched with grad mode off or
-    detached. All that autograd follows keep their writes where a result would need no gradient any more, or PyTorch has
-    no derivative of an out-of-place operation. A kept write still bumps the version counter of the tensor, so that
-    autograd can report that it was modified by an in-place operation; a functionalized write does not.
+    A written input or constant gets one `copy_` at the end of the trace. An alias set keeps its in-place writes if
+    several inputs or constants share it, if autograd tracks an input or constant in it (the final copy would change
+    saved tensors), if an operation resizes it or replaces its storage, or if a bound symbol that changes the state of
+    the process may touch it. It also keeps them if autograd tracks it and it is touched with grad mode off or detached.
+    All tracked alias sets keep their writes if a result would no longer require a gradient, or if PyTorch has no
+    derivative of an out-of-place operation. A kept write still increases the version counter of the tensor, so that
+    autograd can report the modification by an in-place operation; a functionalized write does not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -55,7 +55,7 @@ class Functionalize(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with in-place writes functionalized wherever that is safe.
 
-        An alias set that turns out not to be functionalizable keeps its writes, and the pass starts again.
+        An alias set that turns out not to be functionalizable keeps its writes, and the pass restarts.
         """
         aliasing = alias_sets(trace.bound_symbols, trace.aliases)
         representatives = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
@@ -74,7 +74,7 @@ class Functionalize(Transform):
 
 
 def _changes_derivatives(source: Trace, functional: Trace) -> bool:
-    """Whether autograd follows a result of a trace and not that of its functional form, or cannot follow the latter."""
+    """Whether the functional form loses a gradient of a result, or has an operation without a derivative."""
     before, after = followed_by_autograd(source), followed_by_autograd(functional)
     pairs = zip(leaves(source.output), leaves(functional.output), strict=True)
     if any(getattr(old, "name", "") in before and getattr(new, "name", "") not in after for old, new in pairs):
@@ -90,7 +90,9 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
     tensors = [proxy for proxy in operation.inputs if isinstance(proxy, TensorProxy)]
     mode = new_mode(environment_of(operation.inputs))
     with torch.enable_grad(), torch.inference_mode(False), torch._C._DisableAutocast(), mode:
-        values = {proxy.name: getattr(proxy, "value", 1) for proxy in operation.inputs}  # 1 for numbers out of tensors
+        values = {
+            proxy.name: getattr(proxy, "value", 1) for proxy in operation.inputs
+        }  # 1 for numbers read from tensors
         for proxy in tensors:
             values[proxy.name] = fake_like(proxy, mode).requires_grad_(proxy.name in requires_grad_names)
         evaluate([operation], values)
@@ -99,7 +101,10 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
 
 
 class _KeepWrites(Exception):
-    """The in-place writes to some alias sets have to stay; `representatives` names these sets."""
+    """Raised if the in-place writes to some alias sets must be kept.
+
+    `representatives` are the sets' representatives.
+    """
 
     def __init__(self, representatives: Iterable[str]) -> None:
         super().__init__()
@@ -125,7 +130,7 @@ class _KeptMemory:
             for representative, count in self.given.items()
             if count > 1 or representative in self.followed
         }
-        enabled = torch.is_grad_enabled()  # becomes the grad mode at the end
+        enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
         bsyms = self.trace.bound_symbols
         for bsym, enabled in zip(bsyms, grad_modes(bsyms), strict=True):
             kept |= set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
@@ -138,7 +143,7 @@ class _KeptMemory:
                 }
         if enabled:
             return kept
-        return kept | self.followed  # autograd does not see what happens to the results later
+        return kept | self.followed  # autograd does not see later operations on the results
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
@@ -146,8 +151,8 @@ class _KeptMemory:
     def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of a bound symbol that changes the state of the process.
 
-        There are none if all of its aten operations change at most the default generator, or if it writes nothing and
-        returns no memory of its inputs; else all that it reads or returns are kept.
+        None are kept if its aten operations change at most the default generator, or if it writes nothing and returns
+        no memory of its inputs; otherwise, all alias sets that it reads or returns are kept.
         """
         if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
             return set()
@@ -156,10 +161,10 @@ class _KeptMemory:
         return set() if only_reads else inputs | outputs
 
     def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
-        """Return the alias sets to keep because of one aten operation of a bound symbol.
+        """Return the alias sets to keep because of an aten operation of a bound symbol.
 
-        These are for resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd
-        follows, `.data` of that or of an input, `as_strided` outside of its input, and updates of running statistics
+        Reasons are resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd tracks,
+        `.data` of such a tensor or of an input, `as_strided` outside of its input, and updates of running statistics
         that the schema does not declare.
         """
         name = operation.symbol.name.removeprefix("torch.ops.")
@@ -168,7 +173,7 @@ class _KeptMemory:
             return memory
         target = operation.symbol.target
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
-            return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is seen from outside
+            return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is visible outside
         if name.startswith(DETACHING):
             detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
             unseen = memory & self.given.keys() if name.startswith(UNSEEN) else set()
@@ -182,7 +187,7 @@ class _KeptMemory:
 
 @dataclass
 class _Rewriting:
-    """One pass over a trace: the alias sets with these representatives are functionalized."""
+    """One pass over a trace that functionalizes the alias sets with these representatives."""
 
     source: Trace
     aliasing: AliasSets
@@ -200,7 +205,7 @@ class _Rewriting:
         self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs), followed)
 
     def trace(self) -> Trace:
-        """Return the functionalized trace; raise `_KeepWrites` for alias sets where that cannot be."""
+        """Return the functionalized trace; raise `_KeepWrites` for alias sets that cannot be functionalized."""
         for bsym in self.source.bound_symbols:
             if self._must_be_functionalized(bsym):
                 self._run(bsym)
@@ -213,42 +218,44 @@ class _Rewriting:
         return {self.aliasing.representative(name) for name in names} & self.representatives
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol writes to a functionalized alias set, or returns memory of one that it was given."""
+        """Whether a bound symbol writes to a functionalized alias set, or returns memory of an input in such a set."""
         inputs, outputs = (self._of(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines))
         return bool(self._of(bsym.mutates) or inputs & outputs)
 
     def _run(self, bsym: BoundSymbol) -> None:
-        """Functionalize the aten operations of a bound symbol and append what they become.
+        """Functionalize the aten operations of a bound symbol and append the resulting operations.
 
-        Raises `_KeepWrites` if PyTorch cannot, if the bound symbol also writes to memory that keeps its writes, or if
-        autograd follows one that has a derivative of its own, which its operations do not have.
+        Raises `_KeepWrites` if PyTorch fails, if the bound symbol also writes to memory that keeps its writes, or if
+        autograd tracks a bound symbol with its own derivative rule, which its operations do not have.
         """
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if has_derivative_rule(bsym) and any(proxy.name in self._followed for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
-            raise _KeepWrites(representatives)  # it writes to other memory too, which is left as it is
+            raise _KeepWrites(representatives)  # it also writes to memory that is not functionalized
         try:
             for operation in bsym.at_level("aten"):
                 if operation.gives_number:
                     continue
                 if _is_as_strided(operation):
-                    self._value(operation.args[0], representatives)  # in memory as it is in the trace, or unfit
+                    self._value(
+                        operation.args[0], representatives
+                    )  # raises unless its memory layout is as in the trace
                 self._functionalizer.run(operation)
-        except Exception as error:  # whatever PyTorch raises under functionalization
+        except Exception as error:  # PyTorch may raise any exception under functionalization
             raise _KeepWrites(representatives) from error
         for proxy in bsym.inputs:
             if isinstance(proxy, TensorProxy) and proxy.name in bsym.mutates:
-                self._functionalizer.value(proxy)  # here and now: what is put off may come in another grad mode
+                self._functionalizer.value(proxy)  # now, because later the grad mode may differ
         for proxy in bsym.tensors:
             if not self._of([proxy.name]):
                 self._renamed[proxy.name] = self._value(proxy, representatives)
         self._take(bsym)
 
     def _with_current_values(self, bsym: BoundSymbol) -> BoundSymbol:
-        """Return a bound symbol that is not functionalized, reading the current values of what it reads.
+        """Return a bound symbol that is not functionalized, reading the current values of its inputs.
 
-        Tensors that it makes in functionalized alias sets are registered with the functionalizer.
+        Tensors that it makes in functionalized alias sets are added to the functionalizer.
         """
         read = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
         names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
@@ -261,18 +268,18 @@ class _Rewriting:
 
     def _take(self, bsym: BoundSymbol | None) -> None:
         """Append the operations that the functionalizer has recorded, with the source line of a bound symbol."""
-        for one in self._functionalizer.take_operations():
-            self.bsyms.append(one if bsym is None else replace(one, source=bsym.source, module=bsym.module))
+        for operation in self._functionalizer.take_operations():
+            self.bsyms.append(operation if bsym is None else replace(operation, source=bsym.source, module=bsym.module))
 
     def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
         """Return the proxy that holds the current value of a tensor.
 
-        Raises `_KeepWrites` if its shape, strides or dtype differ from what the trace says.
+        Raises `_KeepWrites` if its shape, strides or dtype differ from the trace.
         """
         representatives = representatives or self._of([proxy.name])
         try:
             value = self._functionalizer.value(proxy)
-        except Exception as error:  # whatever PyTorch raises under functionalization
+        except Exception as error:  # PyTorch may raise any exception under functionalization
             raise _KeepWrites(representatives) from error
         value = replace(value, requires_grad=proxy.requires_grad)
         if replace(value, name=proxy.name, device=proxy.device, overrides=proxy.overrides) != proxy:
@@ -298,9 +305,9 @@ class _Rewriting:
     def _returned(self, written: set[str]) -> dict[str, Proxy]:
         """Return new names for the outputs.
 
-        A view of an input that was written to is computed from the input again; any other functionalized tensor is
-        replaced by its current value, or by an alias of that if the value is returned already: two tensors in the same
-        memory, as `x` and `x.data` are, stay two objects.
+        A view of a written input is recomputed from the input; any other functionalized tensor is replaced by its
+        current value, or by an alias if the value is already returned: two tensors in the same memory, such as `x` and
+        `x.data`, remain two objects.
         """
         names: dict[str, Proxy] = dict(self._renamed)
         values: set[str] = set()
@@ -321,7 +328,7 @@ class _Rewriting:
         return alias
 
     def _replay_views(self, proxy: Proxy, names: dict[str, Proxy]) -> None:
-        """Append the view operations that lead to an output again, so that it aliases the input after its `copy_`."""
+        """Append the view operations of an output again, so that it aliases the input after its `copy_`."""
         maker = self._makers.get(proxy.name)
         if maker is None or proxy.name in names:
             return
@@ -342,7 +349,7 @@ def _is_as_strided(operation: BoundSymbol) -> bool:
 
 
 def _stays_within(operation: BoundSymbol) -> bool:
-    """Whether an `as_strided` addresses elements of its input alone, as far as their metadata tells."""
+    """Whether `as_strided` addresses only elements of its input, according to the metadata."""
     (source, *_), result = operation.args, operation.output
     offset = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("storage_offset")
     if offset is not None or not isinstance(source, TensorProxy) or not isinstance(result, TensorProxy):
@@ -354,7 +361,7 @@ def _stays_within(operation: BoundSymbol) -> bool:
 def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
     """Whether an operation changes at most the default random number generator.
 
-    It does if it is of ATen and takes neither a generator nor proxies other than those of tensors.
+    This holds for ATen operators that take neither a generator nor number proxies.
     """
     target = operation.symbol.target
     return isinstance(target, torch._ops.OpOverload) and not any(
@@ -366,16 +373,16 @@ def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
 def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
     """Whether another operation of a bound symbol reads the result of an operation, or the bound symbol returns it.
 
-    It is not used either if its inputs were made by factory functions (`zeros`, `new_empty`), as autograd does not
-    follow these.
+    A result whose inputs were made by factory functions (`zeros`, `new_empty`) does not count as used, because autograd
+    does not track these.
     """
     inputs = {proxy.name for proxy in operation.inputs}
-    makers = [one for one in bsym.at_level("aten") if any(proxy.name in inputs for proxy in one.defines)]
+    makers = [other for other in bsym.at_level("aten") if any(proxy.name in inputs for proxy in other.defines)]
     if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
         return False
     outputs = {proxy.name for proxy in operation.outputs}
-    readers = (one for one in bsym.at_level("aten") if one is not operation)
-    return any(proxy.name in outputs for one in readers for proxy in one.inputs) or any(
+    readers = (other for other in bsym.at_level("aten") if other is not operation)
+    return any(proxy.name in outputs for reader in readers for proxy in reader.inputs) or any(
         proxy.name in outputs for proxy in bsym.outputs
     )
 
@@ -383,5 +390,5 @@ def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
 def _names(bsym: BoundSymbol) -> Iterator[Proxy]:
     """Yield each proxy that a bound symbol or one of its sub-symbols returns."""
     yield from bsym.outputs
-    for part in bsym.subsymbols:
-        yield from _names(part)
+    for inner in bsym.subsymbols:
+        yield from _names(inner)

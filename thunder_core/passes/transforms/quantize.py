@@ -1,4 +1,4 @@
-"""Weights in few bits: linear layers and the table of tokens are exchanged before the model is traced."""
+"""Low-bit weights: linear layers and the token embedding table are replaced before the model is traced."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from thunder_core.backend.quantization.replacement import QuantizationSettings, 
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
 
-CALIBRATED = "int4-weight-only"  # the scheme whose groups are rounded by what they are multiplied with
+CALIBRATED = "int4-weight-only"  # the scheme whose rounding depends on the layers' inputs
 
 
 @dataclass(frozen=True)
 class Quantize(QuantizationSettings, Transform):
-    """Exchange linear layers, and the table of tokens, for ones with quantized weights; the trace has their operations.
+    """Replace linear layers, and the token embedding table, by layers with quantized weights.
 
-    Its options are the settings of the quantization. The model's other parameters are shared with the model that was
-    given, and frozen.
+    The trace has the operations of the quantized layers. The options are the settings of the quantization. All other
+    parameters are shared with the given model, and frozen.
     """
 
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.quantization.products",)
@@ -30,23 +30,23 @@ class Quantize(QuantizationSettings, Transform):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether what layers are given decides how their weights are rounded."""
+        """Whether the inputs of layers decide how their weights are rounded."""
         return self.scheme == CALIBRATED
 
     def calibrated(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
-        """The transform that rounds weights by what the layers of the model are given in these calls of it."""
+        """Return the transform with weights rounded according to the layers' inputs in these calls of the model."""
         result = replace(self)
         object.__setattr__(result, "importances", importances_of(model, self, calls))
         return result
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """A copy of the model with quantized layers; raises `BadQuantization` where it has none that fit."""
+        """Return a copy of the model with quantized layers; raise `BadQuantization` if no layer is suitable."""
         return quantized_model(model, self, importances=self.importances)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """The copy that `prepare` makes, with codes that have no values yet."""
+        """Return the copy that `prepare` makes, with codes that have no values yet."""
         return quantized_model(model, self, is_empty=True)
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace as it is."""
+        """Return the trace unchanged."""
         return trace

@@ -1,4 +1,4 @@
-"""The static cache of transformers as what a compiled model generates with."""
+"""The static cache of transformers for `generate` of a compiled model."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
 
-# Options of `generate` that choose a cache, or a way to generate that transformers does not have for the static one.
+# Options of `generate` that choose a cache, or a way of generating that transformers does not support with a static
+# cache.
 OTHER_CACHES = ("cache_implementation", *CACHE_NAMES, "custom_generate")
 ASSISTED = ("assistant_model", "prompt_lookup_num_tokens", "assistant_early_exit", "use_mtp", "is_assistant")
-# On a GPU transformers compiles a model that generates with a static cache, unless it is told not to.
+# On a GPU, transformers compiles a model that generates with a static cache, unless this is disabled.
 STATIC = {"cache_implementation": "static", "disable_compile": True}
-CONFIG_PLACE = 1  # of `generation_config` among the positional arguments of `generate`
-ASSISTANT_PLACE = 6  # of `assistant_model`
+CONFIG_PLACE = 1  # the position of `generation_config` among the arguments of `generate`
+ASSISTANT_PLACE = 6  # the position of `assistant_model`
 
 
 @dataclass(frozen=True)
 class GenerateWithStaticCache(Transform):
-    """Let `generate` of a compiled model of transformers use a static cache, unless the call or its config says more.
+    """Let `generate` of a compiled model of transformers use a static cache, unless the call or config chooses another.
 
-    New keys and values are then written in their places, and no token copies those before it. The trace is unchanged.
+    New keys and values are then written in place, and no token copies the keys and values before it. The trace is
+    unchanged.
     """
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace as it is."""
+        """Return the trace unchanged."""
         return trace
 
     def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:
-        """`generate`, for a model that has it."""
+        """Return `generate`, for a model that has it."""
         kind: Any = type(model)
         if not callable(getattr(kind, "generate", None)):
             return {}
@@ -48,7 +50,7 @@ class GenerateWithStaticCache(Transform):
 
 
 def names_cache(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call of `generate`, or the config that it goes by, says what cache there is, or needs another one."""
+    """Whether a call of `generate` or its config chooses a cache, needs another cache, or disables caching."""
     config = kwargs.get("generation_config", args[CONFIG_PLACE] if len(args) > CONFIG_PLACE else None)
     config = model.generation_config if config is None else config
     stated = {name: getattr(config, name, None) for name in (*OTHER_CACHES, *ASSISTED, "use_cache")}

@@ -1,4 +1,4 @@
-"""The compilers that run for a build: whoever ends the build ends them, with all that they have started."""
+"""The compilers of a build: if the build ends, the compilers and all their child processes are stopped."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from threading import Lock
 from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
 from thunder_core.tracing.extension.requirement import first_error
 
-# What a compiler says, or what stops one, where the disk takes no more.
+# Compiler messages and signals if the disk is full.
 FULL = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
 
 
 class StoppedError(Exception):
-    """The build has been ended, so that no compiler is started any more."""
+    """Raised if the build has ended, so that no further compiler is started."""
 
 
 class Compilers:
-    """The compilers that run for one build, in as many threads; each is a process group of its own."""
+    """The compilers of a build, run from several threads; each is a separate process group."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[str]] = set()
@@ -30,20 +30,20 @@ class Compilers:
         self._lock = Lock()
 
     def run(self, command: Sequence[str], folder: Path, what: str) -> None:
-        """Run a compiler in a folder; `what` is what it compiles.
+        """Run a compiler in a folder; `what` describes its input.
 
-        Raises `CompilerFailed` with what the compiler said, and `OutOfDisk` where it had no room for its files.
+        Raises `CompilerFailed` with the compiler's message, and `OutOfDisk` if it had no space for its files.
         """
         process = self._started(command, folder)
         try:
-            _, told = process.communicate()
+            _, message = process.communicate()
         finally:
             with self._lock:
                 self._running.discard(process)
         if process.returncode:
-            require_room(command[0], told, process.returncode)
+            require_room(command[0], message, process.returncode)
             raise CompilerFailed(
-                f"{command[0]} could not compile {what}: {first_error(told)}",
+                f"{command[0]} could not compile {what}: {first_error(message)}",
                 fix="check the compiler and the space in the temporary folder, or leave out the executor inductor",
             )
 
@@ -57,7 +57,7 @@ class Compilers:
         return process
 
     def stop(self) -> None:
-        """Kill all that run, and start no more."""
+        """Kill all running compilers, and start no more."""
         with self._lock:
             self._stopped = True
             for process in self._running:
@@ -67,7 +67,7 @@ class Compilers:
 
 @contextmanager
 def compilers() -> Iterator[Compilers]:
-    """Compilers for the block; where it is left by an error, as by Ctrl-C, they are stopped."""
+    """Yield the compilers for the block; if the block raises (for example Ctrl-C), they are stopped."""
     running = Compilers()
     try:
         yield running
@@ -76,9 +76,9 @@ def compilers() -> Iterator[Compilers]:
         raise
 
 
-def require_room(compiler: str, told: str, status: int) -> None:
-    """Raise `OutOfDisk` for a compiler that failed because its files found no room."""
-    reason = next((reason for reason in FULL if reason in told), "")
+def require_room(compiler: str, message: str, status: int) -> None:
+    """Raise `OutOfDisk` for a compiler that failed because the disk was full."""
+    reason = next((reason for reason in FULL if reason in message), "")
     if reason or status == -signal.SIGXFSZ:
         raise OutOfDisk(
             f"{compiler} could not write its output: {reason or FULL[-1]}",

@@ -1,4 +1,4 @@
-"""Kernels as a shared object: all of a build in one translation unit, as the headers take longer than the kernels."""
+"""Kernels as a shared object: all kernels in one translation unit, because headers are slow to compile."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from thunder_executors.inductor.building.vector_extension import vector_extensio
 from thunder_executors.inductor.generate import CppKernel, Unsupported
 
 STANDARD = "-std="
-# g++ reads the headers in five sixths of the time that Inductor's C++20 takes, and most of a kernel's time is theirs.
-# What does not compile by it is compiled by Inductor's own.
+# g++ compiles the headers with C++17 in five sixths of the time of Inductor's C++20, and most of a kernel's compile
+# time is headers. Kernels that do not compile with C++17 are compiled with Inductor's standard.
 LEAN_STANDARD = "-std=c++17"
-MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
+MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of a unit
 _SETTINGS = RLock()
-# Nobody holds it while the process forks, so that a child does not wait for a thread that only its parent has.
+# The lock is free while the process forks, so that a child does not wait for a thread that exists only in its parent.
 os.register_at_fork(before=_SETTINGS.acquire, after_in_parent=_SETTINGS.release, after_in_child=_SETTINGS.release)
 POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
 INTEGER = re.compile(r"(const )?int64_t")
@@ -75,7 +75,7 @@ PyMODINIT_FUNC PyInit_{module}() {{
 
 
 def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
-    """All kernels, and an extension module that calls each with the memory of tensors, and integers."""
+    """Return the source of all kernels, and of an extension module that calls them with memory and integers."""
     parts = [HEAD]
     for name, kernel in kernels.items():
         source = kernel.source.replace("void  kernel(", f"void {name}(").replace("void kernel(", f"void {name}(")
@@ -92,7 +92,7 @@ def _arguments(name: str, kernel: CppKernel) -> str:
 
 
 def _reader(name: str, argument: str) -> str:
-    """The function that reads an argument of that type from a Python object."""
+    """Return the function that reads an argument of that type from a Python object."""
     if POINTER.fullmatch(argument.strip()):
         return "data_of"
     if INTEGER.fullmatch(argument.strip()):
@@ -101,7 +101,7 @@ def _reader(name: str, argument: str) -> str:
 
 
 def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
-    """The shared object of all kernels; raises `CompilerFailed` with what the compiler said, and `OutOfDisk`."""
+    """Return the shared object of all kernels; raise `CompilerFailed` with the compiler's message, or `OutOfDisk`."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
         source.write_text(translation_unit(kernels))
@@ -118,26 +118,26 @@ def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
 
 
 def with_standard(command: Sequence[str], standard: str) -> list[str]:
-    """The command of a compiler with another standard of C++ than it names."""
+    """Return the compiler's command with another C++ standard."""
     return [standard if word.startswith(STANDARD) else word for word in command]
 
 
 def compilers_at_once() -> int:
-    """The number of compilers that run at once: as many as there are cores, and memory for."""
+    """Return the number of compilers to run at once: as many as there are cores, and memory for."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
 
 
 def _command(source: Path, target: Path) -> list[str]:
     try:
-        with _SETTINGS:  # Inductor's settings are the process's
+        with _SETTINGS:  # Inductor's settings are global to the process
             return command_for(source, target)
     except InvalidCxxCompiler as error:
         raise CompilerFailed(str(error), fix="install g++, or set CXX to a C++ compiler that works") from None
 
 
 def command_for(source: Path, target: Path) -> list[str]:
-    """Inductor's own command line, for one file and for processors rather than for this very machine."""
+    """Return Inductor's own command line, for one file and for a class of processors instead of this machine."""
     options = CppTorchOptions(vec_isa=vector_extension(), include_pytorch=False, shared=True, warning_all=False)
     builder = CppBuilder(name="kernels", sources=str(source), BuildOption=options, output_dir=str(target.parent))
     command = shlex.split(builder.get_command_line())

@@ -1,4 +1,4 @@
-"""The machine that kernels are compiled for: its processors, and its compiler. Nothing here imports Inductor."""
+"""The machine that kernels are compiled for: its processors and its compiler. Nothing here imports Inductor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from thunder_core.backend.claiming.device_code import target_of_programs
 from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
 
-# Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
+# Processors by compilers' names, with their required and their optional instruction sets.
 PROCESSORS = (
     (
         "x86-64-v4",
@@ -21,7 +21,7 @@ PROCESSORS = (
 
 
 def processors() -> tuple[str, tuple[str, ...]]:
-    """The processors to compile for, and the instruction sets that code for them may use."""
+    """Return the processors to compile for, and the instruction sets that their code may use."""
     for name, needs, extras in PROCESSORS:
         if set(needs) <= instruction_sets():
             return name, (*needs, *(extra for extra in extras if extra in instruction_sets()))
@@ -29,24 +29,24 @@ def processors() -> tuple[str, tuple[str, ...]]:
 
 
 def facts() -> dict[str, str]:
-    """Everything but the region that decides what its machine code is."""
+    """Return everything except the region that determines its machine code."""
     name, needs = processors()
     return {
         "compiler": compiler_version(cxx_name()),
         "hardware": f"{name} {' '.join(needs)}",
         "python": sys.implementation.cache_tag,  # the library is an extension module
-        "threads": str(torch.get_num_threads()),  # how loops are shared out
+        "threads": str(torch.get_num_threads()),  # decides how loops are divided
         "torch": torch.__version__,
     }
 
 
 def architecture() -> str:
-    """The GPU to compile for, by NVIDIA's name (`sm_90`): the one that was asked for, or this machine's; or none."""
+    """Return the GPU to compile for, by NVIDIA's name (`sm_90`): the requested one, or this machine's; or ""."""
     if target_of_programs() or not torch.cuda.is_available():
         return target_of_programs()
     return "sm_{}{}".format(*torch.cuda.get_device_capability())
 
 
 def facts_of_gpu(compiler: str) -> dict[str, str]:
-    """Everything but the region that decides what its machine code for the GPU is."""
+    """Return everything except the region that determines its machine code for the GPU."""
     return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__}

@@ -1,7 +1,8 @@
-"""The headers of all kernels, compiled once for processes that compile many: most of a small kernel's time is theirs.
+"""The headers of all kernels, precompiled for processes that compile many kernels.
 
-`THUNDER_PRECOMPILED_HEADERS` names the folder for them. They take 150 MB for each set of flags, and the time of four
-kernels, so that nothing is precompiled where nobody asks for it.
+Headers take most of a small kernel's compile time. `THUNDER_PRECOMPILED_HEADERS` is the folder for the precompiled
+headers. They take 150 MB for each set of flags, and the compile time of four kernels, so headers are only precompiled
+if the variable is set.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ HEADER = """
 #include <torch/csrc/inductor/cpp_prefix.h>
 """
 NAME = "kernels.h"
-PRECOMPILED = f"{NAME}.gch"  # beside its header, where g++ looks for it
-OTHERS = "clang"  # has other names for what it precompiles
+PRECOMPILED = f"{NAME}.gch"  # next to its header, where g++ looks for it
+OTHERS = "clang"  # uses other names for precompiled headers
 FOR_LINKING = ("-l", "-L", "-Wl", "-shared")
 
 
 def with_headers(command: Sequence[str], source: Path, target: Path, compilers: Compilers) -> list[str]:
-    """A command of g++ that takes the headers as they were compiled before, where a folder is named for them.
+    """Return a command of g++ that uses precompiled headers, if a folder is set for them.
 
-    They are compiled if they are not there. g++ reads them itself where they do not fit its flags.
+    The headers are compiled if they are not there. g++ reads the headers themselves if the precompiled ones do not fit
+    its flags.
     """
     folder, compiler = os.environ.get(VARIABLE), command[0]
     if not folder or not (version := compiler_version(compiler)) or OTHERS in version:
@@ -48,7 +50,7 @@ def with_headers(command: Sequence[str], source: Path, target: Path, compilers: 
 
 
 def precompiled(compiler: str, flags: Sequence[str], place: Path, compilers: Compilers) -> bool:
-    """Compile the headers into a folder, which is there whole or not at all; whether it is there now."""
+    """Compile the headers into a folder, atomically; return whether the folder is there now."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as made:
@@ -57,6 +59,6 @@ def precompiled(compiler: str, flags: Sequence[str], place: Path, compilers: Com
             (new / NAME).write_text(HEADER)
             compilers.run([compiler, *flags, "-x", "c++-header", NAME, "-o", PRECOMPILED], new, "the headers")
             new.rename(place)
-    except (CompilerFailed, OSError):  # as without a folder; another process may have been faster
+    except (CompilerFailed, OSError):  # another process may have been faster
         return (place / PRECOMPILED).is_file()
     return True

@@ -1,4 +1,4 @@
-"""The vector extension that Inductor writes C++ for: the widest that this CPU reports and that the compiler takes."""
+"""The vector extension that Inductor writes C++ for: the widest that this CPU and the compiler support."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from torch._inductor.cpu_vec_isa import VecISA, pick_vec_isa
 
 
 def vector_extension() -> VecISA:
-    """The widest vectors of this CPU that Inductor writes code for."""
+    """Return the widest vector extension of this CPU that Inductor supports."""
     with trusted_processor():
         return pick_vec_isa()
 
 
 @contextmanager
 def trusted_processor() -> Iterator[None]:
-    """While this lasts, Inductor believes what the CPU reports, and asks the compiler only whether it takes the flags.
+    """Make Inductor trust the CPU's report, and test only whether the compiler accepts the flags, within the context.
 
-    By itself it compiles, links and loads a library for each extension and its variants, once in each process.
+    By default, Inductor compiles, links and loads a library for each extension and its variants, once in each process.
     """
     with config.patch({"cpp.vec_isa_ok": True}), mock.patch.object(VecISA, "check_build", is_compiled):
         yield
 
 
 def is_compiled(extension: VecISA, _code: str) -> bool:
-    """Whether the compiler has the instructions of an extension; in the place of `VecISA.check_build`."""
+    """Whether the compiler has the instructions of an extension; replaces `VecISA.check_build`."""
     return takes_flags(get_cpp_compiler(), extension.build_arch_flags())
 
 

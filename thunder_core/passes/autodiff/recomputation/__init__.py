@@ -1,1 +1,1 @@
-"""Values that the backward recomputes instead of keeping them."""
+"""Recomputation of values in the backward instead of saving them."""

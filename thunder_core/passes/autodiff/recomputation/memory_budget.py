@@ -1,4 +1,4 @@
-"""A budget for the bytes that a forward saves: its pieces are recomputed, the first ones first, until it is met."""
+"""A budget for the bytes that a forward saves: its pieces are recomputed, first pieces first, until it is met."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from thunder_core.tracing.ir.trace import Trace
 def fit_budget(
     budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> Rematerialized:
-    """Return the forward that saves at most a part of the bytes of `usual`, or a number of bytes, or else the least.
+    """Return the forward that saves at most a fraction of the bytes of `usual` or a number of bytes, or else the least.
 
-    The pieces are the repeated parts of the computation, which for a transformer are its layers: of a recomputed piece
-    only the tensors that other pieces read are saved. Outside them, cheap operations are recomputed as in `usual`.
+    The pieces are the repeated parts of the computation, which for a transformer are its layers. Of a recomputed piece,
+    only the tensors that other pieces read are saved. Outside the pieces, cheap operations are recomputed as in
+    `usual`.
     """
     most = saved_bytes(usual)
     limit = budget if budget > 1 else budget * most
@@ -45,10 +46,10 @@ def saved_bytes(rematerialized: Rematerialized) -> int:
 
 
 def _pieces(forward: Trace) -> list[range]:
-    """Divide the bound symbols into pieces: its repeated parts, or else pieces of about equal length.
+    """Divide the bound symbols into pieces: repeated parts, or else pieces of about equal length.
 
-    Of n bound symbols in k pieces the pieces' ends are saved and one piece at a time is alive; the sum is least where k
-    is the root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+    With n bound symbols in k pieces, the ends of the pieces are saved and one piece at a time is live; the sum is
+    minimal if k is the square root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
     """
     count = len(forward.bound_symbols)
     even = max(1, math.isqrt(count))
@@ -65,7 +66,7 @@ def _pieces(forward: Trace) -> list[range]:
 
 
 def _is_marked(forward: Trace, piece: range) -> bool:
-    """Whether a bound symbol of a piece is in a block (a checkpointed function) of the program already."""
+    """Whether a bound symbol of a piece is already in a block (a checkpointed function) of the program."""
     bsyms = forward.bound_symbols[piece.start : piece.stop]
     return bool(forward.blocks) and any(block_of(bsym, forward.blocks) >= 0 for bsym in bsyms)
 

@@ -12,9 +12,9 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 def sink_side_of_min_cut(
     edges: Sequence[tuple[int, int, int]], size: int, source: int, sink: int, *, most: int
 ) -> set[int]:
-    """The nodes behind the minimum cut that is nearest to the sink, of the nodes 0 to `size` - 1.
+    """Return the nodes on the sink side of the minimum cut nearest to the sink, of the nodes 0 to `size` - 1.
 
-    Edges are (from, to, capacity); those between the same nodes add up, to no more than `most`.
+    Edges are (from, to, capacity); the capacities of parallel edges add up, to at most `most`.
     """
     rows, columns, capacities = zip(*edges, strict=True)
     network = csr_array(coo_array((np.array(capacities, dtype=np.int32), (rows, columns)), shape=(size, size)))

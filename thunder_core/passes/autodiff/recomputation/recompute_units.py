@@ -1,4 +1,4 @@
-"""Recompute units: bound symbols of a forward that are recomputed together, since one writes to another's result."""
+"""Recompute units: bound symbols of a forward that are recomputed together, because one writes to another's result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from thunder_core.tracing.ir.tree import leaves
 
 @dataclass(eq=False)
 class Unit:
-    """A bound symbol, and those after it that write to its results before any other reads them.
+    """A bound symbol, and the later bound symbols that write to its results before others read them.
 
-    `place` is the position of the first in the forward, and `block` the number of the block that it is in, -1 for none.
-    A unit that is `not_recomputable` has an effect that must not happen twice, or reads memory that has changed since.
-    `read`: a bound symbol outside of the unit has read one of its results.
+    `place` is the position of the first bound symbol in the forward, and `block` the number of its block, or -1. A unit
+    that is `not_recomputable` has an effect that must not happen twice, or reads memory that has changed since. `read`
+    says that a bound symbol outside the unit has read one of its results.
     """
 
     place: int
@@ -32,29 +32,29 @@ class Unit:
 
     @property
     def random(self) -> bool:
-        """Whether it draws random numbers."""
+        """Whether the unit draws random numbers."""
         return any(bsym.ordered for bsym in self.bsyms)
 
     @property
     def device(self) -> torch.device:
-        """The device of its random numbers."""
+        """The device of the unit's random numbers."""
         return next(proxy.device for bsym in self.bsyms for proxy in bsym.outputs if isinstance(proxy, TensorProxy))
 
     @property
     def defines(self) -> dict[str, Proxy]:
-        """The proxies that it makes, by name."""
+        """The proxies that the unit makes, by name."""
         return {proxy.name: proxy for bsym in self.bsyms for proxy in bsym.defines}
 
     @property
     def inputs(self) -> dict[str, Proxy]:
-        """The proxies that it reads and does not make, by name."""
+        """The proxies that the unit reads and does not make, by name."""
         defined = self.defines
         return {p.name: p for bsym in self.bsyms for p in bsym.inputs if p.name not in defined}
 
 
 @dataclass
 class Units:
-    """The units of a forward, in order, and the one that makes each name."""
+    """The units of a forward, in order, and the unit that makes each name."""
 
     all: list[Unit] = field(default_factory=list)
     makers: dict[str, Unit] = field(default_factory=dict)
@@ -90,8 +90,8 @@ class Units:
 def units_of(forward: Trace) -> Units:
     """Return the units of a forward.
 
-    Not recomputable are those whose results a checkpoint's policy saves, and those that read memory which is written
-    to elsewhere.
+    Units whose results a checkpoint's policy saves are not recomputable, and neither are units that read memory which
+    is written to elsewhere.
     """
     units = Units()
     for place, bsym in enumerate(forward.bound_symbols):
@@ -101,14 +101,14 @@ def units_of(forward: Trace) -> Units:
             units.makers[bsym.outputs[0].name].not_recomputable = True
     written = names_written_to(forward)
     for unit in units if written else ():
-        inputs_written = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all of `written`
+        inputs_written = written.intersection(unit.inputs)  # `&` of a dict's keys would iterate over all of `written`
         unit.not_recomputable |= any(_changes(name, units) for name in inputs_written)
         unit.not_recomputable |= not written.isdisjoint(unit.defines) and not any(bsym.mutates for bsym in unit.bsyms)
     return units
 
 
 def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
-    """Return the number of the block that a bound symbol is in, by the names that it defines or mutates, or -1."""
+    """Return the number of the block of a bound symbol, by the names that it defines or mutates, or -1."""
     names = (*(proxy.name for proxy in bsym.defines), *bsym.mutates)
     return next((blocks[name] for name in names if name in blocks), -1)
 
@@ -120,7 +120,7 @@ def kept_of(bsym: BoundSymbol, kept_operations: Mapping[str, frozenset[str]]) ->
 
 
 def _changes(name: str, units: Units) -> bool:
-    """Whether the memory of a tensor is written to by other bound symbols than those of the unit that makes it."""
+    """Whether the memory of a tensor is written to by bound symbols outside the unit that makes the tensor."""
     maker = units.makers.get(name)
     return maker is None or maker.not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
 
@@ -133,7 +133,7 @@ def _is_repeatable(bsym: BoundSymbol) -> bool:
     return not takes_generator and len(devices) == 1 and devices.pop().type in STATES
 
 
-# By the type of a device, the symbols that read and set the state of its generator.
+# The symbols that read and set the state of a device's generator, by device type.
 STATES = {
     "cpu": (Symbol("torch.get_rng_state", torch.get_rng_state), Symbol("torch.set_rng_state", torch.set_rng_state)),
     "cuda": (

@@ -1,9 +1,9 @@
-"""Rematerialization: which tensors that the backward reads are saved by the forward, and which are recomputed.
+"""Rematerialization: the choice of tensors that the forward saves for the backward, and of tensors that are recomputed.
 
 The choice is a minimum cut (Ford and Fulkerson, 1956) of the forward between its inputs and the tensors that the
-backward reads: the tensors on the cut are saved, those behind it are recomputed. Capacities are bytes. Only operations
-that are cheap compared with the memory that they fill are recomputed; in a block (a checkpointed function) all are, but
-for those whose results are read outside of it.
+backward reads: the tensors on the cut are saved, the tensors after it are recomputed. Capacities are bytes. Only
+operations that are cheap compared with the memory of their results are recomputed. In a block (a checkpointed
+function), all operations are recomputed, except those whose results are read outside the block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 
 UNBOUNDED = 1 << 30
-# Imported at its first use, since SciPy takes a while.
+# Imported at its first use, because SciPy is slow to import.
 MIN_CUT = "thunder_core.passes.autodiff.recomputation.min_cut:sink_side_of_min_cut"
 CHEAP = frozenset(
     f"torch.ops.aten.{name}"
@@ -39,9 +39,9 @@ CHEAP = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Rematerialized:
-    """A forward that returns `saved` after its results, and the recompute units from which a backward takes the rest.
+    """A forward that returns `saved` after its results, and the recompute units of the other values.
 
-    `states` has, by the place of each recomputed unit that draws random numbers, the generator's state before it.
+    `states` has, by the place of each recomputed unit that draws random numbers, the generator's state before the unit.
     """
 
     forward: Trace
@@ -53,8 +53,8 @@ class Rematerialized:
 def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool) -> Rematerialized:
     """Return the forward that saves the fewest bytes from which all tensors of `needed` can be computed.
 
-    The first `results` outputs of the forward are its own. Operations in a block are recomputed whatever they cost,
-    and with `cheap` those elsewhere that cost little.
+    The first `results` outputs of the forward are its own. Operations in a block are recomputed at any cost; other
+    operations are recomputed if `cheap` is set and they cost little.
     """
     units = units_of(forward)
     to_save = _tensors_to_save(forward, units, needed, results, cheap=cheap)
@@ -75,14 +75,14 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
 def _tensors_to_save(
     forward: Trace, units: Units, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> tuple[TensorProxy, ...]:
-    """Return the tensors to save of a forward, in the fewest bytes, so that all of `needed` can be computed."""
+    """Return the tensors of a forward to save, in the fewest bytes, so that all of `needed` can be computed."""
     graph = _Graph()
     for proxy in forward.inputs:
         graph.add(proxy, free=True)
     escaping = _escaping_names(forward, units, results)
     for unit in units:
         for proxy in unit.inputs.values():
-            graph.add(proxy, free=True)  # a constant: names that bound symbols make were added with them
+            graph.add(proxy, free=True)  # only constants are new: other names were added with their bound symbols
         is_recomputable = _is_recomputable_unit(unit, cheap=cheap)
         for name, proxy in unit.defines.items():
             is_inner = is_recomputable and unit.block >= 0 and name not in escaping
@@ -100,7 +100,7 @@ def _tensors_to_save(
 def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
     """Whether a unit may be recomputed: any unit in a block, and elsewhere cheap units if `cheap`.
 
-    A parameter that is resharded after the forward is gathered again in any case.
+    A parameter that is resharded after the forward is always gathered again.
     """
     if unit.not_recomputable:
         return False
@@ -121,12 +121,12 @@ def _escaping_names(forward: Trace, units: Units, results: int) -> set[str]:
 
 
 def _recomputed_units(units: Units, needed: Iterable[Proxy], saved: set[str]) -> list[Unit]:
-    """Return the units that are recomputed to make `needed` from what is saved, in their order."""
+    """Return the units that are recomputed to make `needed` from the saved tensors, in order."""
     return _units_to_run(units, [proxy.name for proxy in needed], set(saved))
 
 
 def _units_to_run(units: Units, names: Iterable[str], available: set[str]) -> list[Unit]:
-    """Return the units that make these names from those available, in their order; adds what they make to those."""
+    """Return the units that make these names from available names, in order; adds their results to `available`."""
     units_by_place: dict[int, Unit] = {}
     waiting = list(names)
     while waiting:
@@ -141,13 +141,13 @@ def _units_to_run(units: Units, names: Iterable[str], available: set[str]) -> li
 
 
 def gathers_again(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol gathers a parameter that the backward gathers again, rather than have it saved."""
+    """Whether a bound symbol gathers a parameter that the backward gathers again instead of saving it."""
     packet = OPERATORS.gather_parameter
     return bsym.symbol.target in (packet, packet.default) and bool(bsym.args[3])
 
 
 def is_recomputable(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol may be run a second time, for less than it costs to keep its results."""
+    """Whether a bound symbol may run again, at a lower cost than keeping its results."""
     operations = bsym.operations
     if bsym.has_effect or bsym.executor or not operations:
         return False
@@ -164,7 +164,10 @@ def _is_cheap(operation: BoundSymbol) -> bool:
 
 @dataclass
 class _Graph:
-    """The values of a forward as a flow network: each is an edge, whose capacity is what it costs to save the value."""
+    """The values of a forward as a flow network.
+
+    Each value is an edge, whose capacity is the cost of saving the value.
+    """
 
     values: dict[str, Proxy] = field(default_factory=dict)
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -175,8 +178,8 @@ class _Graph:
     def add(self, proxy: Proxy, *, free: bool, available: bool = True, may_be_saved: bool = True) -> None:
         """Add a value.
 
-        An `available` one can be saved whatever else is, since it is not recomputed; saving a `free` one costs almost
-        nothing; one that may not be saved is never cut.
+        An `available` value can always be saved, because it is not recomputed. Saving a `free` value costs almost
+        nothing. A value that may not be saved is never cut.
         """
         if proxy.name in self._numbers:
             return
@@ -188,15 +191,15 @@ class _Graph:
         self._edges.append((number, number + 1, 1 + size if may_be_saved else -1))
 
     def connect(self, sources: Iterable[str], name: str) -> None:
-        """Note that a value can be computed from others."""
+        """Record that a value can be computed from others."""
         self._edges += [(self._numbers[source] + 1, self._numbers[name], -1) for source in sources]
 
     def need(self, name: str) -> None:
-        """Note that the backward reads a value."""
+        """Record that the backward reads a value."""
         self._edges.append((self._numbers[name] + 1, self.SINK, -1))
 
     def cut(self) -> set[str]:
-        """Return the values to save: of the cuts that cost least, the last one, which leaves least to recompute."""
+        """Return the values to save: of the cheapest cuts, the last one, which leaves the least to recompute."""
         size = 2 + 2 * len(self._numbers)
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
         unit = max(1, -(-total // (UNBOUNDED // 2)))
@@ -207,7 +210,7 @@ class _Graph:
 
 
 def with_recomputation(backward: Trace, rematerialized: Rematerialized) -> Trace:
-    """Return a backward that recomputes each tensor that was not saved, before it first reads it."""
+    """Return a backward that recomputes each unsaved tensor before its first read."""
     available = {proxy.name for proxy in backward.inputs}
     kept = {proxy.name: replace(proxy, name=f"{proxy.name}_again") for proxy in rematerialized.saved}
     bsyms: list[BoundSymbol] = []
@@ -221,7 +224,7 @@ def with_recomputation(backward: Trace, rematerialized: Rematerialized) -> Trace
 
 
 def _recomputed_bsyms(unit: Unit, kept: Mapping[str, Proxy], state: TensorProxy | None) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols of a unit, with its saved tensors renamed, and with random numbers of the same state."""
+    """Yield the bound symbols of a unit, with saved tensors renamed, and with the original random state."""
     saved = {name: kept[name] for name in unit.defines if name in kept}
     bsyms = [bsym.renamed(saved) if saved else bsym for bsym in unit.bsyms]
     if state is None:
