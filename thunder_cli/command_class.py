@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from thunder_cli.console import results_alone, trimmed_stdout
+from thunder_cli.streams import is_closed_pipe
 from thunder_core.foundation.errors import BadOption, Bug
 from thunder_core.tracing.extension.authorship import authors_error
 
@@ -35,6 +36,8 @@ class OnceCommand(TyperCommand):
             try:
                 return super().invoke(ctx)
             except SystemExit as end:
+                if is_closed_pipe(end):
+                    raise
                 refuse_to_end(end)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

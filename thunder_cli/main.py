@@ -15,7 +15,7 @@ import typer
 
 from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, interrupted, report_error
-from thunder_cli.streams import flush_results, open_closed_streams, require_text, settle_streams
+from thunder_cli.streams import flush_results, is_closed_pipe, open_closed_streams, require_text, settle_streams
 from thunder_core.foundation.errors import BadOption, Interrupted, OutOfMemory
 from thunder_core.foundation.plugins import meant
 
@@ -73,6 +73,10 @@ def run(arguments: Sequence[str] | None) -> int:
         return report_error(usage_error(cast(ArgumentError, error), given), audience)
     except BrokenPipeError:
         return 0
+    except SystemExit as end:
+        if is_closed_pipe(end):
+            return 0
+        raise
     except KeyboardInterrupt as error:
         return report_error(interrupted(error), audience)
     except Exception as error:

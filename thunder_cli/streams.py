@@ -48,6 +48,11 @@ def settle_streams() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def is_closed_pipe(end: SystemExit) -> bool:
+    """Whether a library ends the process because the reader of its output has closed the pipe, as `head` does."""
+    return isinstance(end.__context__, BrokenPipeError)
+
+
 def require_text(arguments: Sequence[str]) -> None:
     """Raise `BadOption` for an argument that is no text in UTF-8, which no report and no manifest can hold."""
     for argument in arguments:

@@ -25,6 +25,10 @@ LINES: tuple[tuple[str, int, str], ...] = (
     ("{thunder} verify nowhere >&- 2>&-", 6, ""),
     ("{thunder} bogus >/dev/full 2>/dev/full", 2, ""),
     ("{thunder} recipes | head -n 1 >/dev/null; exit ${{PIPESTATUS[0]}}", 0, ""),
+    *(
+        (f"{{thunder}} {command} | head -n 0; exit ${{{{PIPESTATUS[0]}}}}", 0, "")
+        for command in ("recipes", "recipes --json", "cache list", "explain TH0201", "--help", "validate --help")
+    ),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} verify nowhere", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} optimize", 2, "error TH0207 the working folder"),
     ("mkdir gone && cd gone && rmdir ../gone && {thunder} recipes >/dev/null", 0, ""),
